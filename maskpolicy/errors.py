@@ -1,0 +1,36 @@
+"""The errors that a user can act on: one sentence each, shown without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class MaskpolicyError(Exception):
+    """Base of all errors that the command line shows as one line with exit code 2."""
+
+
+class ConfigError(MaskpolicyError):
+    """An experiment file, an override or a plugin's field that cannot be used as written."""
+
+
+class DataError(MaskpolicyError):
+    """A corpus, task file or row that cannot be used; names the file and the row."""
+
+
+class StoreError(MaskpolicyError):
+    """The store cannot be read or written (full disk, permissions, foreign files)."""
+
+
+class StageError(MaskpolicyError):
+    """A stage that failed; what depends on it is skipped and everything else goes on."""
+
+
+def unknown(what: str, name: str, choices: Iterable[str]) -> str:
+    """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message."""
+    names = sorted(choices)
+    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"unknown {what} {name!r}: {hint}choose from {', '.join(names) or 'nothing: none is known'}"
+    )

@@ -1,0 +1,105 @@
+"""Finds policies, tasks and analyses: built-in folders, files of the user, entry points."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from maskpolicy import registry
+from maskpolicy.errors import ConfigError
+
+FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
+GROUP = "maskpolicy.plugins"
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def find(kind: str, name: str) -> registry.Entry:
+    """Return the plugin `name`, importing the built-in folder and entry points if need be."""
+    if name not in registry.names(kind):
+        load_builtin(kind)
+    if name not in registry.names(kind):
+        load_entry_points()
+    return registry.entry(kind, name)
+
+
+def load_builtin(kind: str) -> None:
+    """Import every module of the built-in folder of one kind."""
+    package = _package(FOLDERS[kind])
+    for path in sorted(Path(next(iter(package.__path__))).glob("[!_]*.py")):
+        importlib.import_module(f"{package.__name__}.{path.stem}")
+
+
+def load_entry_points() -> None:
+    """Import what other installed packages offer; a broken one names its package."""
+    for point in entry_points(group=GROUP):
+        try:
+            point.load()
+        except Exception as error:  # noqa: BLE001 (somebody else's code)
+            raise ConfigError(
+                f"plugin {point.name!r} ({point.value}) failed: {_line(error)}"
+            ) from error
+
+
+def load_files(paths: Iterable[str | Path]) -> None:
+    """Import plugin files of the user, once each, whatever the working directory."""
+    for path in paths:
+        load_file(Path(path))
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import one plugin file; its folder is importable while it loads."""
+    path = path.resolve()
+    if not path.is_file():
+        raise ConfigError(f"plugin {path}: no such file")
+    name = f"maskpolicy_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"plugin {path}: not a Python file (its name must end in .py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except ConfigError:
+        del sys.modules[name]
+        raise
+    except Exception as error:  # noqa: BLE001 (the user's code)
+        del sys.modules[name]
+        raise ConfigError(f"plugin {path} failed: {_line(error)}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _package(name: str) -> ModuleType:
+    """Import a built-in folder from beside maskpolicy, not from the working directory."""
+    if name.startswith("maskpolicy."):
+        return importlib.import_module(name)
+    known = sys.modules.get(name)
+    if known is None:
+        folder = _ROOT / name
+        spec = importlib.util.spec_from_file_location(
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        if spec is None or spec.loader is None or not (folder / "__init__.py").is_file():
+            raise ConfigError(f"{folder} is missing: reinstall maskpolicy")
+        known = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(known)
+    if Path(next(iter(known.__path__))).resolve() != _ROOT / name:
+        raise ConfigError(
+            f"another package called {name!r} is already imported from {next(iter(known.__path__))}"
+        )
+    return known
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

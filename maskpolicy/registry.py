@@ -1,0 +1,109 @@
+"""Names of policies, tasks and analyses, and what they stand for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.types import How
+
+T = TypeVar("T")
+KINDS = ("policy", "task", "analysis")
+HOW_KEYS = tuple(field.name for field in fields(How))
+RESERVED = {
+    "policy": {"name", "label", *HOW_KEYS},
+    "task": {"name", "label", "data", "revision", "on_error", "context"},
+    "analysis": {"name"},
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered name: the plugin's class or function, its facts and where it was defined."""
+
+    kind: str
+    name: str
+    plugin: Any
+    facts: dict[str, Any]
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """File and line of the definition, for messages."""
+        return f"{self.file}:{self.line}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the plugin's docstring."""
+        return (inspect.getdoc(self.plugin) or "").partition("\n")[0]
+
+
+_ENTRIES: dict[tuple[str, str], Entry] = {}
+
+
+def register(kind: str, name: str, **facts: Any) -> Callable[[T], T]:
+    """Return a decorator that gives `name` to a plugin; a name in use raises with both places."""
+
+    def decorate(plugin: T) -> T:
+        entry = _entry(kind, name, plugin, facts)
+        _check_fields(entry)
+        known = _ENTRIES.get((kind, name))
+        if known and known.where != entry.where:
+            raise ConfigError(f"{kind} {name!r} is defined twice: {known.where} and {entry.where}")
+        _ENTRIES[kind, name] = entry
+        return plugin
+
+    return decorate
+
+
+def policy(name: str, **how: Any) -> Callable[[T], T]:
+    """Register a masking policy; `how` are its defaults for the fields of `types.How`."""
+    strange = sorted(set(how) - set(HOW_KEYS))
+    if strange:
+        raise ConfigError(f"policy {name!r}: {unknown('setting', strange[0], HOW_KEYS)}")
+    return register("policy", name, **how)
+
+
+def task(name: str, **facts: Any) -> Callable[[T], T]:
+    """Register a downstream task with its facts (see `maskpolicy.examples.TaskFacts`)."""
+    return register("task", name, **facts)
+
+
+def analysis(name: str, **facts: Any) -> Callable[[T], T]:
+    """Register an analysis of finished runs."""
+    return register("analysis", name, **facts)
+
+
+def entry(kind: str, name: str) -> Entry:
+    """Return what `name` stands for; an unknown name raises with the choices and a near match."""
+    try:
+        return _ENTRIES[kind, name]
+    except KeyError:
+        raise ConfigError(unknown(kind, name, names(kind))) from None
+
+
+def names(kind: str) -> list[str]:
+    """Return all registered names of one kind, sorted."""
+    return sorted(name for of, name in _ENTRIES if of == kind)
+
+
+def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Entry:
+    file = inspect.getsourcefile(plugin) or "<unknown>"
+    try:
+        line = inspect.getsourcelines(plugin)[1]
+    except (OSError, TypeError):
+        line = 0
+    return Entry(kind, name, plugin, facts, file, line)
+
+
+def _check_fields(new: Entry) -> None:
+    own = set(getattr(new.plugin, "__dataclass_fields__", ()))
+    clash = sorted(own & RESERVED[new.kind])
+    if clash:
+        raise ConfigError(
+            f"{new.where}: {new.kind} {new.name!r} has a field {clash[0]!r}, a reserved name: rename it"
+        )

@@ -1,0 +1,125 @@
+"""The small frozen types that every part of maskpolicy shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Spans: TypeAlias = NDArray[np.int32]
+"""(n, 2) half-open ranges, sorted, disjoint and non-empty; of tokens unless said otherwise."""
+
+Json: TypeAlias = Any
+"""What json.dumps accepts: None, bool, int, float, str, lists and string-keyed dicts of these."""
+
+
+def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
+    """Return `ranges` as an int32 array of shape (n, 2), also when there are none."""
+    return np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges), np.int32).reshape(
+        -1, 2
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """One passage of a corpus, tokenised without special tokens.
+
+    Shapes: t tokens, w words, s sentences. `pieces`, `words` and `sentences` are ranges of token
+    indices; `columns` holds what a corpus or a policy's `annotate` computed, e.g. "entities" (n, 2).
+    """
+
+    id: str  # unique in the corpus; with seed and epoch it seeds the masks
+    text: str
+    tokens: NDArray[np.int32]  # (t,) vocabulary ids
+    offsets: NDArray[np.int32]  # (t, 2) characters of text
+    words: Spans  # (w, 2)
+    sentences: Spans  # (s, 2)
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def pieces(self) -> Spans:
+        """Each token as a range of its own, shape (t, 2)."""
+        start = np.arange(len(self.tokens), dtype=np.int32)
+        return np.stack([start, start + 1], axis=1)
+
+    def at(self, characters: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
+        """Return the token spans of character ranges, widened to whole words.
+
+        `characters`: (n, 2) half-open ranges of `text`, in any order. Ranges that touch the same
+        word become one span; ranges that touch no word are dropped. The only place that snaps.
+        """
+        ranges = as_spans(characters)
+        if not len(ranges) or not len(self.words):
+            return as_spans([])
+        starts = self.offsets[self.words[:, 0], 0]
+        ends = self.offsets[self.words[:, 1] - 1, 1]
+        first = np.searchsorted(ends, ranges[:, 0], side="right")
+        last = np.searchsorted(starts, ranges[:, 1], side="left") - 1
+        spans: list[list[int]] = []
+        for a, b in sorted(zip(first.tolist(), last.tolist(), strict=True)):
+            if a > b:
+                continue
+            if spans and a <= spans[-1][1]:
+                spans[-1][1] = max(spans[-1][1], b)
+            else:
+                spans.append([a, b])
+        return as_spans([(self.words[a, 0], self.words[b, 1]) for a, b in spans])
+
+
+Corruption: TypeAlias = Literal["span", "token"]
+Target: TypeAlias = Literal["full", "spans"]
+Join: TypeAlias = Literal["mask", "none"]
+
+
+@dataclass(frozen=True)
+class How:
+    """How hidden spans are written and what is recovered: independent of what is hidden."""
+
+    corruption: Corruption = "span"  # one <mask> for each span, or one for each token
+    target: Target = "spans"  # recover only what was hidden, or the full text
+    join: Join = "mask"  # what stands between the spans of a "spans" target
+    permute_sentences: bool = False  # shuffle the sentences of the source (BART)
+    insert: float = 0.0  # extra masks, as a share of the hidden spans (BART's zero-length spans)
+    mask_exclusion: float = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """One training pair made from a passage, special tokens not included.
+
+    An empty `target` says that the policy hid nothing: the pair keeps its place in the batch and
+    adds no loss.
+    """
+
+    source: NDArray[np.int32]  # (n,) ids with <mask>
+    target: NDArray[np.int32]  # (m,) ids to recover
+    excluded: NDArray[np.bool_]  # (n,) source tokens that the encoder does not see
+    hidden: int  # tokens of the passage that were hidden
+    spans: int  # spans that were hidden
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question of a downstream task."""
+
+    id: str
+    group: str  # paragraph, document or dialogue: what a split must not cut
+    source: str
+    targets: tuple[str, ...]  # every acceptable answer; the first is trained on
+    context: str | None = None  # the paragraph c of (s, t), where the task has one
+    choices: tuple[str, ...] = ()  # multiple choice only
+    slices: Mapping[str, str] = field(default_factory=dict)  # what the task's analysis splits by
+
+
+class Policy(Protocol):
+    """What a masking policy must offer; two optional methods are described in docs/policies.md."""
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Return the token spans of `passage` to hide: sorted, disjoint, non-empty, in range."""
+        ...

@@ -1,0 +1,1 @@
+"""The built-in downstream tasks, one file each."""
