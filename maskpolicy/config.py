@@ -68,7 +68,7 @@ class PolicyBlock:
     name: str
     label: str
     fields: dict[str, Any] = field(default_factory=dict)
-    how: How = How()
+    how: How = field(default_factory=How)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def load_entry_points() -> None:
     for point in entry_points(group=GROUP):
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001 (somebody else's code)
+        except Exception as error:
             raise ConfigError(
                 f"plugin {point.name!r} ({point.value}) failed: {_line(error)}"
             ) from error
@@ -71,7 +71,7 @@ def load_file(path: Path) -> ModuleType:
     except ConfigError:
         del sys.modules[name]
         raise
-    except Exception as error:  # noqa: BLE001 (the user's code)
+    except Exception as error:
         del sys.modules[name]
         raise ConfigError(f"plugin {path} failed: {_line(error)}") from error
     finally:

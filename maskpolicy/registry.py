@@ -105,5 +105,6 @@ def _check_fields(new: Entry) -> None:
     clash = sorted(own & RESERVED[new.kind])
     if clash:
         raise ConfigError(
-            f"{new.where}: {new.kind} {new.name!r} has a field {clash[0]!r}, a reserved name: rename it"
+            f"{new.where}: {new.kind} {new.name!r} has a field {clash[0]!r}, "
+            "a reserved name: rename it"
         )

@@ -31,7 +31,7 @@ class Passage:
     """One passage of a corpus, tokenised without special tokens.
 
     Shapes: t tokens, w words, s sentences. `pieces`, `words` and `sentences` are ranges of token
-    indices; `columns` holds what a corpus or a policy's `annotate` computed, e.g. "entities" (n, 2).
+    indices; `columns` holds what the corpus or a policy's `annotate` gave, e.g. "entities" (n, 2).
     """
 
     id: str  # unique in the corpus; with seed and epoch it seeds the masks
