@@ -1,0 +1,167 @@
+"""Documents to passages: cut, tokenised, with word and sentence bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import ragged
+from maskpolicy.errors import DataError
+from maskpolicy.ragged import Ragged
+from maskpolicy.types import Passage, Spans, as_spans
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_WORD = re.compile(r"\w+(?:['’.\-]\w+)*|[^\w\s]")
+_BLANK = re.compile(r"\S+")
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
+_CHUNK = 1000  # documents tokenised in one call
+FILE = "passages.safetensors"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text with what its corpus says of it."""
+
+    id: str
+    text: str
+    columns: Mapping[str, Sequence[Sequence[int]]] = field(
+        default_factory=dict
+    )  # (n, 2) characters
+
+
+class Passages(Sequence[Passage]):
+    """The passages of a corpus, memory-mapped; `columns` are added by annotate stages."""
+
+    def __init__(self, arrays: Mapping[str, Ragged]) -> None:
+        self.arrays = arrays
+        fixed = {"ids", "texts", "tokens", "offsets", "words", "sentences"}
+        self.columns = tuple(name for name in arrays if name not in fixed)
+
+    @classmethod
+    def open(cls, folder: Path, *annotations: Path) -> Passages:
+        """Open a corpus artifact together with the columns of annotate artifacts."""
+        arrays = ragged.load(folder / FILE)
+        for other in annotations:
+            arrays.update(ragged.load(other / FILE))
+        return cls(arrays)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each passage, shape (n,)."""
+        return self.arrays["tokens"].lengths
+
+    def __len__(self) -> int:
+        return len(self.arrays["tokens"])
+
+    @overload
+    def __getitem__(self, index: int) -> Passage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Passages: ...
+    def __getitem__(self, index: int | slice) -> Passage | Passages:
+        if isinstance(index, slice):
+            return Passages({name: array[index] for name, array in self.arrays.items()})
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"passage {index} of {len(self)}")
+        index %= len(self)
+        arrays = self.arrays
+        return Passage(
+            arrays["ids"].text(index),
+            arrays["texts"].text(index),
+            arrays["tokens"][index],
+            arrays["offsets"][index],
+            arrays["words"][index],
+            arrays["sentences"][index],
+            {name: arrays[name][index] for name in self.columns},
+        )
+
+
+def build(
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
+) -> dict[str, Ragged]:
+    """Cut documents into passages of at most `words` words and tokenise them.
+
+    Returns the columns of a corpus artifact. Raises DataError when there is no text at all.
+    """
+    rows: dict[str, list[NDArray]] = {}
+    stream = (piece for document in documents for piece in cut(document, words))
+    while chunk := list(islice(stream, _CHUNK)):
+        for passage in tokenize(chunk, tokenizer):
+            _append(rows, passage)
+    if not rows:
+        raise DataError("the corpus holds no text: check its files and the column that is read")
+    kinds = {"ids": (np.uint8, 0), "texts": (np.uint8, 0), "tokens": (np.int32, 0)}
+    return {
+        name: Ragged.of(column, *kinds.get(name, (np.int32, 2))) for name, column in rows.items()
+    }
+
+
+def _append(rows: dict[str, list[NDArray]], passage: Passage) -> None:
+    values: dict[str, NDArray] = {
+        "ids": np.frombuffer(passage.id.encode(), np.uint8),
+        "texts": np.frombuffer(passage.text.encode(), np.uint8),
+        "tokens": passage.tokens,
+        "offsets": passage.offsets,
+        "words": passage.words,
+        "sentences": passage.sentences,
+        **passage.columns,
+    }
+    if rows and values.keys() != rows.keys():
+        odd = sorted(values.keys() ^ rows.keys())[0]
+        raise DataError(f"document {passage.id!r}: column {odd!r} is not in every document")
+    for name, value in values.items():
+        rows.setdefault(name, []).append(value)
+
+
+def cut(document: Document, words: int) -> Iterator[Document]:
+    """Cut a document into passages of at most `words` blank-separated words; bounds are kept."""
+    ends = [match.span() for match in _BLANK.finditer(document.text)]
+    if not ends:
+        return
+    if len(ends) <= words:
+        yield document
+        return
+    for number, begin in enumerate(range(0, len(ends), words)):
+        first, last = ends[begin][0], ends[min(begin + words, len(ends)) - 1][1]
+        columns = {
+            name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]
+            for name, spans in document.columns.items()
+        }
+        yield Document(f"{document.id}#{number}", document.text[first:last], columns)
+
+
+def tokenize(
+    documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Passage]:
+    """Tokenise texts without special tokens; columns of characters become token spans.
+
+    `tokenizer` must be a fast one (it gives character offsets).
+    """
+    texts = [document.text for document in documents]
+    encoded = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    for document, encoding in zip(documents, encoded, strict=True):
+        offsets = as_spans(encoding.offsets)
+        words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
+        sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
+        ids = np.asarray(encoding.ids, np.int32)
+        plain = Passage(document.id, document.text, ids, offsets, words, sentences)
+        columns = {name: plain.at(spans) for name, spans in document.columns.items()}
+        yield replace(plain, columns=columns)
+
+
+def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:
+    """Group tokens by the last of `starts` at or before their first character."""
+    if not len(offsets):
+        return as_spans([])
+    unit = np.searchsorted(np.asarray(starts), offsets[:, 0], side="right")
+    edges = np.flatnonzero(np.diff(unit)) + 1
+    bounds = np.concatenate([[0], edges, [len(offsets)]])
+    return as_spans(np.stack([bounds[:-1], bounds[1:]], axis=1))

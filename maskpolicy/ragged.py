@@ -1,0 +1,94 @@
+"""Lists of arrays of unequal length in one memory-mapped safetensors file."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.errors import StoreError
+
+_TYPES = {"I32": np.int32, "I64": np.int64, "U8": np.uint8, "F32": np.float32, "F64": np.float64}
+
+
+class Ragged(Sequence[NDArray[Any]]):
+    """A list of arrays that share everything but their first dimension."""
+
+    def __init__(self, flat: NDArray[Any], bounds: NDArray[np.int64]) -> None:
+        self.flat, self.bounds = flat, bounds
+
+    @classmethod
+    def of(cls, rows: Iterable[NDArray[Any]], dtype: type, width: int = 0) -> Ragged:
+        """Pack `rows`, each of shape (n,) or, with a width, (n, width)."""
+        arrays = [np.asarray(row, dtype) for row in rows]
+        bounds = np.zeros(len(arrays) + 1, np.int64)
+        np.cumsum([len(array) for array in arrays], out=bounds[1:])
+        flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)
+        return cls(flat.reshape((-1, width) if width else (-1,)), bounds)
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> Ragged:
+        """Pack texts as UTF-8 bytes."""
+        return cls.of((np.frombuffer(text.encode(), np.uint8) for text in texts), np.uint8)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The first dimension of each array, shape (n,)."""
+        return np.diff(self.bounds)
+
+    def text(self, index: int) -> str:
+        """Return one array of bytes as text."""
+        return bytes(self[index]).decode()
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Ragged: ...
+    def __getitem__(self, index: int | slice) -> NDArray[Any] | Ragged:
+        if isinstance(index, slice):
+            begin, end, step = index.indices(len(self))
+            if step != 1:
+                raise IndexError("a Ragged is sliced with step 1 only")
+            return Ragged(self.flat, self.bounds[begin : max(begin, end) + 1])
+        return self.flat[self.bounds[index] : self.bounds[index + 1]]
+
+
+def save(path: Path, columns: dict[str, Ragged]) -> None:
+    """Write the columns to one safetensors file."""
+    from safetensors.numpy import save_file
+
+    arrays = {}
+    for name, ragged in columns.items():
+        begin, end = ragged.bounds[0], ragged.bounds[-1]
+        arrays[name] = np.ascontiguousarray(ragged.flat[begin:end])
+        arrays[f"{name}.bounds"] = ragged.bounds - begin
+    save_file(arrays, path)
+
+
+def load(path: Path) -> dict[str, Ragged]:
+    """Map the columns of a file; nothing is read before it is used."""
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__", None)
+
+    def array(name: str) -> NDArray[Any]:
+        facts = header[name]
+        if facts["dtype"] not in _TYPES:
+            raise StoreError(f"{path}: {name} has the unexpected type {facts['dtype']}")
+        begin, end = facts["data_offsets"]
+        dtype = np.dtype(_TYPES[facts["dtype"]])
+        flat = np.frombuffer(data, dtype, (end - begin) // dtype.itemsize, 8 + size + begin)
+        return flat.reshape(facts["shape"])
+
+    names = [name for name in header if f"{name}.bounds" in header]
+    return {name: Ragged(array(name), array(f"{name}.bounds")) for name in names}

@@ -1,0 +1,24 @@
+"""Hide tokens at random: +Orig recovers the whole text, +Rand only what was hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy.masking import draw
+from maskpolicy.registry import policy
+from maskpolicy.types import Passage, Spans
+
+
+@policy("original", target="full")
+@policy("random", target="spans")
+@dataclass(frozen=True)
+class Uniform:
+    """Hide a share of the tokens, drawn uniformly without replacement (Ye et al. 2021)."""
+
+    ratio: float = 0.15
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw floor(ratio * t + u) of the t tokens."""
+        return draw(passage.pieces, self.ratio, rng)
