@@ -1,64 +1,51 @@
-"""The experiment file: its parts as dataclasses, loaded from YAML with overrides."""
+"""The experiment: its parts as dataclasses, loaded from YAML, and stored with all defaults."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
 
-from maskpolicy.types import How
+from maskpolicy import budgets, plugins, schema, yaml_file
+from maskpolicy.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRATCH, Training
+from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.labels import name_all
+from maskpolicy.registry import HOW_KEYS, Entry, names
+from maskpolicy.schema import Count, Range, Seed, Steps, at
+from maskpolicy.types import How, Json
 
-
-@dataclass(frozen=True)
-class Training:
-    """One training budget: of the general, fit, intermediate or fine-tuning stage."""
-
-    steps: int = 1000  # optimizer steps
-    passages: int = 32  # passages (or examples) per optimizer step, the same for every policy
-    lr: float = 5e-4  # peak learning rate
-    warmup: int = 100  # steps of linear warm-up
-    schedule: str = "linear"  # after warm-up: linear (to zero) | cosine | constant
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    clip: float = 1.0  # largest gradient norm; 0 turns clipping off
-    precision: str = "auto"  # auto | fp32 | bf16
-    attention: str = "auto"  # auto | eager | sdpa
-    compile: bool = False  # torch.compile the model
-    dropout: float | None = None  # None: the model's own
-    micro_tokens: int = 0  # most padded tokens in a micro-batch; 0: chosen by batching.py
-    max_source: int = 512  # tokens; longer sources are cut
-    max_target: int = 512  # tokens; longer targets are cut
-    checkpoint_every: float = 60.0  # seconds between resumable checkpoints
-    seed: int = 0
-    # dev evaluation (fine-tuning): every this many steps; 0: none
-    eval_every: int = 0
-    patience: int = 0  # evaluations without improvement before stopping; 0: never
+NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
+WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
+OnError = Literal["raise", "skip"]
+_SHARE = Range(ge=0, le=1)
 
 
 @dataclass(frozen=True)
 class Model:
     """The text-to-text model: a preset built from scratch, a local folder or a Hub name."""
 
-    name: str
+    name: str  # a folder is absolute
     revision: str | None = None
-    kind: str = "seq2seq"
+    kind: Literal["seq2seq"] = "seq2seq"
 
 
 @dataclass(frozen=True)
 class Corpus:
     """The text of the intermediate stage: the world, files, or a Hub dataset."""
 
-    name: str | None = None  # "world"
-    files: tuple[str, ...] = ()
+    name: Literal["world"] | None = None
+    files: tuple[str, ...] = ()  # absolute, patterns expanded
     hub: str | None = None
     subset: str | None = None  # the Hub dataset's configuration
     split: str = "train"
     revision: str | None = None
     stream: bool = False
     column: str = "text"
-    words: int = 100  # words per passage
-    limit: int = 0  # most documents; 0: all
-    on_error: str = "raise"  # raise | skip
-    options: dict[str, Any] = field(default_factory=dict)  # the world's settings, e.g. people
+    words: Count = 100  # words per passage
+    limit: Steps = 0  # most documents; 0: all
+    on_error: OnError = "raise"
 
 
 @dataclass(frozen=True)
@@ -67,8 +54,13 @@ class PolicyBlock:
 
     name: str
     label: str
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     how: How = field(default_factory=How)
+
+    @property
+    def has_stage(self) -> bool:
+        """Whether the row has an intermediate stage: all but `none` have."""
+        return self.name != NONE
 
 
 @dataclass(frozen=True)
@@ -77,10 +69,10 @@ class TaskBlock:
 
     name: str
     label: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    data: str = "world"  # world | hub | a folder
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    data: str = WORLD  # world | hub | a folder, which is absolute
     revision: str | None = None
-    on_error: str = "raise"  # raise | skip
+    on_error: OnError = "raise"
     context: bool = False  # give the model the context paragraph: an upper bound
 
 
@@ -95,11 +87,299 @@ class Experiment:
     tasks: tuple[TaskBlock, ...]
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1
-    baseline: str = "none"
-    general: Training = Training(steps=1500, lr=1e-3)
-    intermediate: Training = Training(steps=1000, lr=5e-4)
-    finetune: Training = Training(steps=300, lr=5e-4)
-    fit: Training = Training(steps=500, lr=1e-3)
+    baseline: str = NONE
+    general: Training = GENERAL
+    intermediate: Training = INTERMEDIATE
+    finetune: Training = FINETUNE
+    fit: Training = FIT
     plugins: tuple[str, ...] = ()  # absolute paths
     keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+
+
+@dataclass(frozen=True)
+class _File:
+    """The keys of an experiment file, before names are looked up; those of How come besides."""
+
+    model: Any
+    corpus: Any
+    policies: list[Any]
+    tasks: list[Any]
+    data: str = WORLD
+    seeds: tuple[Seed, ...] = (0,)
+    intermediate_seeds: Count = 1
+    baseline: str = NONE
+    general: Any = None
+    intermediate: Any = None
+    finetune: Any = None
+    fit: Any = None
+    plugins: tuple[str, ...] = ()
+    keep: tuple[Literal["finetune"], ...] = ()
+    world: dict[str, Any] = field(default_factory=dict)
+
+
+def load(
+    path: str | Path, overrides: Sequence[str] = (), plugin_files: Sequence[str | Path] = ()
+) -> Experiment:
+    """Return the experiment of a YAML file after `key=value` overrides.
+
+    `plugin_files` are loaded besides those that the file names. Paths are looked up beside the
+    file, then in the working directory. Raises ConfigError: file, key, and what to do.
+    """
+    path = Path(path)
+    given = yaml_file.read(path, overrides)
+    where, folder = f"{path}: ", path.resolve().parent
+    shared = {key: given.pop(key) for key in HOW_KEYS if key in given}
+    shared = {key: getattr(_how(shared, where, {}), key) for key in shared}
+    file = _File(**schema.block(_File, given, where, others=HOW_KEYS))
+    modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folder)
+    plugins.load_files(modules)
+    model = _model(file.model, at(where, "model"), folder)
+    policies = _policies(file.policies, at(where, "policies"), shared)
+    _check_rows(file, policies, where)
+    return Experiment(
+        name=path.stem,
+        model=model,
+        corpus=_corpus(file.corpus, at(where, "corpus"), folder),
+        policies=policies,
+        tasks=_tasks(file, where, folder),
+        seeds=file.seeds,
+        intermediate_seeds=file.intermediate_seeds,
+        baseline=file.baseline,
+        **_trainings(given, model, where),
+        plugins=modules,
+        keep=file.keep,
+        world=file.world,
+    )
+
+
+def resolved(experiment: Experiment) -> Json:
+    """Return every key of the experiment as an experiment file would have it.
+
+    Written as YAML, under the same file name, it loads to the same Experiment.
+    """
+    config = schema.plain(experiment, experiment.name)
+    del config["name"]
+    config["policies"] = [resolved_policy(block) for block in experiment.policies]
+    config["tasks"] = [resolved_task(block) for block in experiment.tasks]
+    return config
+
+
+def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
+    """Return a row's block with every field and shared key; `none` has neither."""
+    how = schema.plain(block.how, block.label) if block.has_stage else {}
+    return {"name": block.name, "label": block.label, **block.fields, **how}
+
+
+def resolved_task(block: TaskBlock) -> dict[str, Json]:
+    """Return a column's block with every field and shared key."""
+    config = schema.plain(block, block.label)
+    return {**config.pop("fields"), **config}
+
+
+def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
+    """Return the plugin `name` made from its fields, JSON or not; raises ConfigError at `where`.
+
+    A plugin that is a function takes no fields and is returned as it is.
+    """
+    entry = plugins.find(kind, name)
+    return _made(entry, schema.block(entry.plugin, given, where or f"{kind} {name}"), where)
+
+
+def _made(entry: Entry, values: Mapping[str, Any], where: str) -> Any:
+    if not inspect.isclass(entry.plugin):
+        return entry.plugin
+    try:
+        return entry.plugin(**values)
+    except (MaskpolicyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{where or f'{entry.kind} {entry.name}'}: {error}") from error
+
+
+def _plugins(
+    named: Sequence[str], added: Sequence[str | Path], where: str, folder: Path
+) -> tuple[str, ...]:
+    paths = []
+    for index, name in enumerate(named):
+        found = yaml_file.locate(name, folder)
+        if found is None:
+            raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {folder}")
+        paths.append(str(found))
+    return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
+
+
+def _model(given: Any, where: str, folder: Path) -> Model:
+    block = {"name": given} if isinstance(given, str) else given
+    model = Model(**schema.block(Model, block, where))
+    if model.name in SCRATCH:
+        return model
+    found = yaml_file.locate(model.name, folder) if model.name else None
+    if found is not None and found.is_dir():
+        return Model(str(found), model.revision, model.kind)
+    if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
+        raise ConfigError(
+            f"{where}: {unknown('model', model.name, SCRATCH)}, a folder (none is there) "
+            "or a Hub name such as facebook/bart-base"
+        )
+    return model
+
+
+def _corpus(given: Any, where: str, folder: Path) -> Corpus:
+    if isinstance(given, str) and given != WORLD:
+        raise ConfigError(
+            f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
+        )
+    block = {"name": given} if isinstance(given, str) else given
+    values = schema.block(Corpus, block, where)
+    sources = [key for key in ("name", "files", "hub") if values[key]]
+    if len(sources) != 1:
+        raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
+    only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
+    if only_hub and not values["hub"]:
+        raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
+    found: list[str] = []
+    for index, pattern in enumerate(values["files"]):
+        files = yaml_file.matches(pattern, folder)
+        if not files:
+            raise ConfigError(f"{where}.files[{index}]: no such file {pattern!r}")
+        found += map(str, files)
+    values["files"] = tuple(dict.fromkeys(found))
+    return Corpus(**values)
+
+
+def _how(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> How:
+    how = How(**schema.block(How, given, where, defaults))
+    for key in ("insert", "mask_exclusion"):
+        if not _SHARE.holds(getattr(how, key)):
+            raise ConfigError(f"{at(where, key)}: must be {_SHARE}, not {getattr(how, key)}")
+    return how
+
+
+def _policies(
+    items: Sequence[Any], where: str, shared: Mapping[str, Any]
+) -> tuple[PolicyBlock, ...]:
+    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    blocks = [_policy(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
+    keys = [{**block.fields, **schema.plain(block.how, where)} for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], keys, where)
+    return tuple(
+        PolicyBlock(block.name, label, block.fields, block.how)
+        for block, label in zip(blocks, labels, strict=True)
+    )
+
+
+def _policy(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
+    """Return one row, its label still to be chosen; the block's How wins, then the file's."""
+    name = given["name"]
+    own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
+    if name == NONE:
+        strange = sorted(set(given) - {"name", "label"})
+        if strange:
+            raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
+        return PolicyBlock(NONE, NONE)
+    entry = _find("policy", name, where, [NONE])
+    if not callable(getattr(entry.plugin, "select", None)):
+        raise ConfigError(f"{entry.where}: policy {name!r} has no method `select`")
+    others = ("name", "label", *HOW_KEYS)
+    values = schema.block(entry.plugin, own, where, others=others)
+    _made(entry, values, where)
+    facts = schema.plain(_how(entry.facts, entry.where, {}), entry.where)
+    how = _how({k: given[k] for k in HOW_KEYS if k in given}, where, {**facts, **shared})
+    return PolicyBlock(name, name, _plain(values, where), how)
+
+
+def _tasks(file: _File, where: str, folder: Path) -> tuple[TaskBlock, ...]:
+    data = _data(file.data, at(where, "data"), folder)
+    where = at(where, "tasks")
+    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(file.tasks)]
+    blocks = [_task(item, f"{where}[{i}]", data, folder) for i, item in enumerate(given)]
+    keys = [{k: v for k, v in resolved_task(b).items() if k != "label"} for b in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], keys, where)
+    return tuple(
+        TaskBlock(b.name, label, b.fields, b.data, b.revision, b.on_error, b.context)
+        for b, label in zip(blocks, labels, strict=True)
+    )
+
+
+def _task(given: Mapping[str, Any], where: str, data: str, folder: Path) -> TaskBlock:
+    """Return one column, its label still to be chosen."""
+    name = given["name"]
+    entry = _find("task", name, where)
+    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
+    own = {key: value for key, value in given.items() if key not in framework}
+    values = schema.block(entry.plugin, own, where, others=framework)
+    _made(entry, values, where)
+    ours = {key: value for key, value in given.items() if key in framework}
+    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
+    block["data"] = _data(block["data"], at(where, "data"), folder)
+    block["fields"] = _plain(values, where)
+    return TaskBlock(**{**block, "label": name})
+
+
+def _named(item: Any, where: str) -> Mapping[str, Any]:
+    """Return a row or column as a block with a name, its label checked."""
+    if isinstance(item, str):
+        return {"name": item}
+    if not isinstance(item, Mapping):
+        raise schema.wrong(item, "a name or a block with a name", where)
+    if "name" not in item:
+        raise ConfigError(f"{where}.name: missing; it has no default")
+    for key in ("name", "label"):
+        if key in item:
+            schema.check(item[key], str, at(where, key))
+            if not item[key].strip():
+                raise ConfigError(f"{at(where, key)}: is empty")
+    return item
+
+
+def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Entry:
+    try:
+        return plugins.find(kind, name)
+    except ConfigError as error:
+        if error.__cause__ is not None or name in names(kind):  # a broken plugin: say which
+            raise
+        raise ConfigError(f"{where}: {unknown(kind, name, [*names(kind), *others])}") from None
+
+
+def _data(given: str, where: str, folder: Path) -> str:
+    """Return where tasks come from: world, hub, or the absolute path of a folder."""
+    if given in (WORLD, HUB):
+        return given
+    found = yaml_file.locate(given, folder) if given else None
+    if found is None or not found.is_dir():
+        raise ConfigError(f"{where}: {unknown('source', given, [WORLD, HUB])} or a folder")
+    return str(found)
+
+
+def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
+    return {key: schema.plain(value, at(where, key)) for key, value in values.items()}
+
+
+def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, Training]:
+    """Return the four budgets; what a file leaves out depends on the model."""
+    result = {}
+    for stage, default in budgets.defaults(model.name).items():
+        base = {f.name: getattr(default, f.name) for f in fields(Training)}
+        result[stage] = Training(
+            **schema.block(Training, given.get(stage, {}), at(where, stage), base)
+        )
+    if model.name not in SCRATCH and result["general"].steps:
+        raise ConfigError(
+            f"{where}general.steps: only a model built from scratch ({', '.join(SCRATCH)}) has a "
+            "general stage: leave it out"
+        )
+    return result
+
+
+def _check_rows(file: _File, policies: Sequence[PolicyBlock], where: str) -> None:
+    for key in ("policies", "tasks", "seeds"):
+        if not getattr(file, key):
+            raise ConfigError(f"{at(where, key)}: is empty: give at least one")
+    for seed in file.seeds:
+        if file.seeds.count(seed) > 1:
+            raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is there twice")
+    rows = [block.label for block in policies]
+    if file.baseline not in rows:
+        raise ConfigError(
+            f"{at(where, 'baseline')}: {unknown('row', file.baseline, rows)}; the baseline must "
+            "be one of the policies"
+        )

@@ -1,0 +1,60 @@
+"""Training budgets: the settings of one training, and their defaults for each kind of model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from maskpolicy.schema import Count, Positive, Range, Seed, Steps
+
+SCRATCH = ("mini",)  # models built from scratch, which have a general stage
+Momentum = Annotated[float, Range(ge=0, lt=1)]
+Amount = Annotated[float, Range(ge=0)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training budget: of the general, fit, intermediate or fine-tuning stage."""
+
+    steps: Steps = 1000  # optimizer steps
+    passages: Count = 32  # passages (or examples) per optimizer step, the same for every policy
+    lr: Positive = 5e-4  # peak learning rate
+    warmup: Steps = 100  # steps of linear warm-up
+    schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
+    weight_decay: Amount = 0.01
+    betas: tuple[Momentum, Momentum] = (0.9, 0.999)
+    clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    attention: Literal["auto", "eager", "sdpa"] = "auto"
+    compile: bool = False  # torch.compile the model
+    dropout: Momentum | None = None  # None: the model's own
+    micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: chosen by batching.py
+    max_source: Count = 512  # tokens; longer sources are cut
+    max_target: Count = 512  # tokens; longer targets are cut
+    checkpoint_every: Positive = 60.0  # seconds between resumable checkpoints
+    seed: Seed = 0
+    # dev evaluation (fine-tuning): every this many steps; 0: none
+    eval_every: Steps = 0
+    patience: Steps = 0  # evaluations without improvement before stopping; 0: never
+
+
+GENERAL = Training(steps=1500, lr=1e-3)
+INTERMEDIATE = Training(steps=1000, lr=5e-4)
+FINETUNE = Training(steps=300, lr=5e-4)
+FIT = Training(steps=500, lr=1e-3)
+
+
+def defaults(model: str) -> dict[str, Training]:
+    """Return the default budgets of a model: a preset's, or those of a real BART.
+
+    A real BART has been pre-trained: its general stage has no steps. Its other budgets are ours,
+    chosen for BART-base; the paper's are not at hand.
+    """
+    if model in SCRATCH:
+        return {"general": GENERAL, "fit": FIT, "intermediate": INTERMEDIATE, "finetune": FINETUNE}
+    return {
+        "general": Training(steps=0),
+        "fit": Training(steps=2000, lr=1e-3),
+        "intermediate": Training(steps=20_000, passages=64, lr=1e-4, warmup=1000),
+        "finetune": Training(steps=3000, passages=32, lr=3e-5, warmup=300),
+    }

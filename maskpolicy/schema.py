@@ -1,0 +1,235 @@
+"""Checks values of a block against annotations: a dataclass's signature is its schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.types import Json
+
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    type(None): "null",
+    dict: "a block of keys",
+    list: "a list",
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be, used as `Annotated[float, Range(gt=0)]`; None: no bound."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def __str__(self) -> str:
+        """Return the bounds as words for a message, e.g. ">= 0 and < 1"."""
+        bounds = ((">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt))
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+
+    def holds(self, value: float) -> bool:
+        """Return whether `value` keeps every bound."""
+        return not (
+            (self.ge is not None and value < self.ge)
+            or (self.gt is not None and value <= self.gt)
+            or (self.le is not None and value > self.le)
+            or (self.lt is not None and value >= self.lt)
+        )
+
+
+Steps = Annotated[int, Range(ge=0)]
+Count = Annotated[int, Range(ge=1)]
+Positive = Annotated[float, Range(gt=0)]
+Share = Annotated[float, Range(ge=0, le=1)]
+Seed = Annotated[int, Range(ge=0, lt=2**32)]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a block: its annotation, and its default or MISSING."""
+
+    annotation: Any
+    default: Any
+
+
+def fields_of(plugin: Any) -> dict[str, Field]:
+    """Return the keys that a dataclass takes; anything else takes none."""
+    if not dataclasses.is_dataclass(plugin):
+        return {}
+    try:
+        hints = typing.get_type_hints(plugin, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        name = getattr(plugin, "__name__", plugin)
+        raise ConfigError(f"{name}: a field's annotation cannot be read: {error}") from error
+    return {
+        field.name: Field(hints[field.name], _default(field))
+        for field in dataclasses.fields(plugin)
+        if field.init
+    }
+
+
+def block(
+    plugin: Any,
+    given: Any,
+    where: str,
+    defaults: Mapping[str, Any] | None = None,
+    others: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return a value for every key that `plugin` takes: the given ones checked, else defaults.
+
+    `where` ends in the key path of the block, or in ": " at the top; `others` are keys of the same
+    block that the caller reads, named in messages. Raises ConfigError for an unknown key, a wrong
+    type, a number out of range or a key that is missing.
+    """
+    if not isinstance(given, Mapping):
+        raise wrong(given, "a block of keys", where)
+    known = fields_of(plugin)
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{at(where, key)}: {unknown('key', str(key), {*known, *others})}")
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        default = (defaults or {}).get(name, field.default)
+        if name in given:
+            values[name] = check(given[name], field.annotation, at(where, name))
+        elif default is MISSING:
+            raise ConfigError(f"{at(where, name)}: missing; it has no default")
+        else:
+            values[name] = default
+    return values
+
+
+def check(value: Any, annotation: Any, where: str) -> Any:
+    """Return `value` as `annotation` wants it (lists become tuples), or raise ConfigError."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any:
+        return value
+    if origin is Annotated:
+        return _bounded(check(value, args[0], where), args[1:], where)
+    if origin in (typing.Union, types.UnionType):
+        return _union(value, args, where)
+    if origin is Literal:
+        if not any(value == arg and type(value) is type(arg) for arg in args):
+            raise ConfigError(f"{where}: {unknown('value', str(value), map(str, args))}")
+        return value
+    if dataclasses.is_dataclass(annotation):
+        return typing.cast(Any, annotation)(**block(annotation, value, where))
+    kind = origin or annotation
+    if kind in (tuple, list) or kind is Sequence:
+        return _sequence(value, kind, args, where)
+    if kind is dict or kind is Mapping:
+        return _mapping(value, args, where)
+    return _scalar(value, kind, where)
+
+
+def plain(value: Any, where: str) -> Json:
+    """Return `value` as JSON: dataclasses as blocks, tuples as lists, paths as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name), where) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, where) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, where) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigError(f"{where}: a value of type {type(value).__name__} cannot be stored as JSON")
+
+
+def at(where: str, key: object) -> str:
+    """Return the place of `key` inside the block at `where`."""
+    return f"{where}{key}" if not where or where.endswith(" ") else f"{where}.{key}"
+
+
+def wrong(value: Any, wanted: str, where: str) -> ConfigError:
+    """Return the error for a value of a wrong type."""
+    found = _NAMES.get(type(value), type(value).__name__)
+    shown = "" if isinstance(value, (dict, list)) or value is None else f" {value!r:.60}"
+    return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {found}{shown}")
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _bounded(value: Any, extras: tuple[Any, ...], where: str) -> Any:
+    for extra in extras:
+        if isinstance(extra, Range) and value is not None and not extra.holds(value):
+            raise ConfigError(f"{where}: must be {extra}, not {value}")
+    return value
+
+
+def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:
+    others = [member for member in members if member is not type(None)]
+    if value is None and len(others) < len(members):
+        return None
+    if len(others) == 1:
+        return check(value, others[0], where)
+    for member in others:
+        try:
+            return check(value, member, where)
+        except ConfigError:
+            continue
+    raise wrong(value, " or ".join(_words(member) for member in members), where)
+
+
+def _words(annotation: Any) -> str:
+    kind = typing.get_origin(annotation) or annotation
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise wrong(value, "a list", where)
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        if len(value) != len(args):
+            raise ConfigError(f"{where}: must be a list of {len(args)}, not of {len(value)}")
+        each: Sequence[Any] = args
+    else:
+        each = [args[0] if args else Any] * len(value)
+    items = (check(v, a, f"{where}[{i}]") for i, (v, a) in enumerate(zip(value, each, strict=True)))
+    return list(items) if kind is list else tuple(items)
+
+
+def _mapping(value: Any, args: tuple[Any, ...], where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong(value, "a block of keys", where)
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{at(where, key)}: a key must be text: quote it")
+    inner = args[1] if len(args) == 2 else Any
+    return {key: check(item, inner, at(where, key)) for key, item in value.items()}
+
+
+def _scalar(value: Any, kind: Any, where: str) -> Any:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is float and type(value) in (int, float):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise ConfigError(f"{where}: must be a finite number")
+        return number
+    if kind in (bool, int, str) and type(value) is not kind:
+        quote = ": put it in quotes" if kind is str and type(value) in (bool, int, float) else ""
+        raise ConfigError(f"{wrong(value, _NAMES[kind], where)}{quote}")
+    if isinstance(kind, type) and not isinstance(value, kind):
+        raise wrong(value, _NAMES.get(kind, kind.__name__), where)
+    return value

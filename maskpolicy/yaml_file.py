@@ -1,0 +1,151 @@
+"""Reads a YAML file and `key=value` overrides into plain values; no expressions, no inheritance."""
+
+from __future__ import annotations
+
+import glob
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.schema import at, wrong
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the keys of a YAML file after its overrides; raises ConfigError with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: not UTF-8 text (byte {error.start}): save it as UTF-8"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path}: cannot be read: {reason}; name an experiment file") from None
+    values = parse(text, str(path))
+    if not isinstance(values, dict) or not values:
+        raise ConfigError(f"{path}: must be a block of keys such as 'model: mini'")
+    for override in overrides:
+        _apply(values, override)
+    _refuse(values, f"{path}: ")
+    return values
+
+
+def parse(text: str, where: str) -> Any:
+    """Return the plain value of YAML `text`; numbers such as 1e-3 are floats."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    # OmegaConf's loader lets out whatever PyYAML's constructors raise for a tag such as !!int x
+    broken = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
+    try:
+        return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or _first(error)
+        raise ConfigError(f"{where}{line}: not valid YAML: {reason}") from None
+    except (OmegaConfBaseException, *broken) as error:
+        raise ConfigError(f"{where}: not valid YAML: {_first(error)}") from None
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    """Set one `a.b.0.c=value` in place; the value is YAML, blocks are made on the way."""
+    key, sign, text = override.partition("=")
+    where = f"override {override!r}"
+    if not sign or not key or not all(key.split(".")):
+        raise ConfigError(f"{where}: write key=value, e.g. intermediate.steps=2000")
+    # as the value of a key, so that a bare word or number parses as it does in the file
+    wrapped = parse(f"value: {text}", where)
+    if not isinstance(wrapped, dict) or list(wrapped) != ["value"]:
+        raise ConfigError(f"{where}: the value must be one YAML value")
+    *path, last = key.split(".")
+    inner: Any = values
+    for part in path:
+        inner = _step(inner, part, where)
+    if isinstance(inner, list):
+        inner[_index(inner, last, where)] = wrapped["value"]
+    elif isinstance(inner, dict):
+        inner[last] = wrapped["value"]
+    else:
+        raise wrong(inner, "a block of keys", f"{where}: {'.'.join(path)}")
+
+
+def _step(inner: Any, part: str, where: str) -> Any:
+    if isinstance(inner, list):
+        return inner[_index(inner, part, where)]
+    if not isinstance(inner, dict):
+        raise wrong(inner, "a block of keys", where)
+    if inner.get(part) is None:
+        inner[part] = {}
+    return inner[part]
+
+
+def _index(items: list[Any], part: str, where: str) -> int:
+    if not part.isascii() or not part.isdigit() or int(part) >= len(items):
+        raise ConfigError(f"{where}: {part!r} is no index of a list of {len(items)}, from 0")
+    return int(part)
+
+
+def _refuse(value: Any, where: str) -> None:
+    """Raise for what an experiment file must not hold, with the key path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"{at(where, key)}: a key must be text: put it in quotes")
+            _refuse_text(key, where)
+            _refuse(item, at(where, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse(item, f"{where}[{index}]")
+    elif isinstance(value, str):
+        _refuse_text(value, where)
+    elif value is not None and not isinstance(value, (bool, int, float)):
+        raise ConfigError(f"{where}: a value of type {type(value).__name__} is not used here")
+
+
+def _refuse_text(text: str, where: str) -> None:
+    place = where.rstrip(": ")
+    if "${" in text:
+        raise ConfigError(f"{place}: '${{' is refused: an experiment file has no interpolation")
+    if text == "???":
+        raise ConfigError(f"{place}: has no value: '???' is refused")
+    if "\0" in text or _surrogates(text):
+        raise ConfigError(f"{place}: holds a NUL or a lone surrogate: remove it")
+
+
+def _surrogates(text: Iterable[str]) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def locate(text: str, folder: Path) -> Path | None:
+    """Return the file or folder `text` as an absolute path: beside the YAML, else from here."""
+    try:
+        path = Path(text).expanduser()
+        for candidate in (folder / path, Path.cwd() / path):
+            if candidate.exists():
+                return candidate.resolve()
+    except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
+        return None
+    return None
+
+
+def matches(pattern: str, folder: Path) -> list[Path]:
+    """Return the files that a path or a pattern with * stands for, absolute and sorted."""
+    found = locate(pattern, folder)
+    if found is not None:
+        return [found] if found.is_file() else []
+    for start in (folder, Path.cwd()):
+        # not Path.glob: it refuses absolute patterns
+        hits = glob.glob(pattern, root_dir=start, recursive=True)  # noqa: PTH207
+        files = sorted((start / hit).resolve() for hit in hits if (start / hit).is_file())
+        if files:
+            return files
+    return []
