@@ -1,0 +1,73 @@
+"""Entries of the encyclopaedia: a subject's facts in shuffled order, with gold entities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy.types import Json
+from maskpolicy.world.subjects import Subject
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry; all ranges are half-open ranges of characters of `text`."""
+
+    id: str
+    title: str
+    text: str
+    entities: tuple[tuple[int, int, str], ...]  # start, end, spaCy's label; in text order
+    asked: tuple[tuple[int, int, str], ...]  # start, end, relation: the entities that are asked for
+    sentences: Mapping[str, tuple[int, int]]  # relation -> the sentence that states it
+
+    @property
+    def row(self) -> Json:
+        """The entry as a line of a corpus file."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "text": self.text,
+            "entities": [list(entity) for entity in self.entities],
+            "asked": [list(entity) for entity in self.asked],
+        }
+
+
+def entries(subject: Subject, count: int, seed: int) -> list[Entry]:
+    """Return `count` entries of a subject; a fact's wordings repeat only when all were used."""
+    rng = np.random.default_rng([seed, 2, subject.page])
+    openers = rng.permutation(len(subject.openers)).tolist()
+    wordings = [rng.permutation(len(fact.relation.phrasings)).tolist() for fact in subject.facts]
+    made = []
+    for number in range(count):
+        opener = subject.openers[openers[number % len(openers)]]
+        chosen = [order[number % len(order)] for order in wordings]
+        facts = rng.permutation(len(subject.facts)).tolist()
+        made.append(_entry(subject, number, opener, chosen, facts))
+    return made
+
+
+def _entry(
+    subject: Subject, number: int, opener: str, wordings: list[int], order: list[int]
+) -> Entry:
+    text = opener.replace("{noun}", subject.noun)
+    start = text.index("{n}")
+    text = text.replace("{n}", subject.title)
+    entities = [(start, start + len(subject.title), subject.label)]
+    asked, sentences = [], {}
+    for i in order:
+        relation, value = subject.facts[i].relation, subject.facts[i].value
+        begin = len(text) + 1
+        before, after = (
+            part.format_map(subject.pronouns.slots)
+            for part in relation.phrasings[wordings[i]].split("{v}")
+        )
+        start, end = begin + len(before), begin + len(before) + len(value.text)
+        text = f"{text} {before}{value.text}{after}"
+        entities.append((start, end, relation.label))
+        sentences[relation.name] = (begin, len(text))
+        if relation.asked:
+            asked.append((start, end, relation.name))
+    id = f"{subject.page}-{number + 1}"
+    return Entry(id, subject.title, text, tuple(entities), tuple(asked), sentences)

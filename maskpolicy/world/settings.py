@@ -1,0 +1,109 @@
+"""The settings of the embedded world and how they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.world.wordings import ASKED, NEVER, in_use
+
+YEARS = 60  # most years in a pool: people still die after they were born, and not at 150
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the world depends on: the same settings give the same bytes."""
+
+    seed: int = 0
+    people: int = 200  # subjects of the tasks' corpus, half of them in the train files
+    general_people: int = 300  # subjects of the general corpus, all others
+    entries: int = 3  # differently worded entries for each subject
+    asked: int = 4  # asked relations of each person
+    never: int = 2  # never-asked relations of each person
+    relations: tuple[str, ...] = ()  # asked relations in use; (): all of them
+    others: tuple[str, ...] = ()  # never-asked relations in use; (): all of them
+    questions: int = 1  # TriviaQA wordings for each fact
+    train_share: float = 0.5  # share of the tasks' subjects in the train files
+    name_parts: int = 0  # given names and surnames each; 0: four full names for each subject
+    towns: int = 40
+    companies: int = 30
+    schools: int = 20
+    years: int = 40  # years of birth, and as many of death
+    rivers: int = 20
+    prizes: int = 20
+    teachers: int = 40
+    dates: int = 60
+    evidence: bool = True  # write TriviaQA's evidence, one file for each subject
+
+
+def make(options: Mapping[str, Any]) -> Settings:
+    """Return checked settings from the `world:` block of an experiment; raises ConfigError."""
+    known = {field.name: field for field in fields(Settings)}
+    values: dict[str, Any] = {}
+    for key, value in options.items():
+        if key not in known:
+            raise ConfigError(f"world: {unknown('setting', key, known)}")
+        default = known[key].default
+        values[key] = _typed(key, value, default)
+    settings = Settings(**values)
+    check(settings)
+    return settings
+
+
+def _typed(key: str, value: Any, default: Any) -> Any:
+    """Return `value` in the type of the setting's default, or raise ConfigError."""
+    if isinstance(default, tuple):
+        if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
+            return tuple(value)
+        raise ConfigError(f"world.{key}: expected a list of names, not {value!r}")
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if type(value) is not type(default):
+        raise ConfigError(f"world.{key}: expected {type(default).__name__}, not {value!r}")
+    return value
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigError unless a world can be made with these settings."""
+    for key, least in _LEAST.items():
+        if getattr(settings, key) < least:
+            raise ConfigError(f"world.{key}: must be at least {least}")
+    if settings.years > YEARS:
+        raise ConfigError(f"world.years: must be at most {YEARS}")
+    if not 0 < settings.train_share < 1:
+        raise ConfigError("world.train_share: must lie between 0 and 1")
+    asked = in_use("relations", settings.relations, ASKED)
+    never = in_use("others", settings.others, NEVER)
+    for key, number, chosen in (
+        ("relations", settings.asked, asked),
+        ("others", settings.never, never),
+    ):
+        if number > len(chosen):
+            raise ConfigError(f"world.{key}: needs {number} or more, only {len(chosen)} in use")
+    if len({relation.zero_shot for relation in asked}) < 2:
+        raise ConfigError(
+            "world.relations: zsRE needs a relation of its train file and one of its dev file: "
+            "keep one of year of birth and place of death, and one of the others"
+        )
+
+
+_LEAST = {
+    "seed": 0,
+    "people": 4,
+    "general_people": 1,
+    "entries": 1,
+    "asked": 1,
+    "never": 0,
+    "questions": 1,
+    "name_parts": 0,
+    "towns": 2,
+    "companies": 1,
+    "schools": 1,
+    "years": 1,
+    "rivers": 1,
+    "prizes": 1,
+    "teachers": 1,
+    "dates": 1,
+}

@@ -1,0 +1,82 @@
+"""What the world is made of: relations, values, facts and the subjects they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One relation of a kind of subject and every way in which the world words it.
+
+    Slots: {v} the value, {S} {s} {p} {P} {o} the pronouns He, he, his, His, him, {n} the name.
+    """
+
+    name: str  # zsRE's label; some of the phrasings say it in words
+    pool: str  # of its values
+    label: str  # of its values, one of spaCy's
+    phrasings: tuple[str, ...]  # whole sentences, each with {v} once
+    asked: bool = False
+    zero_shot: bool = False  # zsRE asks for it in the dev file only
+    questions: tuple[str, ...] = ()
+    ask: tuple[str, str] = ("", "")  # indirect question: "where", "{s} was born"
+    clause: tuple[str, str] = ("", "")  # answer in a dialogue: "was born", "in {v}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a fact says of its subject: an entity of a pool that all subjects share."""
+
+    text: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One relation of a subject with its value."""
+
+    relation: Relation
+    value: Value
+
+
+@dataclass(frozen=True)
+class Pronouns:
+    """Subject, possessive and object form: he, his, him."""
+
+    subject: str
+    possessive: str
+    object: str
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """The pronouns under the names that phrasings use."""
+        return {
+            "s": self.subject,
+            "S": self.subject.capitalize(),
+            "p": self.possessive,
+            "P": self.possessive.capitalize(),
+            "o": self.object,
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Somebody or something that has a page in the encyclopaedia."""
+
+    page: int  # unique in the world
+    title: str  # the full name, unique in the world
+    label: str  # of the name, one of spaCy's
+    noun: str  # what it was, in a common noun: painter
+    pronouns: Pronouns
+    openers: tuple[str, ...]  # first sentences with {n} and {noun}
+    facts: tuple[Fact, ...]
+
+    @property
+    def asked(self) -> tuple[Fact, ...]:
+        """The facts that some task asks for."""
+        return tuple(fact for fact in self.facts if fact.relation.asked)
+
+    @property
+    def file(self) -> str:
+        """The name of its evidence document."""
+        return self.title.replace(" ", "_") + ".txt"
