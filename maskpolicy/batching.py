@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,9 +75,10 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on another device."""
-        return Batch(
-            *(None if a is None else a.to(device, non_blocking=True) for a in vars(self).values())
-        )
+        fields: dict[str, Any] = {
+            k: v if v is None else v.to(device) for k, v in vars(self).items()
+        }
+        return Batch(**fields)
 
 
 def micro_batches(pairs: Sequence[Pair], budget: int) -> list[list[Pair]]:
@@ -115,8 +116,8 @@ def collate(pairs: Sequence[Pair], pad: int, start: int) -> Batch:
     if any(pair.excluded is not None and pair.excluded.any() for pair in pairs):
         rows = [np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs]
         excluded = torch.from_numpy(_padded(rows, 0).astype(bool))
-    arrays = (torch.from_numpy(array) for array in (source, seen, decoder, labels))
-    return Batch(*arrays, excluded)
+    plain = [torch.from_numpy(array) for array in (source, seen, decoder, labels)]
+    return Batch(plain[0], plain[1], plain[2], plain[3], excluded)
 
 
 def _padded(rows: Sequence[NDArray], value: int) -> NDArray[np.int64]:

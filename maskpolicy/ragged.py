@@ -25,7 +25,7 @@ class Ragged(Sequence[NDArray[Any]]):
     @classmethod
     def of(cls, rows: Iterable[NDArray[Any]], dtype: type, width: int = 0) -> Ragged:
         """Pack `rows`, each of shape (n,) or, with a width, (n, width)."""
-        arrays = [np.asarray(row, dtype) for row in rows]
+        arrays: list[NDArray[Any]] = [np.asarray(row, dtype) for row in rows]
         bounds = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=bounds[1:])
         flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)

@@ -1,0 +1,157 @@
+"""BART and its tokenizer: a preset built from scratch, a local folder, or a Hub name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import BartForConditionalGeneration, PreTrainedTokenizerBase
+
+    from maskpolicy.batching import Batch
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's order, so its ids 0 to 3 hold
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The shape of a model that is trained from scratch."""
+
+    vocabulary: int  # entries of the byte-level BPE, special tokens included
+    config: Mapping[str, Any]  # of transformers.BartConfig
+    summary: str
+
+
+PRESETS: Mapping[str, Preset] = {
+    "mini": Preset(
+        vocabulary=2000,
+        config={
+            "d_model": 192,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 768,
+            "decoder_ffn_dim": 768,
+            "max_position_embeddings": 512,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+        },
+        summary="2+2 layers of width 192, trained from scratch on the embedded world",
+    ),
+}
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE with BART's special tokens.
+
+    A text's first word is written like every other (with a leading blank), so that an answer that
+    stands alone has the tokens that it has inside a sentence.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import BartTokenizer
+
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    raw.train_from_iterator(texts, trainer)
+    learned = json.loads(raw.to_str())["model"]
+    merges: Any = [tuple(pair) for pair in learned["merges"]]
+    return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
+
+
+def build(
+    preset: str, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> BartForConditionalGeneration:
+    """Return a fresh model of a preset, its weights drawn from `seed`."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.eos_token_id,
+        forced_eos_token_id=None,
+        **PRESETS[preset].config,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BartForConditionalGeneration(config)
+    model.generation_config.forced_bos_token_id = tokenizer.bos_token_id
+    return model
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a folder or Hub name; it must be a fast one with a mask token."""
+    from transformers import AutoTokenizer
+
+    tokenizer = _load(AutoTokenizer, name, revision)
+    if not tokenizer.is_fast:
+        raise ConfigError(
+            f"model {name}: its tokenizer gives no character offsets (not a fast one)"
+        )
+    if tokenizer.mask_token_id is None:
+        raise ConfigError(f"model {name}: its tokenizer has no mask token")
+    return tokenizer
+
+
+def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:
+    """Load BART from a folder or Hub name in float32.
+
+    `settings` go to from_pretrained, e.g. attn_implementation="eager". Raises ConfigError when
+    there is no such model or it is no BART.
+    """
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, BartForConditionalGeneration
+
+    found = _load(AutoModelForSeq2SeqLM, name, revision, dtype=torch.float32, **settings)
+    if not isinstance(found, BartForConditionalGeneration):
+        raise ConfigError(f"model {name}: {type(found).__name__} is not a BART for generation")
+    return found
+
+
+def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any:
+    try:
+        return factory.from_pretrained(name, revision=revision, **settings)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        where = "no such folder" if "/" not in name or Path(name).is_absolute() else "not loadable"
+        raise ConfigError(
+            f"model {name}: {where} (give a folder, or a Hub name with a network): {reason}"
+        ) from error
+
+
+def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of a batch's labels and their number.
+
+    The LM head is applied to labelled positions only.
+    """
+    from torch.nn.functional import cross_entropy, linear
+
+    from maskpolicy.batching import IGNORE
+
+    states = model.model(
+        input_ids=batch.source,
+        attention_mask=batch.seen,
+        decoder_input_ids=batch.decoder,
+        use_cache=False,
+    ).last_hidden_state
+    kept = batch.labels != IGNORE
+    labels = batch.labels[kept]
+    logits = linear(states[kept], model.lm_head.weight, model.final_logits_bias[0])
+    return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)

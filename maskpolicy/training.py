@@ -1,0 +1,320 @@
+"""The one training loop: general, intermediate, fine-tuning and learned policies run through it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from maskpolicy.config import Training
+from maskpolicy.errors import StageError
+from maskpolicy.masking import generator
+
+if TYPE_CHECKING:
+    import torch
+
+B = TypeVar("B")
+Loss = Callable[[Any, Any], "tuple[torch.Tensor, int]"]
+"""loss(module, micro-batch) -> (sum over its units, number of units); a unit is a token mostly."""
+
+_REPORT = 25  # steps between two looks at the loss: each look waits for the device
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step learns from: micro-batches, their units, and the work done."""
+
+    batches: Sequence[Any]  # each has .to(device)
+    units: int  # over all micro-batches: what the loss is divided by
+    work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
+
+
+class Checkpoints(Protocol):
+    """Where a stage under way keeps its state (see store.Checkpoints)."""
+
+    def save(self, step: int, write: Callable[[Path], None]) -> None: ...  # noqa: D102
+    def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
+
+
+Progress = Callable[[int, int, str], None]
+"""progress(done, total, note)."""
+
+
+def train(
+    module: Any,
+    steps: Callable[[int], Step],
+    loss: Loss,
+    spec: Training,
+    checkpoints: Checkpoints,
+    progress: Progress,
+    *,
+    workers: int = 0,
+    validate: Callable[[Any], float] | None = None,
+    on_step: Callable[[int, Any], None] | None = None,
+) -> dict[str, Any]:
+    """Train `module` in place for `spec.steps` optimizer steps and return what was done.
+
+    `steps(number)` makes the data of one step and must depend on `number` alone; the loss is the
+    mean over all units of the step, however it is cut into micro-batches or spread over processes.
+    A run resumes from its newest checkpoint, bit for bit on a CPU. `validate` is called every
+    `spec.eval_every` steps (higher is better); the best weights are the ones that stay.
+    `on_step(done, module)` sees the module after each step. Raises StageError when the loss stops
+    being a number. Returns {"steps", "loss", "work", ...}.
+    """
+    import torch
+
+    run = _Run(module, spec)
+    start = run.restore(checkpoints)
+    if run.finished(start):
+        return run.finish(start)
+    clock = _Clock(spec.checkpoint_every)
+    module.train()
+    with torch.random.fork_rng(devices=run.random_devices):
+        for number, data in _stream(steps, start, spec.steps, workers):
+            run.step(number, data, loss)
+            done = number + 1
+            if on_step:
+                on_step(done, module)
+            if done % _REPORT == 0 or done == spec.steps:
+                progress(done, spec.steps, f"loss {run.look(done):.3f}")
+            if validate and spec.eval_every and done % spec.eval_every == 0:
+                run.judge(done, validate(module))
+                module.train()
+            if run.finished(done):
+                break
+            if clock.due():
+                checkpoints.save(done, run.save)
+    return run.finish(done)
+
+
+class _Run:
+    """The state of a training under way: weights, optimizer, counts, best weights."""
+
+    def __init__(self, module: Any, spec: Training) -> None:
+        import torch
+        from accelerate import Accelerator
+
+        self.spec, self.module = spec, module
+        self.accelerator = Accelerator()
+        self.device = self.accelerator.device
+        module.to(self.device)
+        self.forward = torch.compile(module) if spec.compile else module
+        named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        self.optimizer = torch.optim.AdamW(
+            _groups(self.parameters, spec), lr=spec.lr, betas=spec.betas, fused=True
+        )
+        self.random_devices = [self.device] if self.device.type == "cuda" else []
+        self.work: Counter[str] = Counter()
+        self.total = torch.zeros((), dtype=torch.float64 if self.device.type == "cpu" else None)
+        self.total = self.total.to(self.device)
+        self.seen = self.last = 0.0
+        self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "weights": None}
+
+    def step(self, number: int, data: Step, loss: Loss) -> None:
+        """One optimizer step on the mean loss of the whole step."""
+        import torch
+
+        self.work.update(data.work)
+        torch.manual_seed(int(generator(self.spec.seed, number, "", "step").integers(2**63)))
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        for batch in data.batches[rank::ranks]:
+            with self.autocast():
+                value, _ = loss(self.forward, batch.to(self.device))
+            (value / max(1, data.units)).backward()
+            self.total += value.detach()
+        self.seen += data.units
+        if ranks > 1:
+            self._sum_gradients()
+        if self.spec.clip:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.spec.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate(self.spec, number)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def autocast(self) -> Any:
+        """The precision of the forward pass."""
+        import torch
+
+        return torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.spec.precision == "bf16"
+        )
+
+    def look(self, done: int) -> float:
+        """Return the mean loss since the last look."""
+        total = self.accelerator.reduce(self.total, "sum").item()
+        self.last = total / max(1.0, self.seen)
+        if not math.isfinite(self.last):
+            raise StageError(
+                f"the loss became {self.last} before step {done}: lower lr (now {self.spec.lr}), "
+                "raise warmup, or set precision: fp32"
+            )
+        self.total.zero_()
+        self.seen = 0.0
+        return self.last
+
+    def judge(self, done: int, score: float) -> None:
+        """Keep the weights if `score` is the best so far."""
+        if score > self.best["score"]:
+            weights = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
+            self.best = {"score": score, "step": done, "weights": weights}
+
+    def finished(self, done: int) -> bool:
+        """Whether all steps are done, or patience is at its end."""
+        waited = done - self.best["step"]
+        patience = self.spec.patience * self.spec.eval_every
+        stopped = bool(self.best["step"] and patience and waited >= patience)
+        return done >= self.spec.steps or stopped
+
+    def finish(self, done: int) -> dict[str, Any]:
+        """Put the best weights back, if any were kept, and return what was done."""
+        result = {"steps": done, "loss": self.last, "work": dict(self.work)}
+        if self.best["weights"] is not None:
+            self.module.load_state_dict(self.best["weights"])
+            result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+        self.module.eval()
+        return result
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a checkpoint folder."""
+        from safetensors.torch import save_file
+
+        tensors = {f"model.{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        if self.best["weights"] is not None:
+            unique = dict(self.module.named_parameters())
+            tensors |= {f"best.{n}": self.best["weights"][n] for n in unique}
+        save_file(
+            {name: value.detach().contiguous() for name, value in tensors.items()},
+            folder / "state.safetensors",
+        )
+        facts = {
+            "work": self.work,
+            "last": self.last,
+            "seen": self.seen,
+            "total": self.total.item(),
+            "best": [self.best["score"], self.best["step"]] if self.best["step"] else None,
+        }
+        (folder / "state.json").write_text(json.dumps(facts))
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Load the newest checkpoint, if any, and return the steps that it had done."""
+        import torch
+        from safetensors.torch import load_file
+
+        found = checkpoints.latest()
+        if found is None:
+            return 0
+        done, folder = found
+        tensors = load_file(folder / "state.safetensors", device=str(self.device))
+        facts = json.loads((folder / "state.json").read_text())
+        state: dict[int, dict[str, Any]] = {}
+        best = {}
+        with torch.no_grad():
+            for name, parameter in zip(self.names, self.parameters, strict=True):
+                parameter.copy_(tensors.pop(f"model.{name}"))
+        for name, value in tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind == "best":
+                best[rest] = value
+            else:
+                index, _, key = rest.partition(".")
+                state.setdefault(int(index), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.work.update(facts["work"])
+        self.last, self.seen = facts["last"], facts["seen"]
+        self.total.fill_(facts["total"])
+        if facts["best"]:
+            weights = self.module.state_dict() | best
+            self.best = {"score": facts["best"][0], "step": facts["best"][1], "weights": weights}
+        return done
+
+    def _sum_gradients(self) -> None:
+        import torch
+
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        flat = self.accelerator.reduce(flat, "sum")
+        for parameter, part in zip(
+            self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True
+        ):
+            parameter.grad = part.view_as(parameter)
+
+
+def rate(spec: Training, step: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    if step < spec.warmup:
+        return spec.lr * (step + 1) / spec.warmup
+    if spec.schedule == "constant":
+        return spec.lr
+    left = (spec.steps - step) / max(1, spec.steps - spec.warmup)
+    if spec.schedule == "cosine":
+        return spec.lr * 0.5 * (1 - math.cos(math.pi * left))
+    return spec.lr * left
+
+
+def _groups(parameters: Sequence[Any], spec: Training) -> list[dict[str, Any]]:
+    """Decay matrices; leave biases and layer norms alone."""
+    matrices = [p for p in parameters if p.ndim > 1]
+    others = [p for p in parameters if p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": spec.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _stream(
+    steps: Callable[[int], Step], start: int, end: int, workers: int
+) -> Iterator[tuple[int, Step]]:
+    """Make the steps in order, in `workers` processes beside the training if there are any."""
+    from torch.utils.data import DataLoader
+
+    numbers = range(start, end)
+    if not workers:
+        yield from ((number, steps(number)) for number in numbers)
+        return
+    dataset: Any = _Steps(steps, numbers)
+    loader: Any = DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=8)
+    yield from zip(numbers, loader, strict=True)
+
+
+class _Steps(Sequence[Step]):
+    """The steps of a run as a map-style dataset."""
+
+    def __init__(self, steps: Callable[[int], Step], numbers: range) -> None:
+        self.steps, self.numbers = steps, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.steps(self.numbers[index])
+
+
+class _Clock:
+    """Says when the next checkpoint is due."""
+
+    def __init__(self, every: float) -> None:
+        self.every, self.last = every, self._now()
+
+    def due(self) -> bool:
+        """Whether `every` seconds have passed since it last was."""
+        if self._now() - self.last < self.every:
+            return False
+        self.last = self._now()
+        return True
+
+    @staticmethod
+    def _now() -> float:
+        import time
+
+        return time.monotonic()
