@@ -1,0 +1,65 @@
+"""The built-in rule pipeline: names, dates and numbers of English text on spaCy's blank pipeline.
+
+Conventions, of the rules and of tests/data/entities.jsonl: a span holds a whole name with its title
+and initials, a whole date, or a number with its scale and unit; articles, possessive endings and
+words such as "about", "early" or "last" stay outside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from maskpolicy.entities import names, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spacy.language import Language
+
+VERSION = 1  # raise when the rules find other spans: it is part of the cache key
+COMPONENT = "maskpolicy_rules"
+Entity: TypeAlias = tuple[int, int, str]  # characters [start, end) and NAME, DATE or NUMBER
+
+
+def find(text: str) -> list[Entity]:
+    """Return the names, dates and numbers of `text`, sorted and disjoint."""
+    counted = numbers.find(text)
+    dates = [entity for entity in counted if entity[2] == "DATE"]
+    return disjoint([*dates, *names.find(_blank(text, dates)), *counted])
+
+
+def pipeline() -> Language:
+    """Return spacy.blank("en") with the rules as its one component, which sets `doc.ents`."""
+    import spacy
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+    def rules(doc: Doc) -> Doc:
+        spans = [
+            doc.char_span(start, end, label=label, alignment_mode="expand")
+            for start, end, label in find(doc.text)
+        ]
+        doc.ents = spacy.util.filter_spans([span for span in spans if span is not None])
+        return doc
+
+    if not Language.has_factory(COMPONENT):
+        Language.component(COMPONENT, func=rules)
+    nlp = spacy.blank("en")
+    nlp.add_pipe(COMPONENT)
+    return nlp
+
+
+def disjoint(entities: Iterable[Entity]) -> list[Entity]:
+    """Keep the first and longest of overlapping entities; of equal ones the earlier in the list."""
+    kept: list[Entity] = []
+    for entity in sorted(entities, key=lambda e: (e[0], -e[1])):
+        if not kept or entity[0] >= kept[-1][1]:
+            kept.append(entity)
+    return kept
+
+
+def _blank(text: str, spans: list[Entity]) -> str:
+    """Return `text` with the characters of `spans` replaced by commas, which end a name."""
+    for start, end, _ in spans:
+        text = text[:start] + "," * (end - start) + text[end:]
+    return text

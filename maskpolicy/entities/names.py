@@ -1,0 +1,181 @@
+"""Names: runs of capitalised words, joined by particles, cut at words that are part of no name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from maskpolicy.entities import words
+from maskpolicy.entities.common import COMMON
+
+_UPPER = "".join(c for c in map(chr, range(0x41, 0x590)) if c.isupper())
+_ABBREVIATED = "|".join(w.capitalize() for w in sorted(words.ABBREVIATIONS, key=len, reverse=True))
+TOKEN = re.compile(
+    rf"""(?<![\w@#])(?:
+      (?:[{_UPPER}]\.)+                                                    # J. (R. R.), U.S.
+    | (?:{_ABBREVIATED})\.                                                 # Dr., St.
+    | (?:[ODLdl]|Mac)['’][{_UPPER}]\w+(?:-[{_UPPER}]\w*)*                  # O'Brien, d'Arc
+    | (?:[aei]l-|[a-z](?=[{_UPPER}][a-z]))?[{_UPPER}]\w*(?:&[{_UPPER}]\w*)*
+      (?:['’](?![sS]\b)\w+)?
+      (?:[-–‑](?:(?:upon|on|sur|le|la|de|in|en|al|el)-)*(?:[{_UPPER}]\w*|\d+\b))*
+    )""",
+    re.VERBOSE,
+)
+START = re.compile(
+    r"""(?:\A|[.!?…]["'”’)\]]*\s+|\n\s*|(?:(?<=\s)|(?<=\())["'“‘(\[])\s*["'“‘(\[*]*"""
+)
+_CONTRACTION = re.compile(r"n?['’](?:t|m|re|ve|ll|d|em)$", re.IGNORECASE)
+_CONTRACTED = words.FUNCTION | {"ca", "wo", "let", "y", "ai", "sha", "need"}
+_PARTICLES = "|".join(sorted(words.PARTICLES))
+_BETWEEN = re.compile(rf"(?:\s(?:{_PARTICLES}))+\s")
+_BEFORE = re.compile(r"(?<!\w)(?:(?:de|von|van|du|di|da|della|bin)\s(?:(?:la|der|den|las)\s)?)\Z")
+_SUFFIX = re.compile(
+    r"\w{3,}(?:ing|ly|[ts]ions?|ments?|ness|it(?:y|ies)|ism|ologists?|ical|ous|able|ful|less|ship)\Z"
+)
+_ROMAN = re.compile(r"[IVX]+\Z")
+
+
+@dataclass(slots=True)
+class Token:
+    """One capitalised word at characters [start, end)."""
+
+    start: int
+    end: int
+    text: str
+    low: str  # in lower case, without dots
+    first: bool  # begins a sentence or a quotation, or stands in a headline
+
+
+def find(text: str) -> list[tuple[int, int, str]]:
+    """Return the names of `text` as (start, end, "NAME"), sorted and disjoint."""
+    spans: list[tuple[int, int]] = []
+    run: list[Token] = []
+    for token in _candidates(text):
+        if run and not _joins(text[run[-1].end : token.start], run, token, text):
+            spans += _spans(text, run)
+            run = []
+        run.append(token)
+    return [(start, end, "NAME") for start, end in spans + _spans(text, run)]
+
+
+def _candidates(text: str) -> list[Token]:
+    """Return the capitalised words that may be part of a name."""
+    tokens = _tokens(text)
+    followers = [*tokens[1:], None]
+    return [
+        token for token, after in zip(tokens, followers, strict=True) if _may(token, after, text)
+    ]
+
+
+def _tokens(text: str) -> list[Token]:
+    starts = {match.end() for match in START.finditer(text)}
+    tokens: list[Token] = []
+    for match in TOKEN.finditer(text):
+        start, end = match.span()
+        after_dot = bool(tokens) and tokens[-1].text[-1] == "." and tokens[-1].end == start - 1
+        low = match[0].lower().replace(".", "").replace("’", "'")
+        tokens.append(Token(start, end, match[0], low, start in starts and not after_dot))
+    if len(tokens) > 3:
+        _mark_headlines(text, tokens)
+    return tokens
+
+
+def _mark_headlines(text: str, tokens: list[Token]) -> None:
+    """Let every word of a line count as a first word where nearly all have capitals."""
+    if len(tokens) * 10 < (text.count(" ") + 1) * 7 and "\n" not in text:
+        return
+    at = 0
+    for line in text.split("\n"):
+        own = [token for token in tokens if at <= token.start < at + len(line)]
+        if len(own) > 3 and len(own) * 10 >= len(re.findall(r"[^\W\d]\w*", line)) * 7:
+            for token in own:
+                token.first = True
+        at += len(line) + 1
+
+
+def _may(token: Token, after: Token | None, text: str) -> bool:
+    """Return whether a capitalised word may be part of a name."""
+    low = token.low
+    if low in words.NOT_NAMES:
+        return False
+    if low in words.FUNCTION or _contracted(low):
+        return low in words.ACRONYMS and token.text.isupper() and not token.first
+    if not token.first:
+        return True
+    follows = (
+        after is not None
+        and text[token.end : after.start] == " "
+        and after.low not in words.FUNCTION
+        and after.low not in words.NOT_NAMES
+        and not (after.first and _common(after, text))
+    )
+    if follows:
+        return low not in words.DEMOTED and not (low in COMMON and low[-3:] == "ing")
+    if low in words.OF_HEADS and re.match(rf" of (?:the )?[{_UPPER}]", text[token.end :]):
+        return True
+    return not _common(token, text)
+
+
+def _contracted(low: str) -> bool:
+    match = _CONTRACTION.search(low)
+    return match is not None and low[: match.start()] in _CONTRACTED
+
+
+def _common(token: Token, text: str) -> bool:
+    """Return whether a word that would have a capital anyway is an ordinary one."""
+    low = token.low
+    if low in COMMON or low in words.DEMOTED or low in words.ROLES:
+        return True
+    if low in words.GIVEN:
+        return False
+    if text[token.end : token.end + 1] == "-" and low in words.PREFIXES:
+        return True
+    if _SUFFIX.match(low):
+        return True
+    if low[-1] == "s" and re.match(r" (?:are|were|have)\b", text[token.end :]):
+        return True
+    return bool(re.search(rf"(?<!\w){re.escape(low)}(?!\w)", text)) and len(low) > 2
+
+
+def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
+    """Return whether `token` continues the name in `run` across the characters `gap`."""
+    last, heads = run[-1], {one.low for one in run}
+    if gap in (" ", " & "):
+        dotted = last.text[-1] == "." and len(last.text) > 1
+        return not token.first or dotted or _headline(run, token)
+    if gap in (", ", "\N{NO-BREAK SPACE}"):
+        return gap != ", " or token.low in words.TAILS
+    if gap.lower() in (" of ", " of the "):
+        alone = len(run) == 1 and not last.text.isupper() and last.low not in words.NOT_OF
+        roman = bool(_ROMAN.match(last.text))
+        return not heads <= words.ROLES - words.OF_HEADS and (
+            last.low in words.OF_HEADS or alone or roman
+        )
+    if gap in (" and ", " for ", " for the "):
+        pair = f"{last.low}+{token.low}" in words.PAIRS
+        return pair or (bool(heads & words.ORG_HEADS) and (gap != " and " or len(run) > 1))
+    if gap in ("'s ", "’s "):
+        return token.low in words.POSSESSIVE_HEADS
+    if gap == " the ":
+        return token.low in words.EPITHETS
+    return gap == " upon " or bool(_BETWEEN.fullmatch(gap))
+
+
+def _headline(run: list[Token], token: Token) -> bool:
+    return run[-1].first and token.first and run[-1].text[-1] not in ".!?"
+
+
+def _spans(text: str, run: list[Token]) -> list[tuple[int, int]]:
+    """Return the character ranges of the names in one run of tokens."""
+    if len(run) > 1 and run[0].low in words.NATIONALITIES and run[1].low in words.ROLES:
+        return [(run[0].start, run[0].end), *_spans(text, run[1:])]
+    while run and run[-1].low in words.ABBREVIATIONS and run[-1].text[-1] == ".":
+        run = run[:-1]
+    if all(token.low in words.ROLES or len(token.text.rstrip(".")) < 2 for token in run):
+        return []
+    start, end = run[0].start, run[-1].end
+    if run[-1].low in words.NUMBERED and (number := re.compile(r" \d+\b").match(text, end)):
+        end = number.end()
+    if before := _BEFORE.search(text[max(0, start - 12) : start]):
+        start -= len(before[0])
+    return [(start, end)]

@@ -1,0 +1,130 @@
+"""Word lists of the name rules, all in lower case unless capitals matter."""
+
+from __future__ import annotations
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+FUNCTION = _set("""
+a about above across after again against ago ah alas albeit all almost along alongside already also
+although altogether always am amid amidst among amongst an and another any anybody anyone anything
+anyway apart are around as aside at atop away back barring be because been before behind being
+below beneath beside besides between beyond both but by can certain circa concerning consequently
+considering could current despite did do does doing done down during each earlier early either else
+enough even eventually ever every everybody everyone everything everywhere except excluding few
+fewer finally first firstly following for former formerly fortunately from further furthermore
+generally given had has have having he hello hence her here hereafter hers herself hey hi him
+himself his hitherto how however i if in including indeed initially inside instead into is it its
+itself just largely last lastly late lately later latter least less lest like likewise little lots
+mainly many may maybe me meanwhile merely might mine minus more moreover most mostly much must my
+myself namely near nearly neither never nevertheless new newly next no nobody none nonetheless nor
+not nothing notwithstanding now nowhere of off often oh okay on once one ones only onto opposite or
+originally other others otherwise ought our ours ourselves out outside over overall owing
+particularly past pending per perhaps please plenty plus possibly presumably previously primarily
+prior probably provided providing quite rarely rather recent recently regarding right roughly round
+save second secondly seemingly seldom several shall she should similarly simply since so some
+somebody somehow someone something sometimes somewhat somewhere soon sorry specifically still
+subsequently such supposing sure than thanks that the their theirs them themselves then thence
+there thereafter thereby therefore thereupon these they third this those though through throughout
+thus till to today together tomorrow tonight too toward towards twice typically ultimately under
+underneath unfortunately unless unlike until unto up upon us usually various versus very via was we
+well were what whatever when whenever where whereas whereby wherein whereupon wherever whether
+which whichever while whilst who whoever whom whose why will with within without would yeah yes
+yesterday yet you your yours yourself
+""") - {"new"}
+
+ROLES = _set("""
+admiral ambassador archbishop archduke aunt baron baroness bishop brother caliph captain cardinal
+chairman chancellor chief colonel commander congressman congresswoman constable corporal councillor
+count countess dame deputy detective doctor duchess duke earl emperor empress father foreign
+general governor imam inspector judge justice khan king lady lieutenant lord madame maharaja major
+marshal master mayor minister miss mister monsieur mother pope president prime prince princess
+private professor queen rabbi rajah representative reverend saint secretary senator sergeant shah
+sheriff sir sister sultan tsar tsarina uncle vice viceroy
+""")
+DEMOTED = _set("""
+activist actor actress analyst analysts architect ask asked astronomer author beating billionaire
+biologist businessman calling chemist citizens coach composer critics dear defender director
+drummer economist entrepreneur fans farmers forward goalkeeper guitarist historian inside investors
+journalist lawyer leaving manager mathematician meeting midfielder novelist officials old
+opposition painter philosopher photographer physicist pianist pitcher poet police poor producer
+quarterback reading researcher researchers residents scientist scientists seeing shares singer
+spokesman spokeswoman striker teammate teammates using visiting voters watching winger writer young
+""")
+STARTS_NAME = _set("""
+air american bay big black blue cape central chief civil deep deputy east eastern european federal
+first foreign fort free general golden grand great greater green gulf high holy international isle
+lake little long lower major middle mount national new north northern old port prime red river
+royal sacred saint second silver south southern supreme third united upper vice west western white
+world
+""")
+
+OF_HEADS = _set("""
+academy act arc archbishop art arts association bank battle bay bishop board book books bridge
+bureau cape castle cathedral chancellor church city college commonwealth confederation council
+count county court courts dean declaration department director duchess duchy duke earl emperor
+empire faculty federation gallery game gospel grand gulf hall house houses institute island islands
+isle isles king kingdom knights lady lake league legend library lord mayor minister ministry mount
+mountains museum office order organisation organization palace patriarch peace pope port prince
+princess principality queen republic river school sea secretary siege society song state states
+statue strait straits tale tales temple theatre tower treaty union university valley war wars
+""")
+ORG_HEADS = _set("""
+academy agency alliance association board bureau campaign center centre college commission
+committee council department faculty foundation fund institute minister ministry movement museum
+office organisation organization party school secretary society university
+""")
+EPITHETS = _set("""
+apostle bald baptist bold confessor conqueror cruel elder evangelist fair fat good great impaler
+kid lionheart magnificent navigator pious pooh red ripper short simple terrible unready wise
+younger
+""")
+POSSESSIVE_HEADS = _set("""
+abbey basilica bay cathedral chapel church college comet court day eve hospital island palsy park
+school square university
+""")
+NUMBERED = _set("""
+act airbus android apollo area article boeing building catch channel chapter falcon figure flight
+formula galaxy gate gemini group highway interstate iphone level mach mariner page phase pioneer
+platform playstation ps psalm room route section soyuz sputnik starship studio super table type
+unit viking vostok voyager windows world xbox
+""")
+NATIONALITIES = _set("""
+american argentine argentinian australian austrian bangladeshi belgian brazilian british bulgarian
+burmese canadian chilean chinese colombian croatian cuban czech danish dutch egyptian english
+ethiopian european finnish french german greek hungarian icelandic indian indonesian iranian iraqi
+irish israeli italian jamaican japanese jordanian kenyan korean lebanese libyan malaysian mexican
+moroccan nigerian norwegian pakistani palestinian peruvian philippine polish portuguese romanian
+russian saudi scottish serbian singaporean slovak slovenian somali soviet spanish sudanese swedish
+swiss syrian taiwanese thai tunisian turkish ukrainian venezuelan vietnamese welsh
+""")
+PREFIXES = _set(
+    "co anti pre non pro ex self multi semi sub re mid post inter counter cross ultra e"
+)
+GIVEN = _set("""
+beverly billy emily holly italy kelly lily lyly molly penelope polly sally sicily willy
+""")
+ACRONYMS = _set("""
+it un us who
+""")
+NOT_OF = NATIONALITIES
+PAIRS = _set("""
+antigua+barbuda barnes+noble black+decker bosnia+herzegovina brighton+hove ernst+young
+johnson+johnson kitts+nevis marks+spencer procter+gamble romeo+juliet simon+garfunkel smith+wesson
+standard+poor tom+jerry trinidad+tobago tyne+wear
+""")
+PARTICLES = _set("""
+abu al ben bin da de del della den der des di do dos du el ibn la le ten ter und van von y zu zur
+""")
+TAILS = _set("""
+co corp esq inc jr llc ltd md phd plc sr
+""")
+ABBREVIATIONS = _set("""
+adm capt cmdr col dr ft gen gov hon lt maj messrs mlle mme mr mrs ms mt mx prof rep rev sen sgt st
+ste
+""")
+NOT_NAMES = _set(
+    "i ok tv dna rna sir madam mom mum dad am pm ad bc bce ce et al vs o ceo cfo gdp pdf cd dvd ufo atm pc cpu usb ngo mp mps mvp phd ai"
+)

@@ -1,0 +1,41 @@
+"""Hide one named entity, date or number and recover it: salient span masking (Guu et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from maskpolicy.annotate import entities
+from maskpolicy.registry import policy
+from maskpolicy.types import Passage, Spans, as_spans
+
+
+@policy("salient-span", target="spans")
+@dataclass(frozen=True)
+class SalientSpan:
+    """Hide entities drawn uniformly from those of the passage (Ye et al. 2021: +SSM)."""
+
+    pipeline: str | None = None  # a spaCy pipeline's name or folder; None: the built-in rules
+    labels: tuple[str, ...] = ()  # only entities with these labels; (): all
+    spans: int = 1  # entities to hide
+
+    def annotate(
+        self, passages: Sequence[Passage], fitted: Path | None = None
+    ) -> dict[str, list[Spans]]:
+        """Return the column "entities": the token spans of each passage's entities."""
+        found = entities((passage.text for passage in passages), self.pipeline)
+        return {
+            "entities": [
+                passage.at([e[:2] for e in each if not self.labels or e[2] in self.labels])
+                for passage, each in zip(passages, found, strict=True)
+            ]
+        }
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw `spans` entities without replacement; none where the passage has none."""
+        found = passage.columns["entities"]
+        drawn = rng.permutation(len(found))[: self.spans]
+        return as_spans(found[np.sort(drawn)])
