@@ -1,0 +1,206 @@
+"""The embedded world's corpora: determinism, subjects, values, gold offsets, scale."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from maskpolicy import world
+from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.world.entries import entries
+from maskpolicy.world.names import FullNames, Names
+from maskpolicy.world.people import people, person
+from maskpolicy.world.pools import build
+from maskpolicy.world.wordings import ASKED, NEVER
+
+SMALL = world.Settings(people=40, general_people=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("world")
+    world.write(SMALL, out)
+    return out
+
+
+def rows(path: Path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def digest(folder: Path) -> str:
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            whole.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+def test_same_settings_give_the_same_bytes_under_any_hash_seed(folder, tmp_path):
+    code = (
+        "import sys, pathlib; from maskpolicy import world;"
+        "world.write(world.Settings(people=40, general_people=30), pathlib.Path(sys.argv[1]))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
+    assert digest(tmp_path) == digest(folder)
+
+
+def test_another_seed_gives_another_world(folder, tmp_path):
+    world.write(world.Settings(people=40, general_people=30, seed=1), tmp_path)
+    assert digest(tmp_path) != digest(folder)
+
+
+def test_subjects_of_the_two_corpora_are_disjoint_but_share_name_parts(folder):
+    general = {row["title"] for row in rows(folder / "general.jsonl")}
+    intermediate = {row["title"] for row in rows(folder / "intermediate.jsonl")}
+    assert (len(general), len(intermediate)) == (30, 40)
+    assert not general & intermediate
+    for part in (0, 1):
+        assert {name.split()[part] for name in general} & {n.split()[part] for n in intermediate}
+
+
+def test_asked_values_are_shared_by_the_corpora(folder):
+    words = {
+        name: {
+            row["text"][a:b] for row in rows(folder / f"{name}.jsonl") for a, b, _ in row["asked"]
+        }
+        for name in ("general", "intermediate")
+    }
+    pool = {value.text for values in build(SMALL).values.values() for value in values}
+    assert words["general"] | words["intermediate"] <= pool
+    assert len(words["general"] & words["intermediate"]) > 20
+
+
+@pytest.mark.parametrize("corpus", ["general", "intermediate"])
+def test_gold_entities_are_whole_names_dates_and_years(folder, corpus):
+    for row in rows(folder / f"{corpus}.jsonl"):
+        marked = [row["text"][start:end] for start, end, _ in row["entities"]]
+        assert marked[0] == row["title"]
+        assert len(set(marked)) == len(marked) == 7
+        for text in marked:
+            assert re.fullmatch(r"[A-Z]\w+( (of )?[A-Z]\w+)*|(\d{1,2} [A-Z]\w+ )?\d{4}", text)
+        spans = [(start, end) for start, end, _ in row["entities"]]
+        assert spans == sorted(spans)
+        assert {(start, end) for start, end, _ in row["asked"]} <= set(spans)
+
+
+def test_nothing_but_gold_looks_like_a_name_inside_a_sentence(folder):
+    for row in rows(folder / "general.jsonl"):
+        text = row["text"]
+        for start, end, _ in reversed(row["entities"]):
+            text = text[:start] + "x" + text[end:]
+        assert not re.search(r"(?<![.] )(?<!^)[A-Z]|\d", text)
+
+
+def test_an_entry_names_its_subject_once_and_has_35_to_60_words(folder):
+    for row in rows(folder / "intermediate.jsonl"):
+        for part in row["title"].split():
+            assert row["text"].split(".")[0].count(part) == 1
+        assert row["text"].count(row["title"]) == 1
+        assert 35 <= len(row["text"].split()) <= 60
+
+
+def test_the_entries_of_a_subject_word_each_fact_differently():
+    subject = person(SMALL, build(SMALL), 3)
+    made = entries(subject, 4, SMALL.seed)
+    for fact in subject.facts:
+        stated = {entry.text[slice(*entry.sentences[fact.relation.name])] for entry in made}
+        assert len(stated) == 4
+        assert all(fact.value.text in sentence for sentence in stated)
+
+
+@pytest.mark.parametrize("relation", [*ASKED, *NEVER], ids=lambda relation: relation.name)
+def test_each_relation_is_worded_in_four_ways_or_more(relation):
+    assert len(set(relation.phrasings)) >= 4
+    assert all(wording.count("{v}") == 1 for wording in relation.phrasings)
+    if relation.asked:
+        said = [set(relation.name.split()) <= set(w.split()) for w in relation.phrasings]
+        assert sum(said) >= 2
+        assert len(relation.questions) >= 4
+
+
+def test_asked_relations_are_55_to_60_percent_of_the_mentions(folder):
+    for corpus in world.figures(folder)["corpora"].values():
+        assert 0.55 <= corpus["asked_share"] <= 0.60
+
+
+def test_figures_count_documents_subjects_and_questions(folder):
+    figures = world.figures(folder)
+    assert figures["corpora"]["general"]["documents"] == 90
+    assert figures["corpora"]["intermediate"]["subjects"] == 40
+    assert figures["tasks"]["triviaqa"] == {"train": 80, "test": 80}
+
+
+def test_figures_of_a_folder_without_a_world_say_so(tmp_path):
+    with pytest.raises(DataError, match=r"world\.json"):
+        world.figures(tmp_path)
+
+
+def test_tens_of_thousands_of_people_have_names_of_their_own():
+    settings = world.Settings(people=20_000, general_people=20_000)
+    pools = build(settings)
+    names = {pools.names.at(index)[0] for index in range(40_000)}
+    assert len(names) == 40_000
+    assert not names & {teacher.text for teacher in pools.values["teachers"]}
+
+
+def test_subjects_are_made_one_at_a_time():
+    settings = world.Settings(people=10**9, general_people=1, name_parts=40_000)
+    pools = build(settings)
+    assert next(iter(people(settings, pools, "intermediate"))).page == 2
+
+
+@given(parts=st.integers(2, 40), offset=st.integers(0, 10**6))
+@limits(deadline=None, max_examples=30)
+def test_full_names_visit_each_pair_once(parts, offset):
+    import numpy as np
+
+    names = FullNames(Names(np.random.default_rng(0)), parts, offset)
+    assert len({names.at(index)[0] for index in range(len(names))}) == parts * parts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"peple": 3}, "did you mean 'people'"),
+        ({"people": "many"}, "world.people: expected int"),
+        ({"people": 1}, "world.people: must be at least 4"),
+        ({"years": 99}, "world.years: must be at most 60"),
+        ({"train_share": 1}, "world.train_share"),
+        ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
+        ({"relations": ["employer"]}, "needs 4 or more, only 1 in use"),
+        ({"relations": ["employer", "school"], "asked": 2}, "zsRE needs a relation"),
+        ({"relations": "employer"}, "expected a list of names"),
+    ],
+)
+def test_settings_that_give_no_world_are_refused(options, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        world.make(options)
+
+
+def test_too_few_full_names_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"world\.name_parts"):
+        world.write(world.Settings(name_parts=10), tmp_path)
+
+
+def test_relations_can_be_narrowed():
+    settings = world.make(
+        {"relations": ["place of birth", "year of birth", "year of death", "employer"], "never": 0}
+    )
+    subject = person(settings, build(settings), 0)
+    assert [fact.relation.name for fact in subject.facts] == [
+        "place of birth",
+        "year of birth",
+        "year of death",
+        "employer",
+    ]
