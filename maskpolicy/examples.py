@@ -1,0 +1,228 @@
+"""The examples of a task's split: official rows mapped, checked, carved and given a context."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from maskpolicy import formats, sources
+from maskpolicy.config import TaskBlock
+from maskpolicy.errors import DataError
+from maskpolicy.formats import Row
+from maskpolicy.sources import TaskFacts
+from maskpolicy.types import Example, Json
+
+__all__ = ["Split", "Task", "TaskFacts", "carve", "files", "lines", "load", "read"]
+
+_log = logging.getLogger(__name__)
+_NAMED = 10  # malformed rows that a message names
+CARVE_SEED = 0
+
+Evidence = Callable[[Json, Example], str | None]
+
+
+class Task(Protocol):
+    """What a task's dataclass must offer; its fields are the options of its YAML block.
+
+    Two optional methods look contexts up outside the row. `evidence(rows, beside)` prepares for
+    `rows` and returns a function (row, example) -> context or None; `evidence_files(rows, beside)`
+    returns the files that this reads. `beside` are the folders in which companions may lie.
+    """
+
+    def example(self, row: Json) -> Example | list[Example] | None:
+        """Map one official row; None: the row has no answers. Empty id and group are filled in."""
+        ...
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of one split, and what was left out of it."""
+
+    examples: list[Example]
+    unlabelled: int = 0  # rows (or examples) without any answer
+    malformed: tuple[str, ...] = ()  # one message for each row skipped by on_error: skip
+
+
+@dataclass
+class _Reading:
+    """What has been read so far, and what to do about a malformed row."""
+
+    skip: bool
+    kept: list[tuple[Row, Example]] = field(default_factory=list)
+    unlabelled: int = 0
+    malformed: list[str] = field(default_factory=list)
+
+    def bad(self, row: Row, reason: str) -> None:
+        message = f"{row.place}: {reason}"
+        if not self.skip:
+            raise DataError(f"{message} (on_error: skip leaves such rows out)")
+        self.malformed.append(message)
+
+
+def read(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Example]:
+    """Return the examples of a split in file order; see `load`."""
+    return load(block, split, folder, contexts).examples
+
+
+def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> Split:
+    """Read train, dev or test of a task from official files in `folder`, or from the Hub.
+
+    `contexts=False` looks none up outside the rows, unless the block asks for `context`. Raises
+    DataError for a missing file, a malformed row (unless on_error: skip) and an empty split.
+    """
+    task = sources.task(block)
+    official, side = task.facts.part(split)
+    contexts = contexts or block.context
+    rows, beside, name = sources.rows(task, block, official, folder, contexts)
+    reading = _Reading(block.on_error == "skip")
+    _map(task.plugin, rows, official, reading)
+    if not reading.kept:
+        raise DataError(f"{name}: no usable row ({_counts(reading)})")
+    _keep_side(reading, side, task.facts.dev_share)
+    if not reading.kept:
+        raise DataError(f"{name}: too few groups to carve a {split} split from")
+    if contexts:
+        _add_contexts(task.plugin, beside, reading)
+    examples = [example for _, example in reading.kept]
+    if block.context:
+        examples = _with_context(examples, name)
+    _tell(reading, name)
+    return Split(examples, reading.unlabelled, tuple(reading.malformed))
+
+
+def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Path]:
+    """Return the files that `load` reads for a split, for cache keys; none from the Hub."""
+    if block.data == "hub":
+        return []
+    task = sources.task(block)
+    found = sources.find(task, task.facts.part(split)[0], folder)
+    companions = getattr(task.plugin, "evidence_files", None)
+    if companions is None or not (contexts or block.context):
+        return [found.path]
+    reading = _Reading(skip=True)
+    _map(task.plugin, formats.rows(found.path, task.facts.at), split, reading)
+    rows = [row.value for row, _ in reading.kept]
+    return [found.path, *dict.fromkeys(companions(rows, found.beside))]
+
+
+def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
+    """Yield a split as the experiments use it, as the JSON Lines of `maskpolicy examples`."""
+    for example in islice(read(block, split, folder), limit):
+        row = {
+            "id": example.id,
+            "group": example.group,
+            "source": example.source,
+            "targets": list(example.targets),
+            "context": example.context,
+        }
+        yield json.dumps(row, ensure_ascii=False)
+
+
+def carve(groups: Iterable[str], share: float, seed: int = CARVE_SEED) -> set[str]:
+    """Return the groups that belong to dev: those whose seeded hash is below `share`.
+
+    So a group falls on the same side in every file. Of two groups or more, each side gets one.
+    """
+    ranks = {group: _rank(group, seed) for group in groups}
+    if len(ranks) < 2:
+        return set()
+    ordered = sorted(ranks, key=ranks.__getitem__)
+    below = sum(rank < share for rank in ranks.values())
+    return set(ordered[: min(max(below, 1), len(ordered) - 1)])
+
+
+def _rank(group: str, seed: int) -> float:
+    digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64
+
+
+def _map(plugin: Task, rows: Iterable[Row], official: str, reading: _Reading) -> None:
+    for row in rows:
+        try:
+            mapped = _examples(plugin, row, official)
+        except KeyError as error:
+            reading.bad(row, f"key {error} is missing")
+        except DataError as error:
+            reading.bad(row, str(error))
+        else:
+            labelled = [example for example in mapped if example.targets]
+            reading.unlabelled += len(mapped) - len(labelled) or not mapped
+            reading.kept += [(row, example) for example in labelled]
+
+
+def _examples(plugin: Task, row: Row, official: str) -> list[Example]:
+    """Map one row and make its examples whole: ids, groups, clean distinct targets."""
+    if row.error:
+        raise DataError(row.error)
+    mapped = plugin.example(row.value)
+    if mapped is None:
+        return []
+    examples = mapped if isinstance(mapped, list) else [mapped]
+    return [_whole(example, f"{official}-{row.number}") for example in examples]
+
+
+def _whole(example: Example, default: str) -> Example:
+    identity = example.id or default
+    targets = formats.distinct(example.targets)
+    for value in (identity, example.source, *targets, *example.choices, example.context or ""):
+        formats.check(value, f"the text {value[:20]!r}")
+    return replace(example, id=identity, group=example.group or identity, targets=targets)
+
+
+def _keep_side(reading: _Reading, side: str, share: float) -> None:
+    if side == "all":
+        return
+    dev = carve((example.group for _, example in reading.kept), share)
+    reading.kept = [
+        (row, example) for row, example in reading.kept if (example.group in dev) == (side == "dev")
+    ]
+
+
+def _add_contexts(plugin: Any, beside: Sequence[Path], reading: _Reading) -> None:
+    """Look up the contexts that lie outside the rows, for tasks that have such."""
+    if not hasattr(plugin, "evidence"):
+        return
+    pairs, reading.kept = reading.kept, []
+    find: Evidence = plugin.evidence([row.value for row, _ in pairs], beside)
+    for row, example in pairs:
+        try:
+            context = find(row.value, example)
+            formats.check(context or "", "the context")
+        except DataError as error:
+            reading.bad(row, str(error))
+        else:
+            reading.kept.append((row, replace(example, context=context)))
+
+
+def _with_context(examples: list[Example], name: str) -> list[Example]:
+    """Append each context to its source: the oracle row."""
+    if not any(example.context for example in examples):
+        raise DataError(
+            f"{name}: context: true, but no example has a context: put the task's evidence or "
+            "knowledge source beside the file"
+        )
+    return [
+        replace(example, source=f"{example.source}\n{example.context}")
+        if example.context
+        else example
+        for example in examples
+    ]
+
+
+def _tell(reading: _Reading, name: str) -> None:
+    if reading.unlabelled:
+        _log.info("%s: %d rows without an answer left out", name, reading.unlabelled)
+    if reading.malformed:
+        shown = "; ".join(reading.malformed[:_NAMED])
+        _log.warning("%s: %d malformed rows skipped: %s", name, len(reading.malformed), shown)
+
+
+def _counts(reading: _Reading) -> str:
+    counts = f"{reading.unlabelled} without an answer, {len(reading.malformed)} malformed"
+    return f"{counts}: {reading.malformed[0]}" if reading.malformed else counts

@@ -1,0 +1,148 @@
+"""Reads the rows of official files, JSON Lines or JSON, and the values inside a row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.errors import DataError
+from maskpolicy.types import Json
+
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a file or a Hub dataset; `error` says why it could not be read."""
+
+    place: str  # file and row, for messages
+    number: int  # line (from 1) of JSON Lines, index (from 0) of anything else
+    value: Json = None
+    error: str = ""
+
+
+def rows(path: Path, at: str = "") -> Iterator[Row]:
+    """Yield the rows of a .jsonl file, or of the list in a .json file (under its key `at`).
+
+    A line that is not JSON is a row with an error; a .json file that cannot be parsed raises
+    DataError, because nothing of it can be used.
+    """
+    try:
+        if path.suffix == ".jsonl":
+            yield from _lines(path)
+        else:
+            yield from _items(path, at)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def text(row: Mapping[str, Any], *keys: str) -> str:
+    """Return the text under the first of `keys` that the row has, or raise DataError.
+
+    The first key is the official one, which messages name; the others are the Hub's spellings.
+    """
+    value = _first(row, keys)
+    if value is None:
+        raise DataError(f"key {keys[0]!r} is missing")
+    if not isinstance(value, str):
+        raise DataError(f"key {keys[0]!r} must be text, not {_shown(value)}")
+    if not value.strip():
+        raise DataError(f"key {keys[0]!r} is empty")
+    return value
+
+
+def texts(row: Mapping[str, Any], *keys: str) -> list[str]:
+    """Return the list of texts under the first of `keys` that the row has; absent or null: []."""
+    value = _first(row, keys)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise DataError(f"key {keys[0]!r} must be a list of texts, not {_shown(value)}")
+    return value
+
+
+def block(row: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return the object under the first of `keys` that the row has; absent or null: {}."""
+    value = _first(row, keys)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise DataError(f"key {keys[0]!r} must be an object, not {_shown(value)}")
+    return value
+
+
+def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
+    """Return the list of objects under the first of `keys` that the row has; absent or null: [].
+
+    The Hub's object of lists, {"a": [1, 2]}, is the same as [{"a": 1}, {"a": 2}].
+    """
+    value = _first(row, keys)
+    if value is None:
+        return []
+    if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
+        if len({len(column) for column in value.values()}) > 1:
+            raise DataError(f"key {keys[0]!r} has lists of different lengths")
+        return [dict(zip(value, items, strict=True)) for items in zip(*value.values(), strict=True)]
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise DataError(f"key {keys[0]!r} must be a list of objects, not {_shown(value)}")
+    return value
+
+
+def check(value: str, what: str) -> None:
+    """Raise DataError for text that a tokenizer cannot take: NUL or a lone surrogate."""
+    found = _UNUSABLE.search(value)
+    if found:
+        kind = "a NUL character" if found[0] == "\0" else f"a lone surrogate (U+{ord(found[0]):X})"
+        raise DataError(f"{what} holds {kind} at character {found.start()}: remove it")
+
+
+def distinct(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the values with outer blanks stripped, each once, in order, without empty ones."""
+    return tuple(dict.fromkeys(stripped for value in values if (stripped := value.strip())))
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            place = f"{path}, line {number}"
+            try:
+                decoded = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if decoded.strip():
+                    yield _row(place, number, json.loads(decoded))
+            except UnicodeDecodeError as error:
+                yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
+            except (json.JSONDecodeError, RecursionError) as error:
+                yield Row(place, number, error=f"not JSON: {error}")
+
+
+def _items(path: Path, at: str) -> Iterator[Row]:
+    try:
+        content = json.loads(path.read_text("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}") from error
+    if at:
+        content = content.get(at) if isinstance(content, dict) else None
+    if not isinstance(content, list):
+        raise DataError(f"{path}: must hold a list of rows{f' under the key {at!r}' if at else ''}")
+    for number, value in enumerate(content):
+        yield _row(f"{path}, {at or 'row'}[{number}]", number, value)
+
+
+def _row(place: str, number: int, value: Json) -> Row:
+    if not isinstance(value, dict):
+        return Row(place, number, error=f"must be a JSON object, not {_shown(value)}")
+    return Row(place, number, value)
+
+
+def _first(row: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
+def _shown(value: Any) -> str:
+    return f"{json.dumps(value, default=str):.40}"

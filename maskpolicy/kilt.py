@@ -1,0 +1,90 @@
+"""What KILT's tasks share: answers and provenance of a row, paragraphs of the knowledge source."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import formats
+from maskpolicy.errors import DataError
+from maskpolicy.types import Example, Json
+
+KNOWLEDGE = "kilt_knowledgesource.json"
+FOLDERS = ("kilt", "KILT", "data")
+_PAGE = re.compile(rb'"wikipedia_id"\s*:\s*(?:"([^"]*)"|(\d+))')
+_HEAD = 400  # bytes of a page's line that hold its id
+
+Place = tuple[str, int, int]  # page, first and last paragraph
+
+
+def answers(row: Json) -> tuple[str, ...]:
+    """Return every answer of a row; the Hub fills missing ones with ""."""
+    found = (entry.get("answer") for entry in formats.records(row, "output"))
+    kept = [answer for answer in found if answer is not None]
+    if not all(isinstance(answer, str) for answer in kept):
+        raise DataError("key 'output': every 'answer' must be text")
+    return formats.distinct(kept)
+
+
+def places(row: Json) -> Iterator[Place]:
+    """Yield the paragraphs of a row's provenance, those that come with an answer first."""
+    entries = formats.records(row, "output")
+    for entry in sorted(entries, key=lambda entry: not entry.get("answer")):
+        for origin in formats.records(entry, "provenance"):
+            page, start = origin.get("wikipedia_id"), origin.get("start_paragraph_id")
+            end = origin.get("end_paragraph_id")
+            if page and isinstance(start, int) and start >= 0:
+                yield str(page), start, max(start, end) if isinstance(end, int) else start
+
+
+def knowledge(beside: Sequence[Path]) -> list[Path]:
+    """Return KILT's knowledge source where it lies in one of the folders, else nothing."""
+    found = (folder / KNOWLEDGE for folder in beside)
+    return [path for path in found if path.is_file()][:1]
+
+
+def paragraphs(
+    rows: Iterable[Json], beside: Sequence[Path]
+) -> Callable[[Json, Example], str | None]:
+    """Return a lookup of a row's provenance text, read in one pass over the knowledge source."""
+    wanted = {page for row in rows for page in _wanted(row)}
+    pages = {
+        page: text for path in knowledge(beside) if wanted for page, text in _pages(path, wanted)
+    }
+
+    def find(row: Json, example: Example) -> str | None:
+        for page, start, end in places(row):
+            parts = (part.strip() for part in pages.get(page, [])[start : end + 1])
+            text = "\n".join(part for part in parts if part)
+            if text:
+                return text
+        return None
+
+    return find
+
+
+def _wanted(row: Json) -> set[str]:
+    """Return the pages of a row; none when its provenance is malformed, which `find` reports."""
+    try:
+        return {page for page, _, _ in places(row)}
+    except DataError:
+        return set()
+
+
+def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield id and paragraphs of the wanted pages; other lines are not parsed."""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            head = _PAGE.search(line, 0, _HEAD)
+            if head and (head[1] or head[2]).decode(errors="replace") not in wanted:
+                continue
+            if not line.strip():
+                continue
+            try:
+                page: dict[str, Any] = json.loads(line)
+                yield str(page["wikipedia_id"]), formats.texts(page, "text")
+            except (ValueError, KeyError, TypeError, DataError) as error:
+                raise DataError(f"{path}, line {number}: not a page: {error}") from error

@@ -1,0 +1,63 @@
+"""The metrics as `evaluate.Metric` subclasses; construct them with keep_in_memory=True.
+
+Importing this module imports `evaluate`, which takes seconds: maskpolicy itself does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import evaluate
+from datasets import Features, Sequence, Value
+
+from maskpolicy import metrics
+
+_INPUTS = """
+    predictions: list of generated texts.
+    references: for each prediction, the list of its acceptable answers.
+"""
+
+
+class AnswerMetric(evaluate.Metric):
+    """The mean over examples, in percent, of the metric called `called`."""
+
+    called = ""
+
+    def _info(self) -> evaluate.MetricInfo:
+        stated = metrics.metric(self.called)
+        return evaluate.MetricInfo(
+            description=f"{stated.title}, in percent, version {stated.version}",
+            citation="",
+            inputs_description=_INPUTS,
+            features=Features(
+                {"predictions": Value("string"), "references": Sequence(Value("string"))}
+            ),
+        )
+
+    def _compute(self, predictions: list[str], references: list[list[str]]) -> dict[str, Any]:
+        scores = metrics.score(self.called, predictions, references)
+        return {self.called: 100 * sum(scores) / len(scores)}
+
+
+class ExactMatch(AnswerMetric):
+    """Exact match after normalisation."""
+
+    called = "exact_match"
+
+
+class F1(AnswerMetric):
+    """Unigram F1 after normalisation."""
+
+    called = "f1"
+
+
+class KiltAccuracy(AnswerMetric):
+    """KILT's accuracy."""
+
+    called = "kilt_accuracy"
+
+
+class MultipleChoice(AnswerMetric):
+    """Accuracy of generated choices."""
+
+    called = "multiple_choice"

@@ -1,0 +1,173 @@
+"""Where a task's rows come from: its facts, its official files in a folder, its Hub dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from maskpolicy import formats, plugins
+from maskpolicy.config import TaskBlock
+from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.formats import Row
+from maskpolicy.registry import Entry
+
+SPLITS = ("train", "dev", "test")
+_HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A dataset on the Hub; `config` may differ by edition; `bare` ends a config sans contexts."""
+
+    id: str
+    config: str | Mapping[str, str]
+    bare: str = ""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What `@task(name, ...)` states of a task; `files` names its LABELLED official files."""
+
+    group: str  # closed-book | knowledge-intensive | multiple-choice
+    metric: str  # a name of maskpolicy.metrics
+    files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
+    folders: tuple[str, ...] = ()  # official sub-folders in which the files may lie
+    editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
+    at: str = ""  # the key under which a .json file keeps its rows
+    hub: Hub | None = None
+    keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
+    dev_share: float = 0.1  # of the groups of train, where dev is carved from it
+
+    def part(self, split: str) -> tuple[str, str]:
+        """Return the official split that `split` is read from, and the side of the carve.
+
+        test is the official labelled test, else the official dev; dev is the official dev where
+        it is not test, else carved from train. Sides: "all", "train" or "dev".
+        """
+        if split not in SPLITS:
+            raise ConfigError(unknown("split", split, SPLITS))
+        official_dev = "test" in self.files and "dev" in self.files
+        if split == "test":
+            return ("test" if "test" in self.files else "dev"), "all"
+        if split == "dev" and official_dev:
+            return "dev", "all"
+        return "train", "all" if official_dev else split
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as one block of an experiment configures it."""
+
+    name: str
+    facts: TaskFacts
+    plugin: Any
+    edition: str = ""  # "": any
+
+
+@dataclass(frozen=True)
+class Found:
+    """The file of one official split, and the folders in which its companions may lie."""
+
+    path: Path
+    beside: tuple[Path, ...] = field(default=())
+
+
+def task(block: TaskBlock) -> Task:
+    """Return the task that `block` names, with the block's fields set."""
+    entry = plugins.find("task", block.name)
+    try:
+        plugin = entry.plugin(**block.fields)
+    except TypeError as error:
+        raise ConfigError(f"task {block.name!r} ({entry.where}): {error}") from error
+    edition = getattr(plugin, "edition", "auto")
+    stated = facts(entry)
+    if edition != "auto" and edition not in stated.editions:
+        raise ConfigError(f"task {block.name!r}: {unknown('edition', edition, stated.editions)}")
+    return Task(block.name, stated, plugin, "" if edition == "auto" else edition)
+
+
+def facts(entry: Entry) -> TaskFacts:
+    """Return the facts of a registered task; missing or unknown ones raise ConfigError."""
+    try:
+        stated = TaskFacts(**entry.facts)
+    except TypeError as error:
+        raise ConfigError(f"{entry.where}: @task({entry.name!r}): {error}") from error
+    strange = sorted(set(stated.files) - set(SPLITS))
+    if strange or not {"dev", "test"} & set(stated.files):
+        raise ConfigError(
+            f"{entry.where}: @task({entry.name!r}): files must name dev or test, "
+            f"and nothing but {', '.join(SPLITS)}"
+        )
+    return stated
+
+
+def find(task: Task, official: str, folder: Path) -> Found:
+    """Return the official file of a split in `folder` or its official sub-folders.
+
+    Of several editions the first that has any file there is read, so that no split mixes them.
+    """
+    stated = task.facts
+    if official not in stated.files:
+        raise DataError(f"task {task.name!r} has no labelled {official} file")
+    bases = (folder, folder / task.name)
+    beside = tuple(base / sub for base in bases for sub in ("", *stated.folders))
+    names: list[str] = []
+    for edition in (task.edition,) if task.edition else stated.editions or ("",):
+        every = {split: name.format(edition=edition) for split, name in stated.files.items()}
+        names.append(every[official])
+        path = next((p for p in (f / every[official] for f in beside) if p.is_file()), None)
+        if path is not None:
+            return Found(path, (path.parent, *beside))
+        if any((f / name).is_file() for f in beside for name in every.values()):
+            break
+    raise DataError(
+        f"task {task.name!r}: {folder} has no {' or '.join(names)}, neither in itself nor in "
+        f"{', '.join(dict.fromkeys((*stated.folders, task.name)))}"
+    )
+
+
+def hub_config(task: Task, contexts: bool) -> tuple[str, str]:
+    """Return the Hub's dataset id and configuration of a task; with the contexts if wanted."""
+    stated = task.facts
+    if stated.hub is None:
+        raise DataError(
+            f"task {task.name!r} cannot be read from the Hub: name the folder of its official "
+            f"files ({', '.join(stated.files.values())}) as data"
+        )
+    config = stated.hub.config
+    if not isinstance(config, str):
+        config = config[task.edition or stated.editions[0]]
+    return stated.hub.id, config if contexts else config + stated.hub.bare
+
+
+def hub_rows(dataset: str, config: str | None, official: str, revision: str | None) -> list[Row]:
+    """Load one split of a Hub dataset (or of a local folder laid out as one), row by row.
+
+    `official` is train, dev or test. The only place that reads tasks from the Hub.
+    """
+    import datasets
+
+    split = _HUB_SPLITS[official]
+    where = f"{dataset}{f' ({config})' if config else ''}, split {split}"
+    try:
+        loaded = datasets.load_dataset(dataset, config, split=split, revision=revision)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"{where}: cannot be loaded from the Hub: {reason} (without a network, name a folder "
+            "of official files as data)"
+        ) from error
+    return [Row(f"{where}, row {number}", number, value) for number, value in enumerate(loaded)]
+
+
+def rows(
+    task: Task, block: TaskBlock, official: str, folder: Path, contexts: bool
+) -> tuple[Iterator[Row], tuple[Path, ...], str]:
+    """Return the rows of an official split, the folders beside them, and a name for messages."""
+    if block.data == "hub":
+        dataset, config = hub_config(task, contexts)
+        return iter(hub_rows(dataset, config, official, block.revision)), (), dataset
+    found = find(task, official, folder)
+    return formats.rows(found.path, task.facts.at), found.beside, str(found.path)

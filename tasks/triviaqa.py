@@ -1,0 +1,126 @@
+"""TriviaQA (Joshi et al. 2017) as closed-book question answering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from maskpolicy.errors import DataError
+from maskpolicy.evidence import window
+from maskpolicy.formats import block, records, text, texts
+from maskpolicy.registry import task
+from maskpolicy.schema import Count
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+_HIDDEN = "<unk>"  # the Hub's answer where the test set has none
+
+
+@task(
+    "triviaqa",
+    group="closed-book",
+    metric="exact_match",
+    editions=("unfiltered-web", "web", "wikipedia"),
+    files={"train": "{edition}-train.json", "dev": "{edition}-dev.json"},
+    folders=("triviaqa-unfiltered", "qa", "triviaqa-rc/qa"),
+    at="Data",
+    hub=Hub(
+        "mandarjoshi/trivia_qa",
+        {"unfiltered-web": "unfiltered", "web": "rc.web", "wikipedia": "rc.wikipedia"},
+        bare=".nocontext",
+    ),
+)
+@dataclass(frozen=True)
+class TriviaQA:
+    """Trivia questions; the context is a window of an evidence document that holds an answer."""
+
+    edition: Literal["auto", "unfiltered-web", "web", "wikipedia"] = "auto"
+    window: Count = 100  # words of an evidence document
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; its answer is Value, then the Aliases (and HumanAnswers, where verified)."""
+        answer = block(row, "Answer", "answer")
+        value = answer.get("Value", answer.get("value"))
+        if not answer or value in (None, "", _HIDDEN):
+            return None
+        targets = (
+            text(answer, "Value", "value"),
+            *texts(answer, "Aliases", "aliases"),
+            *texts(answer, "HumanAnswers"),
+        )
+        identity = text(row, "QuestionId", "question_id")
+        question = text(row, "Question", "question")
+        kind = str(answer.get("Type") or answer.get("type") or "")
+        return Example(identity, identity, question, targets, slices={"answer type": kind})
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path]
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the first window, by rank of its document, that holds an answer."""
+        folders = _folders(beside)
+
+        def find(row: Json, example: Example) -> str | None:
+            found = (
+                window(document, example.targets, self.window)
+                for document in _documents(row, folders)
+            )
+            return next((text for text in found if text is not None), None)
+
+        return find
+
+    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+        """Return the evidence documents of the rows that are there."""
+        folders = _folders(beside)
+        found: list[Path] = []
+        for row in rows:
+            with suppress(DataError):  # `load` reports the row
+                found += [path for name, _ in _pages(row) for path in _files(name, folders)]
+        return found
+
+
+def _folders(beside: Sequence[Path]) -> list[Path]:
+    """Return the evidence folders: official archives hold evidence/ next to qa/."""
+    around = [*beside[:1], *(folder.parent for folder in beside[:1]), *beside[1:]]
+    places = (folder / name for folder in around for name in ("evidence", "triviaqa-rc/evidence"))
+    return [path for path in dict.fromkeys(places) if path.is_dir()]
+
+
+def _documents(row: Json, folders: Sequence[Path]) -> Iterator[str]:
+    """Yield the evidence texts of a row by rank; documents that are not there are left out."""
+    for name, inline in _pages(row):
+        if inline:
+            yield inline
+            continue
+        for path in _files(name, folders):
+            try:
+                yield path.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"evidence {path} cannot be read: {error}") from error
+
+
+def _pages(row: Json) -> Iterator[tuple[str, str]]:
+    """Yield (name under evidence/, text inside the row) of each document, by rank."""
+    for page in records(row, "EntityPages", "entity_pages"):
+        name = page.get("Filename") or page.get("filename") or ""
+        yield f"wikipedia/{name}", page.get("wiki_context") or ""
+    found = records(row, "SearchResults", "search_results")
+    for page in sorted(found, key=_rank):
+        name = page.get("Filename") or page.get("filename") or ""
+        yield f"web/{name}", page.get("search_context") or ""
+
+
+def _rank(page: Json) -> float:
+    try:
+        return float(page.get("Rank", page.get("rank")))
+    except (TypeError, ValueError):  # unranked results come last
+        return float("inf")
+
+
+def _files(name: str, folders: Sequence[Path]) -> list[Path]:
+    try:
+        return [path for folder in folders if (path := folder / name).is_file()][:1]
+    except OSError:  # a name that no file system takes
+        return []

@@ -1,0 +1,47 @@
+"""Wizard of Wikipedia (Dinan et al. 2019) in KILT's form: answer the last turn of a dialogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from maskpolicy import kilt
+from maskpolicy.formats import text
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "wow",
+    group="knowledge-intensive",
+    metric="f1",
+    files={"train": "wow-train-kilt.jsonl", "dev": "wow-dev-kilt.jsonl"},
+    folders=kilt.FOLDERS,
+    hub=Hub("facebook/kilt_tasks", "wow"),
+    keep="end",
+)
+@dataclass(frozen=True)
+class WizardOfWikipedia:
+    """The turns of a dialogue, one a line; ids are `dialogue_turn`."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; the turns of one dialogue belong together."""
+        targets = kilt.answers(row)
+        if not targets:
+            return None
+        identity, source = text(row, "id"), text(row, "input")
+        dialogue = identity.rpartition("_")[0] or identity
+        turns = str(source.count("\n") + 1)
+        return Example(identity, dialogue, source, targets, slices={"turns": turns})
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path]
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the provenance paragraph."""
+        return kilt.paragraphs(rows, beside)
+
+    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+        """Return KILT's knowledge source, where it is there."""
+        return kilt.knowledge(beside)

@@ -1,0 +1,48 @@
+"""Zero-shot relation extraction (Levy et al. 2017) in KILT's form: relations unseen in train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from maskpolicy import kilt
+from maskpolicy.formats import text
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "zsre",
+    group="knowledge-intensive",
+    metric="kilt_accuracy",
+    files={
+        "train": "structured_zeroshot-train-kilt.jsonl",
+        "dev": "structured_zeroshot-dev-kilt.jsonl",
+    },
+    folders=kilt.FOLDERS,
+    hub=Hub("facebook/kilt_tasks", "structured_zeroshot"),
+)
+@dataclass(frozen=True)
+class ZeroShotRE:
+    """`subject [SEP] relation` asks for the object; [SEP] is text, no special token."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; examples of one subject belong together."""
+        targets = kilt.answers(row)
+        if not targets:
+            return None
+        source = text(row, "input")
+        subject, _, relation = (part.strip() for part in source.partition("[SEP]"))
+        return Example(text(row, "id"), subject, source, targets, slices={"relation": relation})
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path]
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the provenance paragraph."""
+        return kilt.paragraphs(rows, beside)
+
+    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+        """Return KILT's knowledge source, where it is there."""
+        return kilt.knowledge(beside)
