@@ -1,100 +1,49 @@
-"""The experiment: its parts as dataclasses, loaded from YAML, and stored with all defaults."""
+"""Experiment files: names looked up, keys checked, defaults filled in, one line for each error."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from maskpolicy import budgets, plugins, schema, yaml_file
-from maskpolicy.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRATCH, Training
+from maskpolicy import budgets, keys, plugins, schema, yaml_file
+from maskpolicy.budgets import SCRATCH, Training
 from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.experiment import (
+    HUB,
+    NONE,
+    WORLD,
+    Corpus,
+    Experiment,
+    Model,
+    PolicyBlock,
+    TaskBlock,
+    resolved,
+    resolved_task,
+)
 from maskpolicy.labels import name_all
 from maskpolicy.registry import HOW_KEYS, Entry, names
-from maskpolicy.schema import Count, Range, Seed, Steps, at
+from maskpolicy.schema import Count, Range, Seed, at
 from maskpolicy.types import How, Json
 
-NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
-WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
-OnError = Literal["raise", "skip"]
+__all__ = [
+    "HUB",
+    "NONE",
+    "WORLD",
+    "Corpus",
+    "Experiment",
+    "Model",
+    "PolicyBlock",
+    "TaskBlock",
+    "Training",
+    "instance",
+    "load",
+    "resolved",
+]
+
 _SHARE = Range(ge=0, le=1)
-
-
-@dataclass(frozen=True)
-class Model:
-    """The text-to-text model: a preset built from scratch, a local folder or a Hub name."""
-
-    name: str  # a folder is absolute
-    revision: str | None = None
-    kind: Literal["seq2seq"] = "seq2seq"
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """The text of the intermediate stage: the world, files, or a Hub dataset."""
-
-    name: Literal["world"] | None = None
-    files: tuple[str, ...] = ()  # absolute, patterns expanded
-    hub: str | None = None
-    subset: str | None = None  # the Hub dataset's configuration
-    split: str = "train"
-    revision: str | None = None
-    stream: bool = False
-    column: str = "text"
-    words: Count = 100  # words per passage
-    limit: Steps = 0  # most documents; 0: all
-    on_error: OnError = "raise"
-
-
-@dataclass(frozen=True)
-class PolicyBlock:
-    """One row of the leaderboard: a policy, its fields, and how its spans are written."""
-
-    name: str
-    label: str
-    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
-    how: How = field(default_factory=How)
-
-    @property
-    def has_stage(self) -> bool:
-        """Whether the row has an intermediate stage: all but `none` have."""
-        return self.name != NONE
-
-
-@dataclass(frozen=True)
-class TaskBlock:
-    """One column of the leaderboard."""
-
-    name: str
-    label: str
-    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
-    data: str = WORLD  # world | hub | a folder, which is absolute
-    revision: str | None = None
-    on_error: OnError = "raise"
-    context: bool = False  # give the model the context paragraph: an upper bound
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment: everything that a leaderboard depends on."""
-
-    name: str  # of the file, without its ending
-    model: Model
-    corpus: Corpus
-    policies: tuple[PolicyBlock, ...]
-    tasks: tuple[TaskBlock, ...]
-    seeds: tuple[int, ...] = (0,)
-    intermediate_seeds: int = 1
-    baseline: str = NONE
-    general: Training = GENERAL
-    intermediate: Training = INTERMEDIATE
-    finetune: Training = FINETUNE
-    fit: Training = FIT
-    plugins: tuple[str, ...] = ()  # absolute paths
-    keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
-    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
 
 
 @dataclass(frozen=True)
@@ -149,32 +98,8 @@ def load(
         **_trainings(given, model, where),
         plugins=modules,
         keep=file.keep,
-        world=file.world,
+        world=_world(file.world, where),
     )
-
-
-def resolved(experiment: Experiment) -> Json:
-    """Return every key of the experiment as an experiment file would have it.
-
-    Written as YAML, under the same file name, it loads to the same Experiment.
-    """
-    config = schema.plain(experiment, experiment.name)
-    del config["name"]
-    config["policies"] = [resolved_policy(block) for block in experiment.policies]
-    config["tasks"] = [resolved_task(block) for block in experiment.tasks]
-    return config
-
-
-def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
-    """Return a row's block with every field and shared key; `none` has neither."""
-    how = schema.plain(block.how, block.label) if block.has_stage else {}
-    return {"name": block.name, "label": block.label, **block.fields, **how}
-
-
-def resolved_task(block: TaskBlock) -> dict[str, Json]:
-    """Return a column's block with every field and shared key."""
-    config = schema.plain(block, block.label)
-    return {**config.pop("fields"), **config}
 
 
 def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
@@ -259,12 +184,9 @@ def _policies(
 ) -> tuple[PolicyBlock, ...]:
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
     blocks = [_policy(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
-    keys = [{**block.fields, **schema.plain(block.how, where)} for block in blocks]
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], keys, where)
-    return tuple(
-        PolicyBlock(block.name, label, block.fields, block.how)
-        for block, label in zip(blocks, labels, strict=True)
-    )
+    differ = [{**block.fields, **asdict(block.how)} for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
 def _policy(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
@@ -282,7 +204,7 @@ def _policy(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> 
     others = ("name", "label", *HOW_KEYS)
     values = schema.block(entry.plugin, own, where, others=others)
     _made(entry, values, where)
-    facts = schema.plain(_how(entry.facts, entry.where, {}), entry.where)
+    facts = asdict(_how(entry.facts, entry.where, {}))
     how = _how({k: given[k] for k in HOW_KEYS if k in given}, where, {**facts, **shared})
     return PolicyBlock(name, name, _plain(values, where), how)
 
@@ -292,12 +214,9 @@ def _tasks(file: _File, where: str, folder: Path) -> tuple[TaskBlock, ...]:
     where = at(where, "tasks")
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(file.tasks)]
     blocks = [_task(item, f"{where}[{i}]", data, folder) for i, item in enumerate(given)]
-    keys = [{k: v for k, v in resolved_task(b).items() if k != "label"} for b in blocks]
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], keys, where)
-    return tuple(
-        TaskBlock(b.name, label, b.fields, b.data, b.revision, b.on_error, b.context)
-        for b, label in zip(blocks, labels, strict=True)
-    )
+    differ = [resolved_task(block) for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
 def _task(given: Mapping[str, Any], where: str, data: str, folder: Path) -> TaskBlock:
@@ -351,7 +270,22 @@ def _data(given: str, where: str, folder: Path) -> str:
 
 
 def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
-    return {key: schema.plain(value, at(where, key)) for key, value in values.items()}
+    blocks = {
+        key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for key, value in values.items()
+    }
+    return {key: keys.plain(value, at(where, key)) for key, value in blocks.items()}
+
+
+def _world(given: Mapping[str, Any], where: str) -> dict[str, Json]:
+    """Return all settings of the embedded world, checked by the world itself."""
+    from maskpolicy.world.settings import make
+
+    try:
+        settings = make(given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
+    return keys.plain(asdict(settings))
 
 
 def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, Training]:

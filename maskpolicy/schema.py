@@ -8,11 +8,9 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.types import Json
 
 _NAMES = {
     bool: "true or false",
@@ -134,24 +132,10 @@ def check(value: Any, annotation: Any, where: str) -> Any:
     return _scalar(value, kind, where)
 
 
-def plain(value: Any, where: str) -> Json:
-    """Return `value` as JSON: dataclasses as blocks, tuples as lists, paths as text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name), where) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, where) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item, where) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ConfigError(f"{where}: a value of type {type(value).__name__} cannot be stored as JSON")
-
-
 def at(where: str, key: object) -> str:
-    """Return the place of `key` inside the block at `where`."""
-    return f"{where}{key}" if not where or where.endswith(" ") else f"{where}.{key}"
+    """Return the place of `key` inside the block at `where`, on one line."""
+    name = key if isinstance(key, str) and key.isprintable() else repr(key)
+    return f"{where}{name}" if not where or where.endswith(" ") else f"{where}.{name}"
 
 
 def wrong(value: Any, wanted: str, where: str) -> ConfigError:
@@ -217,8 +201,6 @@ def _mapping(value: Any, args: tuple[Any, ...], where: str) -> dict[str, Any]:
 
 
 def _scalar(value: Any, kind: Any, where: str) -> Any:
-    if kind is Path and isinstance(value, str):
-        return Path(value)
     if kind is float and type(value) in (int, float):
         try:
             number = float(value)

@@ -23,7 +23,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{path}: cannot be read: {reason}; name an experiment file") from None
-    values = parse(text, str(path))
+    values = _parse(text, str(path))
     if not isinstance(values, dict) or not values:
         raise ConfigError(f"{path}: must be a block of keys such as 'model: mini'")
     for override in overrides:
@@ -32,7 +32,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return values
 
 
-def parse(text: str, where: str) -> Any:
+def _parse(text: str, where: str) -> Any:
     """Return the plain value of YAML `text`; numbers such as 1e-3 are floats."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -44,7 +44,7 @@ def parse(text: str, where: str) -> Any:
         return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
+        line = f":{mark.line + 1}" if mark and not where.startswith("override") else ""
         reason = getattr(error, "problem", None) or _first(error)
         raise ConfigError(f"{where}{line}: not valid YAML: {reason}") from None
     except (OmegaConfBaseException, *broken) as error:
@@ -58,7 +58,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
     if not sign or not key or not all(key.split(".")):
         raise ConfigError(f"{where}: write key=value, e.g. intermediate.steps=2000")
     # as the value of a key, so that a bare word or number parses as it does in the file
-    wrapped = parse(f"value: {text}", where)
+    wrapped = _parse(f"value: {text}", where)
     if not isinstance(wrapped, dict) or list(wrapped) != ["value"]:
         raise ConfigError(f"{where}: the value must be one YAML value")
     *path, last = key.split(".")

@@ -1,0 +1,114 @@
+"""What an experiment is: frozen dataclasses, every default filled in, and how they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from maskpolicy import keys
+from maskpolicy.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, Training
+from maskpolicy.schema import Count, Steps
+from maskpolicy.types import How, Json
+
+NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
+WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
+OnError = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The text-to-text model: a preset built from scratch, a local folder or a Hub name."""
+
+    name: str  # a folder is absolute
+    revision: str | None = None
+    kind: Literal["seq2seq"] = "seq2seq"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The text of the intermediate stage: the world, files, or a Hub dataset."""
+
+    name: Literal["world"] | None = None
+    files: tuple[str, ...] = ()  # absolute, patterns expanded
+    hub: str | None = None
+    subset: str | None = None  # the Hub dataset's configuration
+    split: str = "train"
+    revision: str | None = None
+    stream: bool = False
+    column: str = "text"
+    words: Count = 100  # words per passage
+    limit: Steps = 0  # most documents; 0: all
+    on_error: OnError = "raise"
+
+
+@dataclass(frozen=True)
+class PolicyBlock:
+    """One row of the leaderboard: a policy, its fields, and how its spans are written."""
+
+    name: str
+    label: str
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    how: How = field(default_factory=How)
+
+    @property
+    def has_stage(self) -> bool:
+        """Whether the row has an intermediate stage: all but `none` have."""
+        return self.name != NONE
+
+
+@dataclass(frozen=True)
+class TaskBlock:
+    """One column of the leaderboard."""
+
+    name: str
+    label: str
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    data: str = WORLD  # world | hub | a folder, which is absolute
+    revision: str | None = None
+    on_error: OnError = "raise"
+    context: bool = False  # give the model the context paragraph: an upper bound
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: everything that a leaderboard depends on."""
+
+    name: str  # of the file, without its ending
+    model: Model
+    corpus: Corpus
+    policies: tuple[PolicyBlock, ...]
+    tasks: tuple[TaskBlock, ...]
+    seeds: tuple[int, ...] = (0,)
+    intermediate_seeds: int = 1
+    baseline: str = NONE
+    general: Training = GENERAL
+    intermediate: Training = INTERMEDIATE
+    finetune: Training = FINETUNE
+    fit: Training = FIT
+    plugins: tuple[str, ...] = ()  # absolute paths
+    keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
+    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+
+
+def resolved(experiment: Experiment) -> Json:
+    """Return every key of the experiment as an experiment file would have it.
+
+    Written as YAML, under the same file name, it loads to the same Experiment.
+    """
+    config = asdict(experiment)
+    del config["name"]
+    config["policies"] = [resolved_policy(block) for block in experiment.policies]
+    config["tasks"] = [resolved_task(block) for block in experiment.tasks]
+    return keys.plain(config)
+
+
+def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
+    """Return a row's block with every field and shared key; `none` has neither."""
+    how = asdict(block.how) if block.has_stage else {}
+    return {"name": block.name, "label": block.label, **block.fields, **how}
+
+
+def resolved_task(block: TaskBlock) -> dict[str, Json]:
+    """Return a column's block with every field and shared key."""
+    config = asdict(block)
+    return {**config.pop("fields"), **config}
