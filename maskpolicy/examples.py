@@ -78,8 +78,7 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
     """
     task = sources.task(block)
     official, side = task.facts.part(split)
-    contexts = contexts or block.context
-    rows, beside, name = sources.rows(task, block, official, folder, contexts)
+    rows, beside, name = sources.rows(task, block, official, folder)
     reading = _Reading(block.on_error == "skip")
     _map(task.plugin, rows, official, reading)
     if not reading.kept:
@@ -87,7 +86,7 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
     _keep_side(reading, side, task.facts.dev_share)
     if not reading.kept:
         raise DataError(f"{name}: too few groups to carve a {split} split from")
-    if contexts:
+    if contexts or block.context:
         _add_contexts(task.plugin, beside, reading)
     examples = [example for _, example in reading.kept]
     if block.context:

@@ -19,7 +19,10 @@ _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 @dataclass(frozen=True)
 class Hub:
-    """A dataset on the Hub; `config` may differ by edition; `bare` ends a config sans contexts."""
+    """A dataset on the Hub; `config` may differ by edition.
+
+    `bare` ends the name of its configuration for a task with the field `documents: false`.
+    """
 
     id: str
     config: str | Mapping[str, str]
@@ -128,8 +131,8 @@ def find(task: Task, official: str, folder: Path) -> Found:
     )
 
 
-def hub_config(task: Task, contexts: bool) -> tuple[str, str]:
-    """Return the Hub's dataset id and configuration of a task; with the contexts if wanted."""
+def hub_config(task: Task) -> tuple[str, str]:
+    """Return the Hub's dataset id and configuration of a task, for reading and for cache keys."""
     stated = task.facts
     if stated.hub is None:
         raise DataError(
@@ -139,7 +142,9 @@ def hub_config(task: Task, contexts: bool) -> tuple[str, str]:
     config = stated.hub.config
     if not isinstance(config, str):
         config = config[task.edition or stated.editions[0]]
-    return stated.hub.id, config if contexts else config + stated.hub.bare
+    return stated.hub.id, config + (
+        "" if getattr(task.plugin, "documents", True) else stated.hub.bare
+    )
 
 
 def hub_rows(dataset: str, config: str | None, official: str, revision: str | None) -> list[Row]:
@@ -163,11 +168,11 @@ def hub_rows(dataset: str, config: str | None, official: str, revision: str | No
 
 
 def rows(
-    task: Task, block: TaskBlock, official: str, folder: Path, contexts: bool
+    task: Task, block: TaskBlock, official: str, folder: Path
 ) -> tuple[Iterator[Row], tuple[Path, ...], str]:
     """Return the rows of an official split, the folders beside them, and a name for messages."""
     if block.data == "hub":
-        dataset, config = hub_config(task, contexts)
+        dataset, config = hub_config(task)
         return iter(hub_rows(dataset, config, official, block.revision)), (), dataset
     found = find(task, official, folder)
     return formats.rows(found.path, task.facts.at), found.beside, str(found.path)

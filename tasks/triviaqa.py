@@ -35,10 +35,15 @@ _HIDDEN = "<unk>"  # the Hub's answer where the test set has none
 )
 @dataclass(frozen=True)
 class TriviaQA:
-    """Trivia questions; the context is a window of an evidence document that holds an answer."""
+    """Trivia questions; the context is a window of an evidence document that holds an answer.
+
+    Questions about one Wikipedia page belong together. `documents: false` does without evidence:
+    no context, and from the Hub megabytes instead of gigabytes.
+    """
 
     edition: Literal["auto", "unfiltered-web", "web", "wikipedia"] = "auto"
     window: Count = 100  # words of an evidence document
+    documents: bool = True
 
     def example(self, row: Json) -> Example | None:
         """Map a row; its answer is Value, then the Aliases (and HumanAnswers, where verified)."""
@@ -51,10 +56,15 @@ class TriviaQA:
             *texts(answer, "Aliases", "aliases"),
             *texts(answer, "HumanAnswers"),
         )
-        identity = text(row, "QuestionId", "question_id")
-        question = text(row, "Question", "question")
+        pages = records(row, "EntityPages", "entity_pages")
         kind = str(answer.get("Type") or answer.get("type") or "")
-        return Example(identity, identity, question, targets, slices={"answer type": kind})
+        return Example(
+            id=text(row, "QuestionId", "question_id"),
+            group=_name(pages[0]) if pages else "",
+            source=text(row, "Question", "question"),
+            targets=targets,
+            slices={"answer type": kind},
+        )
 
     def evidence(
         self, rows: Sequence[Json], beside: Sequence[Path]
@@ -63,17 +73,15 @@ class TriviaQA:
         folders = _folders(beside)
 
         def find(row: Json, example: Example) -> str | None:
-            found = (
-                window(document, example.targets, self.window)
-                for document in _documents(row, folders)
-            )
+            documents = _documents(row, folders) if self.documents else ()
+            found = (window(document, example.targets, self.window) for document in documents)
             return next((text for text in found if text is not None), None)
 
         return find
 
     def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
         """Return the evidence documents of the rows that are there."""
-        folders = _folders(beside)
+        folders = _folders(beside) if self.documents else []
         found: list[Path] = []
         for row in rows:
             with suppress(DataError):  # `load` reports the row
@@ -104,12 +112,14 @@ def _documents(row: Json, folders: Sequence[Path]) -> Iterator[str]:
 def _pages(row: Json) -> Iterator[tuple[str, str]]:
     """Yield (name under evidence/, text inside the row) of each document, by rank."""
     for page in records(row, "EntityPages", "entity_pages"):
-        name = page.get("Filename") or page.get("filename") or ""
-        yield f"wikipedia/{name}", page.get("wiki_context") or ""
+        yield f"wikipedia/{_name(page)}", page.get("wiki_context") or ""
     found = records(row, "SearchResults", "search_results")
     for page in sorted(found, key=_rank):
-        name = page.get("Filename") or page.get("filename") or ""
-        yield f"web/{name}", page.get("search_context") or ""
+        yield f"web/{_name(page)}", page.get("search_context") or ""
+
+
+def _name(page: Json) -> str:
+    return str(page.get("Filename") or page.get("filename") or "")
 
 
 def _rank(page: Json) -> float:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maskpolicy import examples, sources
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.sources import Hub, TaskFacts
+from maskpolicy.sources import TaskFacts
 
 NAMES = {
     "train": "structured_zeroshot-train-kilt.jsonl",
@@ -219,10 +219,16 @@ def test_a_hub_dataset_that_is_not_there_is_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_the_hub_configuration_depends_on_edition_and_contexts():
-    hub = Hub("somebody/task", {"web": "rc.web", "wiki": "rc.wiki"}, bare=".nocontext")
-    facts = TaskFacts("closed-book", "f1", {"dev": "dev"}, editions=("web", "wiki"), hub=hub)
-    assert sources.hub_config(sources.Task("t", facts, None), True)[1] == "rc.web"
-    assert sources.hub_config(sources.Task("t", facts, None, "wiki"), False)[1] == (
-        "rc.wiki.nocontext"
-    )
+def hub_config(**fields):
+    return sources.hub_config(sources.task(TaskBlock("triviaqa", "t", fields)))
+
+
+def test_the_hub_configuration_depends_on_the_tasks_fields():
+    assert hub_config() == ("mandarjoshi/trivia_qa", "unfiltered")
+    assert hub_config(edition="wikipedia", documents=False)[1] == "rc.wikipedia.nocontext"
+
+
+def test_a_task_that_the_hub_has_not_asks_for_files():
+    facts = TaskFacts("closed-book", "f1", {"dev": "dev.jsonl"})
+    with pytest.raises(DataError, match=r"folder of its official files \(dev.jsonl\)"):
+        sources.hub_config(sources.Task("mine", facts, None))

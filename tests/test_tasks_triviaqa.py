@@ -88,6 +88,21 @@ def test_without_evidence_there_is_no_context(tmp_path):
     assert examples.read(block(), "test", tmp_path)[0].context is None
 
 
+def test_questions_on_one_page_belong_together(tmp_path):
+    rows = [question(n, EntityPages=[{"Filename": f"Town_{n % 2}.txt"}]) for n in range(4)]
+    write(tmp_path / "web-dev.json", [*rows, question(4)])
+    groups = [example.group for example in examples.read(block(), "test", tmp_path)]
+    assert groups == ["Town_0.txt", "Town_1.txt", "Town_0.txt", "Town_1.txt", "tc_4"]
+
+
+def test_without_documents_no_evidence_is_read(tmp_path):
+    write(tmp_path / "web-dev.json", [question(1, EntityPages=[{"Filename": "Ohm.txt"}])])
+    evidence(tmp_path, "wikipedia/Ohm.txt", "Ulm")
+    assert examples.read(block(), "test", tmp_path)[0].context == "Ulm"
+    assert examples.read(block(documents=False), "test", tmp_path)[0].context is None
+    assert len(examples.files(block(documents=False), "test", tmp_path)) == 1
+
+
 def test_evidence_with_nul_names_the_row(tmp_path):
     write(tmp_path / "web-dev.json", [question(1, EntityPages=[{"Filename": "Ohm.txt"}])])
     evidence(tmp_path, "wikipedia/Ohm.txt", "Ulm \0")
