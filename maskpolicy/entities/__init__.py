@@ -7,6 +7,7 @@ words such as "about", "early" or "last" stay outside.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from maskpolicy.entities import names, numbers
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spacy.language import Language
+    from spacy.tokens import Doc
 
 VERSION = 1  # raise when the rules find other spans: it is part of the cache key
 COMPONENT = "maskpolicy_rules"
@@ -32,14 +34,14 @@ def pipeline() -> Language:
     """Return spacy.blank("en") with the rules as its one component, which sets `doc.ents`."""
     import spacy
     from spacy.language import Language
-    from spacy.tokens import Doc
 
     def rules(doc: Doc) -> Doc:
-        spans = [
-            doc.char_span(start, end, label=label, alignment_mode="expand")
-            for start, end, label in find(doc.text)
-        ]
-        doc.ents = spacy.util.filter_spans([span for span in spans if span is not None])
+        found = find(doc.text)
+        spans = [doc.char_span(*entity) for entity in found]
+        if None in spans:
+            _split(doc, found)
+            spans = [doc.char_span(*entity) for entity in found]
+        doc.ents = [span for span in spans if span is not None]
         return doc
 
     if not Language.has_factory(COMPONENT):
@@ -47,6 +49,18 @@ def pipeline() -> Language:
     nlp = spacy.blank("en")
     nlp.add_pipe(COMPONENT)
     return nlp
+
+
+def _split(doc: Doc, entities: list[Entity]) -> None:
+    """Cut the tokens of `doc` in which an entity begins or ends: "km/h." at the end of a text."""
+    cuts = {edge for start, end, _ in entities for edge in (start, end)}
+    with doc.retokenize() as retokenizer:
+        for token in doc:
+            inner = [edge - token.idx for edge in sorted(cuts) if 0 < edge - token.idx < len(token)]
+            if inner:
+                bounds = [0, *inner, len(token)]
+                parts = [token.text[a:b] for a, b in pairwise(bounds)]
+                retokenizer.split(token, parts, heads=[(token, i) for i in range(len(parts))])
 
 
 def disjoint(entities: Iterable[Entity]) -> list[Entity]:

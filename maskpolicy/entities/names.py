@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from maskpolicy.entities import words
 from maskpolicy.entities.common import COMMON
@@ -27,11 +28,14 @@ START = re.compile(
 _CONTRACTION = re.compile(r"n?['’](?:t|m|re|ve|ll|d|em)$", re.IGNORECASE)
 _CONTRACTED = words.FUNCTION | {"ca", "wo", "let", "y", "ai", "sha", "need"}
 _PARTICLES = "|".join(sorted(words.PARTICLES))
-_BETWEEN = re.compile(rf"(?:\s(?:{_PARTICLES}))+\s")
+_BETWEEN = re.compile(rf"(?:\s(?:{_PARTICLES}))+\s|(?:\s[A-Z][a-z]+)+\s")  # van der; Without
+_OWNED = re.compile(rf"['’]s [{_UPPER}]")
 _BEFORE = re.compile(r"(?<!\w)(?:(?:de|von|van|du|di|da|della|bin)\s(?:(?:la|der|den|las)\s)?)\Z")
 _SUFFIX = re.compile(
     r"\w{3,}(?:ing|ly|[ts]ions?|ments?|ness|it(?:y|ies)|ism|ologists?|ical|ous|able|ful|less|ship)\Z"
 )
+_ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th) \Z")
+_NUMBER = re.compile(r" \d+\b")
 _ROMAN = re.compile(r"[IVX]+\Z")
 
 
@@ -61,9 +65,9 @@ def find(text: str) -> list[tuple[int, int, str]]:
 def _candidates(text: str) -> list[Token]:
     """Return the capitalised words that may be part of a name."""
     tokens = _tokens(text)
-    followers = [*tokens[1:], None]
+    named = {token.low for token in tokens if not token.first}
     return [
-        token for token, after in zip(tokens, followers, strict=True) if _may(token, after, text)
+        token for token, after in zip_longest(tokens, tokens[1:]) if _may(token, after, text, named)
     ]
 
 
@@ -93,14 +97,16 @@ def _mark_headlines(text: str, tokens: list[Token]) -> None:
         at += len(line) + 1
 
 
-def _may(token: Token, after: Token | None, text: str) -> bool:
+def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
     """Return whether a capitalised word may be part of a name."""
     low = token.low
     if low in words.NOT_NAMES:
         return False
     if low in words.FUNCTION or _contracted(low):
-        return low in words.ACRONYMS and token.text.isupper() and not token.first
-    if not token.first:
+        return "." in token.text or (
+            low in words.ACRONYMS and token.text.isupper() and not token.first
+        )
+    if not token.first or (low in words.OWNERS and _OWNED.match(text, token.end)):
         return True
     follows = (
         after is not None
@@ -113,7 +119,7 @@ def _may(token: Token, after: Token | None, text: str) -> bool:
         return low not in words.DEMOTED and not (low in COMMON and low[-3:] == "ing")
     if low in words.OF_HEADS and re.match(rf" of (?:the )?[{_UPPER}]", text[token.end :]):
         return True
-    return not _common(token, text)
+    return low in named or not _common(token, text)
 
 
 def _contracted(low: str) -> bool:
@@ -155,10 +161,16 @@ def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
         pair = f"{last.low}+{token.low}" in words.PAIRS
         return pair or (bool(heads & words.ORG_HEADS) and (gap != " and " or len(run) > 1))
     if gap in ("'s ", "’s "):
-        return token.low in words.POSSESSIVE_HEADS
+        return token.low in words.POSSESSIVE_HEADS or last.low in words.OWNERS
     if gap == " the ":
         return token.low in words.EPITHETS
-    return gap == " upon " or bool(_BETWEEN.fullmatch(gap))
+    return gap == " upon " or _BETWEEN.fullmatch(gap) is not None
+
+
+def _empty(token: Token) -> bool:
+    """Return whether a word names nothing by itself: an office, a title, a lone letter."""
+    low = token.low
+    return low in words.ROLES or low in words.OFFICES or len(token.text.rstrip(".")) < 2
 
 
 def _headline(run: list[Token], token: Token) -> bool:
@@ -171,11 +183,13 @@ def _spans(text: str, run: list[Token]) -> list[tuple[int, int]]:
         return [(run[0].start, run[0].end), *_spans(text, run[1:])]
     while run and run[-1].low in words.ABBREVIATIONS and run[-1].text[-1] == ".":
         run = run[:-1]
-    if all(token.low in words.ROLES or len(token.text.rstrip(".")) < 2 for token in run):
+    if all(_empty(token) for token in run):
         return []
     start, end = run[0].start, run[-1].end
-    if run[-1].low in words.NUMBERED and (number := re.compile(r" \d+\b").match(text, end)):
+    if run[-1].low in words.NUMBERED and (number := _NUMBER.match(text, end)):
         end = number.end()
+    if run[0].low in words.COUNTED and (ordinal := _ORDINAL.search(text, max(0, start - 7), start)):
+        start = ordinal.start()
     if before := _BEFORE.search(text[max(0, start - 12) : start]):
         start -= len(before[0])
     return [(start, end)]

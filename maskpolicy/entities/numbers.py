@@ -62,13 +62,13 @@ _UNIT = (
     r"(?:milli)?lit(?:re|er)s?|gallons?|pints?|barrels?|bushels?|"
     r"dollars?|euros?|cents?|pence|yen|rupees?|francs?|marks|rubles|roubles|shillings?|guineas?|"
     r"degrees?(?:\s(?:Celsius|Fahrenheit|centigrade|north|south|east|west))?|kelvins?|K|"
-    r"mph|knots|(?:kilo|mega|giga|tera)?(?:watts?|hertz|bytes?|volts?|tons?)|[kMG]Wh?|[kMG]Hz|"
+    r"mph|knots|(?:kilo|mega|giga|tera)?(?:watts?|hertz|bytes?|volts?|tons?)|[kMGT]?eV|[kMG]Wh?|[kMG]Hz|"
     r"[kMGT]B|horsepower|hp|"
     r"years?(?:-old)?|months?|weeks?|days?|hours?|minutes?|seconds?|decades?|centuries|"
     r"milliseconds)"
 )
 _TIME = r"(?:second|minute|hour|day|week|month|year)"
-_PER = rf"(?:\sper\s(?:{_TIME}|square\s\w+)|\san?\s{_TIME})"
+_PER = rf"(?:\sper\s(?:{_TIME}|square\s\w+)|\san\shour)"
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _MONEY = r"(?:[A-Z]{0,3}[$€£¥])"
 _WORDS = rf"(?:(?:an?\s)?(?:half|quarter)(?:\sa|\sof\sa)\s)?{_WORD}(?:(?:[-\s]|\sand\s){_WORD})*"
@@ -76,7 +76,7 @@ _WORDS = rf"(?:(?:an?\s)?(?:half|quarter)(?:\sa|\sof\sa)\s)?{_WORD}(?:(?:[-\s]|\
 NUMBER = re.compile(
     rf"""(?<![\w.])(?:
         {_MONEY}\s?{_DIGITS}(?:\s?[-–]\s?{_MONEY}?{_DIGITS})?(?:\s?(?:{_SCALES}|bn|tn|m|k)\b)?
-      | (?:[-−+])?{_DIGITS}(?:\s?[-–]\s?{_DIGITS}|\sto\s{_DIGITS})*
+      | (?:[-−+])?{_DIGITS}(?:\s?[-–]\s?{_DIGITS}|\sto\s{_DIGITS}(?=\s(?:{_SCALES}|{_UNIT})\b))*
         (?:\s(?:{_SCALES})\b)*(?:[-\s]?{_UNIT}(?!\w){_PER}?)?
       | \d+(?:st|nd|rd|th)
       | (?:{_ORDINAL})(?![-\w])

@@ -38,11 +38,12 @@ yesterday yet you your yours yourself
 ROLES = _set("""
 admiral ambassador archbishop archduke aunt baron baroness bishop brother caliph captain cardinal
 chairman chancellor chief colonel commander congressman congresswoman constable corporal councillor
-count countess dame deputy detective doctor duchess duke earl emperor empress father foreign
-general governor imam inspector judge justice khan king lady lieutenant lord madame maharaja major
-marshal master mayor minister miss mister monsieur mother pope president prime prince princess
-private professor queen rabbi rajah representative reverend saint secretary senator sergeant shah
-sheriff sir sister sultan tsar tsarina uncle vice viceroy
+count countess dad daddy dame deputy detective doctor duchess duke earl emperor empress father
+foreign general governor grandfather grandma grandmother grandpa imam inspector judge justice khan
+king lady lieutenant lord madame maharaja major mama marshal master mayor minister miss mister mom
+monsieur mother mum mummy papa pope president prime prince princess private professor queen rabbi
+rajah representative reverend saint secretary senator sergeant shah sheriff sir sister sultan tsar
+tsarina uncle vice viceroy
 """)
 DEMOTED = _set("""
 activist actor actress analyst analysts architect ask asked astronomer author beating billionaire
@@ -86,10 +87,11 @@ abbey basilica bay cathedral chapel church college comet court day eve hospital 
 school square university
 """)
 NUMBERED = _set("""
-act airbus android apollo area article boeing building catch channel chapter falcon figure flight
-formula galaxy gate gemini group highway interstate iphone level mach mariner page phase pioneer
-platform playstation ps psalm room route section soyuz sputnik starship studio super table type
-unit viking vostok voyager windows world xbox
+act airbus android apollo area article boeing book building catch channel chapter day episode
+falcon figure flight formula galaxy game gate gemini group highway hill interstate iphone lap level
+mach mariner page part phase pioneer platform playstation ps psalm room round route season section
+soyuz sputnik stage starship studio super table test type unit viking volume vostok voyager week
+windows world xbox
 """)
 NATIONALITIES = _set("""
 american argentine argentinian australian austrian bangladeshi belgian brazilian british bulgarian
@@ -115,16 +117,29 @@ antigua+barbuda barnes+noble black+decker bosnia+herzegovina brighton+hove ernst
 johnson+johnson kitts+nevis marks+spencer procter+gamble romeo+juliet simon+garfunkel smith+wesson
 standard+poor tom+jerry trinidad+tobago tyne+wear
 """)
+OWNERS = _set("""
+boys children father girls king ladies men mother new people queen valentine veterans women
+""")
+OFFICES = _set("""
+affairs agriculture commerce commons congress defence defense education energy finance health house
+interior justice labor labour parliament staff state trade transport treasury war
+""")
+COUNTED = _set("""
+air airborne amendment armored armoured army avenue baron battalion brigade cavalry company
+congress corps division duke earl fleet infantry marine marines parliament regiment squadron street
+wing
+""")
 PARTICLES = _set("""
 abu al ben bin da de del della den der des di do dos du el ibn la le ten ter und van von y zu zur
 """)
 TAILS = _set("""
-co corp esq inc jr llc ltd md phd plc sr
+co corp dc esq inc jr llc ltd md phd plc sr
 """)
 ABBREVIATIONS = _set("""
 adm capt cmdr col dr ft gen gov hon lt maj messrs mlle mme mr mrs ms mt mx prof rep rev sen sgt st
 ste
 """)
-NOT_NAMES = _set(
-    "i ok tv dna rna sir madam mom mum dad am pm ad bc bce ce et al vs o ceo cfo gdp pdf cd dvd ufo atm pc cpu usb ngo mp mps mvp phd ai"
-)
+NOT_NAMES = _set("""
+ad ai al am atm bc bce cd ce ceo cfo cpu dna dvd et gdp i madam mp mps mvp ngo o ok pc pdf phd pm
+rna tv ufo usb vs
+""")
