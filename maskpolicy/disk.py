@@ -1,0 +1,129 @@
+"""The folders of a store on disk: durable renames, and disk errors as one clear line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from maskpolicy.errors import MaskpolicyError, StoreError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded")
+_NOTHING_LEFT = 1 << 16  # bytes
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Disk:
+    """The sub-folders of one store; all on one file system, so that renames are atomic."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the store's folder; nothing is made until something is written."""
+        self.root = root
+
+    def folder(self, *names: str) -> Path:
+        """Return a sub-folder, made durably if need be."""
+        path = self.root.joinpath(*names)
+        if not path.is_dir():
+            with self.explained():
+                self.root.mkdir(parents=True, exist_ok=True)
+                path.mkdir(parents=True, exist_ok=True)
+                for made in (path, *path.parents):  # each entry up to the root's
+                    sync(made)
+                    if made == self.root:
+                        break
+        return path
+
+    def temporary(self, key: str) -> Path:
+        """Return a new empty folder; only the holder of the key's lock may make or remove it."""
+        path = self.folder("temporary") / f"{key}-{uuid4().hex[:12]}"
+        with self.explained():
+            path.mkdir()
+        return path
+
+    def leftovers(self, key: str) -> list[Path]:
+        """Return the temporary folders of a key."""
+        return sorted((self.root / "temporary").glob(f"{key}-*"))
+
+    def place(self, source: Path, target: Path) -> None:
+        """Rename a finished folder or file to its place, durably."""
+        with self.explained():
+            source.rename(target)
+            sync(target.parent)
+
+    def discard(self, key: str, path: Path) -> None:
+        """Remove a folder so that no reader ever meets half of it: rename first, then delete."""
+        away = self.folder("temporary") / f"{key}-{uuid4().hex[:12]}"
+        with suppress(FileNotFoundError):
+            self.place(path, away)
+        shutil.rmtree(away, ignore_errors=True)
+
+    def quarantine(self, path: Path, name: str) -> Path:
+        """Move what cannot be trusted aside, for a person to look at."""
+        away = self.folder("quarantine") / f"{name}-{uuid4().hex[:12]}"
+        self.place(path, away)
+        return away
+
+    @contextmanager
+    def explained(self, ours: bool = True) -> Iterator[None]:
+        """Turn a full disk or a read-only store into a StoreError of one line.
+
+        With `ours` false it guards a stage's own code: errors that are not about this store pass
+        through unchanged.
+        """
+        try:
+            yield
+        except MaskpolicyError:
+            raise
+        except Exception as error:
+            reason = self._reason(error, ours)
+            if reason is None:
+                raise
+            raise StoreError(f"store {self.root}: {reason}") from error
+
+    def _reason(self, error: Exception, ours: bool) -> str | None:
+        number = error.errno if isinstance(error, OSError) else None
+        if self._is_full(error):
+            return (
+                f"no room to write ({_first_line(error)}): free some space (`maskpolicy doctor "
+                "--prune`) or choose another --store, then give the same command again; what is "
+                "committed is kept"
+            )
+        if number in _DENIED and (ours or self._is_inside(error)):
+            return (
+                f"cannot be used ({_first_line(error)}): change its permissions or choose another "
+                "with --store or $MASKPOLICY_STORE"
+            )
+        return f"{_first_line(error)}: check the disk" if ours and number is not None else None
+
+    def _is_full(self, error: BaseException | None) -> bool:
+        # safetensors and torch report a full disk in errors of their own, torch without saying so
+        mute = isinstance(error, RuntimeError)
+        while error is not None:
+            if isinstance(error, OSError) and error.errno in _FULL:
+                return True
+            if any(text in str(error) for text in _FULL_TEXTS):
+                return True
+            error = error.__cause__ or error.__context__
+        return mute and self.root.is_dir() and shutil.disk_usage(self.root).free < _NOTHING_LEFT
+
+    def _is_inside(self, error: Exception) -> bool:
+        name = getattr(error, "filename", None)
+        return isinstance(name, str | Path) and Path(name).is_relative_to(self.root)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,249 @@
+"""Runs a graph of stages: only what is missing, once among all processes, failures contained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from maskpolicy.errors import MaskpolicyError, StoreError
+from maskpolicy.keys import plain
+from maskpolicy.nodes import Run, Stage, function_of, sinks, topological, users_of
+from maskpolicy.store import Artifact, Store
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stage.
+
+    A hit without an artifact was not needed: all that would have used it is there. `seconds` are
+    those of the computation, also of a hit, earlier attempts included.
+    """
+
+    stage: Stage
+    artifact: Artifact | None = None
+    error: str | None = None  # one line
+    seconds: float = 0.0
+    hit: bool = False
+    exception: Exception | None = field(default=None, repr=False)  # of the stage that failed
+
+
+class Progress(Protocol):
+    """Hears how a run goes on; `finish` comes once for each stage, `start` only for work."""
+
+    def start(self, stage: Stage) -> None:
+        """Begin to compute a stage, or to wait for another process that computes it."""
+        ...
+
+    def advance(self, done: int, total: int, note: str) -> None:
+        """Go on in the stage that was started last; a `total` of 0 is unknown."""
+        ...
+
+    def finish(self, stage: Stage, outcome: Outcome) -> None:
+        """End a stage: a hit, computed, failed, or not run because of an input."""
+        ...
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def start(self, stage: Stage) -> None:
+        """Say nothing."""
+
+    def advance(self, done: int, total: int, note: str) -> None:
+        """Say nothing."""
+
+    def finish(self, stage: Stage, outcome: Outcome) -> None:
+        """Say nothing."""
+
+
+def execute(
+    stages: Iterable[Stage],
+    store: Store,
+    progress: Progress | None = None,
+    *,
+    targets: Iterable[Stage] | None = None,
+    workers: int = 1,
+) -> dict[str, Outcome]:
+    """Compute what `targets` lack, in this process, and return the outcome of every stage by key.
+
+    `targets` are by default the stages that no other one takes as an input; what only finished
+    stages need is neither computed nor verified. A stage that raises fails what depends on it and
+    nothing else. Raises StoreError when the store cannot be used, e.g. on a full disk.
+    """
+    return _Execution(stages, store, progress or Silent(), targets, workers).run()
+
+
+class _Execution:
+    """The state of one run. Locks are taken from a stage to its inputs, never the other way."""
+
+    def __init__(
+        self,
+        stages: Iterable[Stage],
+        store: Store,
+        progress: Progress,
+        targets: Iterable[Stage] | None,
+        workers: int,
+    ) -> None:
+        self.order = topological(stages)
+        self.targets = sinks(self.order) if targets is None else list(targets)
+        self.users = users_of(self.order)
+        self.store = store
+        self.progress = progress
+        self.workers = workers
+        self.demanded: set[str] = set()
+        self.outcomes: dict[str, Outcome] = {}
+
+    def run(self) -> dict[str, Outcome]:
+        self._demand(self.targets)
+        for stage in self.order:
+            if stage.key not in self.demanded and stage.key not in self.outcomes:
+                self._unneeded(stage)
+        self._drop(self.order)
+        wait = False
+        while pending := [stage for stage in self.order if stage.key not in self.outcomes]:
+            moved = False
+            for stage in pending:
+                moved |= self._step(stage, wait and not moved)
+            wait = not moved  # all that is left is being computed elsewhere
+        return {stage.key: self.outcomes[stage.key] for stage in self.order}
+
+    def _demand(self, stages: Iterable[Stage]) -> None:
+        """Look for artifacts, going on to the inputs only of those that are not there."""
+        waiting = list(stages)
+        while waiting:
+            stage = waiting.pop()
+            if stage.key in self.outcomes or stage.key in self.demanded:
+                continue
+            artifact = self.store.get(stage.key)
+            if artifact is not None:
+                self._hit(stage, artifact)
+            else:
+                self.demanded.add(stage.key)
+                waiting.extend(stage.inputs.values())
+
+    def _step(self, stage: Stage, wait: bool) -> bool:
+        """Settle a stage if it is ready and free; say whether anything changed."""
+        inputs = list(stage.inputs.values())
+        if any(needed.key not in self.outcomes for needed in inputs):
+            return False
+        failed = next((n for n in inputs if self.outcomes[n.key].error is not None), None)
+        if failed is not None:
+            self._finish(Outcome(stage, error=self._blocked_by(failed)))
+            return True
+        if wait and self.store.is_busy(stage.key):
+            self.progress.start(stage)
+            self.progress.advance(0, 0, "another process is computing it")
+        with (self.store.lock if wait else self.store.try_lock)(stage.key) as mine:
+            if mine:
+                self._settle(stage)
+            return mine
+
+    def _settle(self, stage: Stage) -> None:
+        """Look again under the lock, and compute what is still missing and still needed."""
+        artifact = self.store.get(stage.key)
+        if artifact is not None:
+            self._hit(stage, artifact)
+        elif not self._is_needed(stage):
+            self._unneeded(stage)
+        else:
+            inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
+            with ExitStack() as locks:
+                for needed in reversed(topological(n for n in inputs if n.transient)):
+                    if needed in inputs:  # so that nobody drops it while it is read
+                        locks.enter_context(self.store.lock(needed.key))
+                lost = [needed for needed in inputs if self.store.get(needed.key) is None]
+                if lost:
+                    self._demand_again(lost)
+                    return
+                self._compute(stage)
+        self._drop(stage.inputs.values())
+
+    def _demand_again(self, lost: list[Stage]) -> None:
+        for stage in lost:
+            self.outcomes.pop(stage.key)
+            self.demanded.discard(stage.key)
+        self._demand(lost)
+
+    def _compute(self, stage: Stage) -> None:
+        paths = {name: self.store.path(needed.key) for name, needed in stage.inputs.items()}
+        record = stage.record() | {"facts": {}}
+        started = time.monotonic()
+        self.progress.start(stage)
+        try:
+            with self.store.write(stage.key, record) as out:
+                self._call(stage, paths, out, record["facts"])
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, only its dependants suffer
+            seconds = time.monotonic() - started
+            self._finish(Outcome(stage, error=_cause(error), seconds=seconds, exception=error))
+            return
+        artifact = self.store.get(stage.key)
+        if artifact is None:
+            raise StoreError(
+                f"store {self.store.root}: {stage.name} was damaged on its way to disk"
+            )
+        self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"]))
+
+    def _call(
+        self, stage: Stage, inputs: dict[str, Path], out: Path, facts: dict[str, object]
+    ) -> None:
+        run = Run(
+            checkpoints=self.store.checkpoints(stage.key),
+            local=plain(stage.local),
+            workers=self.workers,
+            facts=facts,
+            advance=self.progress.advance,
+        )
+        function_of(stage.kind)(plain(stage.params), inputs, out, run)
+
+    def _is_needed(self, stage: Stage) -> bool:
+        """Say whether a missing stage is wanted, or needed by one that is still missing."""
+        if any(stage.key == target.key for target in self.targets):
+            return True
+        return any(
+            user.key in self.demanded
+            and user.key not in self.outcomes
+            and self.store.peek(user.key) is None
+            and self._is_needed(user)
+            for user in self.users[stage.key]
+        )
+
+    def _drop(self, stages: Iterable[Stage]) -> None:
+        """Remove transient artifacts that every user in this graph is done with."""
+        kept = {target.key for target in self.targets}
+        kept |= {stage.key for stage in self.order if not stage.transient}
+        for key in {stage.key for stage in stages} - kept:
+            users = [self.outcomes.get(user.key) for user in self.users[key]]
+            done = all(outcome is not None and outcome.error is None for outcome in users)
+            if done and self.store.path(key).exists():
+                self.store.drop(key)
+
+    def _blocked_by(self, stage: Stage) -> str:
+        outcome = self.outcomes[stage.key]
+        if outcome.exception is None:  # it did not run either: its error names the first
+            return str(outcome.error)
+        return f"not run, because {stage.name} failed: {outcome.error}"
+
+    def _hit(self, stage: Stage, artifact: Artifact) -> None:
+        self.store.tidy(stage.key)
+        self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"], hit=True))
+
+    def _unneeded(self, stage: Stage) -> None:
+        self.store.tidy(stage.key)
+        self._finish(Outcome(stage, hit=True))
+
+    def _finish(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.stage.key] = outcome
+        self.progress.finish(outcome.stage, outcome)
+
+
+def _cause(error: Exception) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, MaskpolicyError) and line:
+        return line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -1,0 +1,20 @@
+"""The graph of stages: what a stage is, what a run would compute, and the run itself."""
+
+from __future__ import annotations
+
+from maskpolicy.execution import Outcome, Progress, execute
+from maskpolicy.nodes import Run, Stage, sinks, stage, topological
+from maskpolicy.planning import Planned, plan
+
+__all__ = [
+    "Outcome",
+    "Planned",
+    "Progress",
+    "Run",
+    "Stage",
+    "execute",
+    "plan",
+    "sinks",
+    "stage",
+    "topological",
+]

@@ -1,0 +1,105 @@
+"""The sha256 of files, remembered by path, size, time of change and inode."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+from maskpolicy.errors import DataError
+
+Mark: TypeAlias = tuple[int, int, int]
+"""Size, mtime in nanoseconds, inode: a file that kept all three is taken to be unchanged."""
+
+_YOUNG = 2_000_000_000  # ns; a file written this recently may change again within one mtime tick
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def mark(path: Path) -> Mark:
+    """Return size, mtime and inode of a file."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+class Verified:
+    """Digests seen by this process: a large artifact is read once, not at each use."""
+
+    def __init__(self) -> None:
+        """Start knowing nothing."""
+        self._known: dict[Path, tuple[Mark, str]] = {}
+
+    def digest(self, path: Path) -> str:
+        """Return the sha256 of a file, read now or remembered since this process read it."""
+        found = mark(path)
+        known = self._known.get(path)
+        if known is None or known[0] != found:
+            known = self._known[path] = (found, sha256(path))
+        return known[1]
+
+    def learn(self, path: Path, digest: str) -> None:
+        """Remember a digest that was computed while the file was committed."""
+        self._known[path] = (mark(path), digest)
+
+
+class Remembered:
+    """Digests of data files, kept in a small database between processes.
+
+    A memory that cannot be read or written only costs time: the file is hashed again.
+    """
+
+    def __init__(self, database: Path) -> None:
+        """Name the database; it is made when the first digest is remembered."""
+        self._database = database
+
+    def digest(self, path: Path) -> str:
+        """Return the sha256 of a file; DataError names one that cannot be read."""
+        path = path.absolute()
+        try:
+            before = mark(path)
+            known = self._recall(path, before)
+            if known is not None:
+                return known
+            found = sha256(path)
+            if mark(path) == before and time.time_ns() - before[1] > _YOUNG:
+                self._remember(path, before, found)
+        except FileNotFoundError:
+            raise DataError(f"{path}: no such file") from None
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        return found
+
+    def _recall(self, path: Path, found: Mark) -> str | None:
+        if not self._database.is_file():
+            return None
+        try:
+            with closing(sqlite3.connect(self._database)) as database:
+                row = database.execute(
+                    "SELECT sha256 FROM files WHERE (path, size, mtime, inode) = (?, ?, ?, ?)",
+                    (os.fsencode(path), *found),
+                ).fetchone()
+        except (sqlite3.Error, OverflowError):
+            return None
+        return row[0] if row else None
+
+    def _remember(self, path: Path, found: Mark, digest: str) -> None:
+        try:
+            with closing(sqlite3.connect(self._database)) as database, database:
+                database.execute(
+                    "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, "
+                    "size INTEGER, mtime INTEGER, inode INTEGER, sha256 TEXT)"
+                )
+                database.execute(
+                    "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)",
+                    (os.fsencode(path), *found, digest),
+                )
+        except (sqlite3.Error, OverflowError):  # read-only, full, or an inode beyond 63 bits
+            return

@@ -1,0 +1,99 @@
+"""Canonical JSON, the keys made of it, and what differs between two records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.types import Json
+
+_ABSENT = object()
+_LONGEST = 40  # characters of a value in a message
+
+
+def canonical(value: Json) -> str:
+    """Return the one JSON text of `value`: sorted keys, no blanks, ASCII, floats by repr.
+
+    Tuples are lists; 1, 1.0 and True all differ. Raises ConfigError as `plain` does.
+    """
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Json) -> str:
+    """Return the sha256 of canonical JSON, 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def plain(value: Json, where: str = "") -> Json:
+    """Return a copy of `value` in dicts, lists and scalars only.
+
+    Raises ConfigError naming the place of what JSON cannot hold exactly: NaN and infinities,
+    lone surrogates, keys that are not strings, sets, paths, arrays.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ConfigError(f"{where or 'value'}: {value} is not a finite number")
+        return float(value)
+    if isinstance(value, str):
+        return _text(value, where)
+    if isinstance(value, Mapping):
+        return {
+            _name(key, where): plain(item, f"{where}.{key}" if where else str(key))
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    raise ConfigError(
+        f"{where or 'value'}: a {type(value).__name__} cannot be written as JSON: "
+        "use null, true, false, a number, a string, a list or a mapping"
+    )
+
+
+def differences(old: Json, new: Json, where: str) -> list[str]:
+    """Return one "place: old -> new" for each value that differs, in the order of the places."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return [
+            line
+            for name in sorted({*old, *new})
+            for line in differences(
+                old.get(name, _ABSENT), new.get(name, _ABSENT), f"{where}.{name}"
+            )
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            line
+            for index, pair in enumerate(zip(old, new, strict=True))
+            for line in differences(*pair, f"{where}[{index}]")
+        ]
+    before, after = _shown(old), _shown(new)
+    return [] if before == after else [f"{where}: {_cut(before)} -> {_cut(after)}"]
+
+
+def _text(value: str, where: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where or 'value'}: {value!r} holds a lone surrogate") from None
+    return str(value)
+
+
+def _name(key: object, where: str) -> str:
+    if not isinstance(key, str):
+        raise ConfigError(f"{where or 'value'}: the key {key!r} is not a string")
+    return _text(key, where)
+
+
+def _shown(value: object) -> str:
+    return "(not there)" if value is _ABSENT else canonical(value)
+
+
+def _cut(text: str) -> str:
+    bare = text.strip('"')
+    if len(bare) == 64 and set(bare) <= set("0123456789abcdef"):
+        return bare[:8]
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

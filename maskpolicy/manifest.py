@@ -1,0 +1,158 @@
+"""MANIFEST.json: written last into a finished folder, and what a reader trusts it by."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import maskpolicy
+from maskpolicy.disk import sync
+from maskpolicy.errors import ConfigError, StageError, StoreError
+from maskpolicy.hashes import sha256
+from maskpolicy.keys import digest
+from maskpolicy.types import Json
+
+NAME = "MANIFEST.json"
+FORMAT = 1
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "accelerate", "safetensors", "datasets"),
+    *("evaluate", "spacy", "numpy", "scipy", "higher"),
+)
+
+
+class Damaged(StoreError):
+    """A folder whose files are not those that its manifest lists."""
+
+
+def seal(folder: Path, facts: Mapping[str, Json]) -> Json:
+    """Flush a finished folder to disk, write its manifest last, and return the manifest.
+
+    `facts` join the list of files (path, size, sha256) and a digest of the manifest itself.
+    """
+    if (folder / NAME).exists():
+        raise StageError(f"a stage must not write {NAME}: choose another name for that file")
+    files, folders = [], [folder]
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise StageError(f"{path.relative_to(folder)}: a stage may write only plain files")
+        if path.is_dir():
+            folders.append(path)
+            continue
+        sync(path)
+        name = path.relative_to(folder).as_posix()
+        files.append({"path": name, "size": path.stat().st_size, "sha256": sha256(path)})
+    for path in folders:
+        sync(path)
+    manifest = {"format": FORMAT, **facts, "files": files}
+    manifest["sha256"] = digest(manifest)
+    write_json(folder / NAME, manifest)
+    sync(folder)
+    return manifest
+
+
+def write_json(path: Path, value: Json) -> None:
+    """Write indented JSON and flush it to disk."""
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def parse(path: Path) -> Json:
+    """Return a manifest that is whole; raises Damaged."""
+    try:
+        manifest = json.loads(path.read_bytes())
+        rest = {name: value for name, value in manifest.items() if name != "sha256"}
+        whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest(rest)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Damaged(f"{path} is missing") from None
+    except (ValueError, AttributeError, ConfigError) as error:  # not UTF-8, JSON, a mapping, finite
+        raise Damaged(f"{path} is not a manifest") from error
+    if not whole:
+        raise Damaged(f"{path} was changed after it was written")
+    return manifest
+
+
+def read(folder: Path, **expected: Json) -> Json:
+    """Return the manifest of a folder that holds the files it lists, by name and size.
+
+    `expected` are facts that must stand in it. Raises Damaged.
+    """
+    manifest = parse(folder / NAME)
+    for name, value in expected.items():
+        if manifest.get(name) != value:
+            raise Damaged(f"{folder / NAME} belongs elsewhere: its {name} is not {value}")
+    listed = {entry["path"]: entry["size"] for entry in manifest["files"]}
+    try:
+        present = dict(_present(folder, listed))
+    except FileNotFoundError as error:
+        raise Damaged(f"{folder} vanished while it was read") from error
+    for name in sorted({*listed, *present}):
+        if listed.get(name) != present.get(name):
+            raise Damaged(f"{folder / name} is not as its manifest says")
+    return manifest
+
+
+def verify(folder: Path, manifest: Json, digest_of: Callable[[Path], str]) -> None:
+    """Compare the sha256 of every file with the manifest; raises Damaged."""
+    for entry in manifest["files"]:
+        try:
+            found = digest_of(folder / entry["path"])
+        except FileNotFoundError:
+            found = None
+        if found != entry["sha256"]:
+            raise Damaged(f"{folder / entry['path']} is not as its manifest says")
+
+
+def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    # hidden files that nobody listed come from file systems and desktops, not from stages
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if name == NAME or (path.is_dir() and not path.is_symlink()):
+            continue
+        if name in listed or not path.name.startswith("."):
+            yield name, path.lstat().st_size
+
+
+@cache
+def surroundings() -> dict[str, Json]:
+    """Return what made an artifact but is no part of its key: versions, commit and machine."""
+    versions = {"maskpolicy": maskpolicy.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    machine = {
+        "name": platform.node(),
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+    return {"versions": versions, "commit": _commit(), "machine": machine}
+
+
+def _commit() -> str | None:
+    """Return the commit of maskpolicy's own checkout, "-dirty" if edited; None elsewhere."""
+    root = Path(maskpolicy.__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(
+            [*command, "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

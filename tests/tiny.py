@@ -1,0 +1,172 @@
+"""A tiny graph with checkpoints, and a script that runs it, is killed in it, or shares it.
+
+python tests/tiny.py run STORE [COUNT_FILE [SECONDS_PER_STEP]]
+python tests/tiny.py everywhere FOLDER
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from maskpolicy.errors import StoreError
+from maskpolicy.graph import Stage, execute, stage
+from maskpolicy.store import Store
+
+
+@stage("tiny-walk")
+def walk(params, inputs, out, run):
+    """Step through a random walk, with a checkpoint every few steps."""
+    count(run)
+    done, x, trace = 0, params["seed"], []
+    for name in sorted(inputs):
+        x += json.loads((inputs[name] / "result.json").read_text())["x"]
+    saved = run.checkpoints.latest()
+    if saved is not None:
+        done = saved[0]
+        x, trace = json.loads((saved[1] / "state.json").read_text())
+    for step in range(done + 1, params["steps"] + 1):
+        x = (x * 6364136223846793005 + 1442695040888963407) % 2**64
+        trace.append(x)
+        time.sleep(run.local.get("pause", 0))
+        run.progress(step, params["steps"], f"x {x}")
+        if step % params["every"] == 0:
+            state = json.dumps([x, trace])
+            run.checkpoints.save(step, lambda to, s=state: (to / "state.json").write_text(s))
+    (out / "deep").mkdir()
+    (out / "deep" / "trace.json").write_text(json.dumps(trace))
+    (out / "result.json").write_text(json.dumps({"x": x}))
+
+
+@stage("tiny-fail")
+def fail(params, inputs, out, run):
+    """Fail, after having written something."""
+    count(run)
+    (out / "half.json").write_text("[")
+    raise ValueError(params["message"])
+
+
+def count(run):
+    """Leave a line for each computation, in a file outside the store."""
+    if "count" in run.local:
+        with Path(run.local["count"]).open("a") as file:
+            file.write(run.local["label"] + "\n")
+
+
+def node(label, seed=0, inputs=None, steps=6, every=2, transient=False, **local):
+    """Return one walk."""
+    params = {"seed": seed, "steps": steps, "every": every}
+    local = {**local, "label": label} if "count" in local else local
+    return Stage("tiny-walk", label, params, inputs or {}, local, "tiny", transient)
+
+
+def diamond(steps=6, **local):
+    """Return four walks: a, then b and c (which is transient), then d."""
+    a = node("a", 1, steps=steps, **local)
+    b = node("b", 2, {"a": a}, steps=steps, **local)
+    c = node("c", 3, {"a": a}, steps=steps, transient=True, **local)
+    return [a, b, c, node("d", 4, {"b": b, "c": c}, steps=steps, **local)]
+
+
+def line():
+    """Return a, then c (transient), then d, with more checkpoints than are kept."""
+    a = node("a", 1, steps=3, every=1)
+    c = node("c", 3, {"a": a}, steps=3, every=1, transient=True)
+    return [a, c, node("d", 4, {"c": c}, steps=3)]
+
+
+def content(store, stages):
+    """Return the bytes of all artifacts of `stages`, manifests left out, as one digest."""
+    found = hashlib.sha256()
+    for each in stages:
+        folder = store.path(each.key)
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name != "MANIFEST.json":
+                found.update(str(path.relative_to(store.root)).encode() + b"\0")
+                found.update(path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def run(root, count_file=None, pause="0"):
+    """Run the diamond as a command would; a StoreError is one line and exit code 2."""
+    local = {"pause": float(pause)} | ({"count": count_file} if count_file else {})
+    if "TINY_LIMIT" in os.environ:  # a disk on which no file may grow beyond so many bytes
+        limit = int(os.environ["TINY_LIMIT"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    print("ready", flush=True)
+    try:
+        outcomes = execute(diamond(int(os.environ.get("TINY_STEPS", "6")), **local), Store(root))
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 1 if any(outcome.error for outcome in outcomes.values()) else 0
+
+
+def everywhere(folder):
+    """Kill the run at its 1st, 2nd, .. change of the file system, and resume it each time."""
+    stages = line()
+    reference = Store(folder / "reference")
+    execute(stages, reference)
+    moment = 0
+    while in_child(lambda: execute(line(), Store(folder / str(moment))), moment):
+        store = Store(folder / str(moment))
+        held = committed(store, stages)
+        in_child(lambda: execute(line(), Store(folder / str(moment))))
+        if content(store, stages) != content(reference, stages):
+            raise SystemExit(f"moment {moment}: other bytes")
+        if not held <= committed(store, stages) | {stages[1].key}:
+            raise SystemExit(f"moment {moment}: something committed is lost")
+        left = [*store.root.glob("temporary/*"), *store.root.glob("checkpoints/*")]
+        if left or list(store.root.glob("quarantine/*")):
+            raise SystemExit(f"moment {moment}: leftovers {left}")
+        moment += 1
+    print(moment)
+    return 0
+
+
+def committed(store, stages):
+    """Return the keys that a new process finds and verifies."""
+    fresh = Store(store.root)
+    return {each.key for each in stages if fresh.get(each.key) is not None}
+
+
+def in_child(work, moment=None):
+    """Do the work in a forked process, killed at its n-th change; say whether it was killed."""
+    child = os.fork()
+    if child == 0:
+        left = moment
+
+        def watch(event, arguments):
+            nonlocal left
+            if left is not None and is_change(event, arguments):
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+
+        sys.addaudithook(watch)
+        work()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return True
+    if os.WEXITSTATUS(status):
+        raise SystemExit(f"moment {moment}: the child failed")
+    return False
+
+
+def is_change(event, arguments):
+    """Say whether an audit event is an open for writing, a rename, a new or a removed entry."""
+    if event == "open":
+        return bool(isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+    return event in {"os.rename", "os.mkdir", "os.remove", "os.rmdir"}
+
+
+if __name__ == "__main__":
+    command, folder, *rest = sys.argv[1:]
+    sys.exit(everywhere(Path(folder)) if command == "everywhere" else run(Path(folder), *rest))
