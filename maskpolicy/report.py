@@ -1,0 +1,138 @@
+"""A leaderboard as JSON, Markdown, CSV and a table for the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score
+from maskpolicy.results import write
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_DIGITS = 4
+
+
+def save(board: Board, out: Path, *, work: bool = False) -> None:
+    """Write leaderboard.json, .md and .csv, each atomically."""
+    document = json.dumps(to_json(board, work=work), ensure_ascii=False, indent=1, allow_nan=False)
+    write(out / "leaderboard.json", f"{document}\n".encode())
+    write(out / "leaderboard.md", to_markdown(board, work=work).encode())
+    write(out / "leaderboard.csv", to_csv(board, work=work).encode())
+
+
+def to_json(board: Board, *, work: bool = False) -> Json:
+    """Return the board as the JSON of version 1, in percent; what is missing is null."""
+    rows = []
+    for row in board.rows:
+        scores = {task: _score(row.scores[task]) for task in board.tasks}
+        entry = {"policy": row.label, "config": row.config, "scores": scores}
+        rows.append({**entry, "work": row.work} if work else entry)
+    return {
+        "version": VERSION,
+        "baseline": board.baseline,
+        "rows": rows,
+        "notes": list(board.notes),
+    }
+
+
+def to_markdown(board: Board, *, work: bool = False) -> str:
+    """Return the board as a Markdown table, its notes below."""
+    head, body = _cells(board, work)
+    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)]), *map(_line, body)]
+    about = [f"Percent: mean ± standard deviation over seeds (difference to {board.baseline})."]
+    notes = [f"* {note}" for note in board.notes]
+    return "\n".join([*lines, "", *about, *([""] if notes else []), *notes]) + "\n"
+
+
+def to_csv(board: Board, *, work: bool = False) -> str:
+    """Return the board with one line for each policy and task; nothing stands for null."""
+    seeds = sorted(
+        {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
+    )
+    head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*head, *(WORK if work else ())])
+    for row in board.rows:
+        done = [(row.work or {}).get(name) for name in WORK] if work else []
+        for task in board.tasks:
+            score = _score(row.scores[task]) or {"seeds": {}}
+            numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
+            each = [score["seeds"].get(str(seed)) for seed in seeds]
+            writer.writerow([row.label, task, *numbers, *each, *done])
+    return text.getvalue()
+
+
+def to_table(board: Board, *, work: bool = False) -> Table:
+    """Return the board as a table for the terminal; its notes are printed by the caller."""
+    from rich.table import Table
+
+    head, body = _cells(board, work)
+    table = Table(title=f"percent, mean ± std over seeds (difference to {board.baseline})")
+    for index, name in enumerate(head):
+        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+    for line in body:
+        table.add_row(*line)
+    return table
+
+
+def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
+    """Return the texts of the head and of the rows: tasks, averages of groups, work."""
+    metrics = {task: _metric(board.rows, task) for task in board.tasks}
+    head = ["policy", *(f"{task} ({metrics[task]})" for task in board.tasks)]
+    head += [f"mean of {group}" for group in board.groups]
+    head += [name.replace("_", " ") for name in WORK] if work else []
+    body = []
+    for row in board.rows:
+        line = [row.label, *(_text(row.scores[task], row, board) for task in board.tasks)]
+        line += [_number(board.average(row, group)) for group in board.groups]
+        line += [str((row.work or {}).get(name, "–")) for name in WORK] if work else []
+        body.append(line)
+    return head, body
+
+
+def _metric(rows: Sequence[Row], task: str) -> str:
+    known = next((score.metric for row in rows if (score := row.scores[task])), "no score")
+    return known.replace("_", " ")
+
+
+def _text(score: Score | None, row: Row, board: Board) -> str:
+    if score is None:
+        return "–"
+    text = _number(score.mean)
+    if score.std is not None:
+        text += f" ± {score.std:.1f}"
+    if score.delta is not None and row.label != board.baseline:
+        text += f" ({score.delta:+.1f})"
+    return text if score.is_complete else f"{text} *"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _score(score: Score | None) -> Json:
+    if score is None:
+        return None
+    return {
+        "metric": score.metric,
+        "mean": round(score.mean, _DIGITS),
+        "std": None if score.std is None else round(score.std, _DIGITS),
+        "seeds": {
+            str(seed): None if value is None else round(value, _DIGITS)
+            for seed, value in score.seeds.items()
+        },
+        "n": score.n,
+        "delta": None if score.delta is None else round(score.delta, _DIGITS),
+    }

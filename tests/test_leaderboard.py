@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskpolicy import leaderboard, report
+from maskpolicy.errors import ConfigError
+from maskpolicy.results import Result, Run
+from maskpolicy.types import Json
+
+GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "knowledge-intensive"}
+
+
+def result(policy: str, name: str, seed: int, score: float | None, **changes: Any) -> Result:
+    """Return a result; `changes` go to the cell's config, `metrics__` ones to its metrics."""
+    metrics: Json = {"metric": "exact_match", "version": 1, "score": score, "n": 8}
+    metrics |= {key[9:]: value for key, value in changes.items() if key.startswith("metrics__")}
+    config = {
+        "policy": {"name": policy},
+        "task": {"name": name, "data": "world", "context": False},
+        "model": {"name": "mini"},
+        "finetune": {"steps": 3},
+    }
+    if policy != "none":
+        config |= {"intermediate": {"steps": 5}, "corpus": {}, "intermediate_seeds": 1}
+    config |= {key: value for key, value in changes.items() if not key.startswith("metrics__")}
+    work = None if policy == "none" else {"passages": 9, "passages_without_span": 1}
+    failed = score is None
+    return Result(
+        policy,
+        name,
+        seed,
+        GROUPS[name],
+        config,
+        {},
+        None if failed else metrics,
+        work,
+        "it broke" if failed else None,
+    )
+
+
+def run(*results: Result, name: str = "a", baseline: str = "none") -> Run:
+    policies = tuple(dict.fromkeys(r.policy for r in results))
+    return Run(Path(name), results, baseline, policies, tuple(GROUPS))
+
+
+def board(*results: Result) -> Json:
+    return report.to_json(leaderboard.build([run(*results)]))
+
+
+def test_the_json_is_of_version_1():
+    found = board(
+        result("none", "triviaqa", 0, 0.25),
+        result("none", "triviaqa", 1, 0.5),
+        result("random", "triviaqa", 0, 0.5),
+        result("random", "triviaqa", 1, 0.625),
+    )
+    assert list(found) == ["version", "baseline", "rows", "notes"]
+    assert (found["version"], found["baseline"]) == (1, "none")
+    assert [list(row) for row in found["rows"]] == [["policy", "config", "scores"]] * 2
+    assert found["rows"][1]["policy"] == "random"
+    assert found["rows"][1]["config"] == {"name": "random"}
+    assert found["rows"][1]["scores"]["triviaqa"] == {
+        "metric": "exact_match",
+        "mean": 56.25,
+        "std": 8.8388,
+        "seeds": {"0": 50.0, "1": 62.5},
+        "n": 8,
+        "delta": 18.75,
+    }
+    json.dumps(found, allow_nan=False)
+
+
+def test_one_seed_has_no_standard_deviation():
+    found = board(result("none", "zsre", 0, 0.5))["rows"][0]["scores"]["zsre"]
+    assert found["std"] is None
+    assert found["delta"] == 0.0
+
+
+def test_a_missing_cell_is_null_with_its_reason():
+    found = board(
+        result("none", "triviaqa", 0, 0.5),
+        result("none", "zsre", 0, 0.5),
+        result("random", "triviaqa", 0, None),
+    )
+    assert found["rows"][1]["scores"] == {"triviaqa": None, "zsre": None}
+    assert "random, triviaqa, seed 0: it broke" in found["notes"]
+    assert "random, zsre: not in these results" in found["notes"]
+
+
+def test_a_failed_seed_is_null_and_the_others_count():
+    found = board(result("none", "zsre", 0, None), result("none", "zsre", 1, 0.5))
+    score = found["rows"][0]["scores"]["zsre"]
+    assert score["seeds"] == {"0": None, "1": 50.0}
+    assert score["mean"] == 50.0
+    assert found["notes"] == ["none, zsre, seed 0: it broke"]
+
+
+def test_without_a_baseline_score_there_is_no_difference():
+    found = board(result("none", "zsre", 0, None), result("random", "zsre", 0, 0.5))
+    assert found["rows"][1]["scores"]["zsre"]["delta"] is None
+
+
+def test_a_single_intermediate_run_is_said():
+    notes = board(result("none", "zsre", 0, 0.1), result("random", "zsre", 0, 0.5))["notes"]
+    assert any(note.startswith("intermediate_seeds is 1") for note in notes)
+    twice = result("random", "zsre", 0, 0.5, intermediate_seeds=2)
+    assert board(result("none", "zsre", 0, 0.1), twice)["notes"] == []
+
+
+def test_groups_are_averaged_over_complete_rows_only():
+    found = leaderboard.build(
+        [
+            run(
+                result("none", "triviaqa", 0, 1.0),
+                result("none", "zsre", 0, 0.25),
+                result("none", "wow", 0, 0.75),
+                result("random", "zsre", 0, 0.5),
+                result("random", "wow", 0, None),
+            )
+        ]
+    )
+    assert found.groups == {"knowledge-intensive": ("zsre", "wow")}
+    none, random = found.rows
+    assert found.average(none, "knowledge-intensive") == 50.0
+    assert found.average(random, "knowledge-intensive") is None
+
+
+def test_a_task_with_its_context_is_in_no_average():
+    oracle = {"name": "wow", "data": "world", "context": True}
+    found = leaderboard.build(
+        [run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, 0.9, task=oracle))]
+    )
+    assert found.groups == {}
+
+
+def test_runs_are_joined_and_equal_rows_are_one():
+    first = run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5))
+    second = run(result("none", "zsre", 0, 0.25), result("original", "zsre", 0, 0.75), name="b")
+    found = leaderboard.build([first, second])
+    assert [row.label for row in found.rows] == ["none", "random", "original"]
+    deltas = [row.scores["zsre"].delta for row in found.rows if row.scores["zsre"]]
+    assert deltas == [0, 25, 50]
+
+
+def test_seeds_of_one_row_are_joined():
+    found = leaderboard.build(
+        [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 1, 0.75), name="b")]
+    )
+    score = found.rows[0].scores["zsre"]
+    assert score is not None
+    assert score.seeds == {0: 25, 1: 75}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"intermediate": {"steps": 6}}, "intermediate.steps: 5 -> 6"),
+        ({"model": {"name": "a/b"}}, "model.name"),
+        ({"metrics__version": 2}, "zsre.metric version: 1 -> 2"),
+        ({"task": {"name": "zsre", "data": "hub", "context": False}}, "zsre.task.data"),
+    ],
+)
+def test_rows_that_differ_in_more_than_the_policy_are_refused_a_ranking(changes, says):
+    runs = [
+        run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5)),
+        run(result("original", "zsre", 0, 0.5, **changes), name="b"),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        leaderboard.build(runs)
+    assert says in str(caught.value)
+    mixed = leaderboard.build(runs, mixed=True)
+    assert len(mixed.rows) == 3
+    assert any(says in note for note in mixed.notes)
+
+
+def test_rows_of_one_name_are_told_apart_by_their_run():
+    found = leaderboard.build(
+        [
+            run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5)),
+            run(result("random", "zsre", 0, 0.5, intermediate={"steps": 6}), name="b"),
+        ],
+        mixed=True,
+    )
+    assert [row.label for row in found.rows] == ["none", "random (a)", "random (b)"]
+
+
+def test_none_is_comparable_whatever_the_intermediate_budget():
+    found = leaderboard.build(
+        [
+            run(result("none", "zsre", 0, 0.25)),
+            run(result("random", "zsre", 0, 0.5, intermediate={"steps": 9}), name="b"),
+        ]
+    )
+    assert len(found.rows) == 2
+
+
+def test_two_scores_of_one_cell_are_refused():
+    runs = [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 0, 0.5), name="b")]
+    with pytest.raises(ConfigError, match="has two scores"):
+        leaderboard.build(runs)
+
+
+def test_a_score_replaces_a_failure_of_the_same_cell():
+    runs = [run(result("none", "zsre", 0, None)), run(result("none", "zsre", 0, 0.5), name="b")]
+    assert leaderboard.build(runs).notes == ()
+
+
+def test_the_baseline_must_be_a_row():
+    with pytest.raises(ConfigError, match="unknown row 'nune': did you mean 'none'"):
+        leaderboard.build([run(result("none", "zsre", 0, 0.25))], baseline="nune")
+
+
+def test_markdown_shows_mean_deviation_and_difference():
+    text = report.to_markdown(
+        leaderboard.build(
+            [
+                run(
+                    result("none", "zsre", 0, 0.25),
+                    result("none", "zsre", 1, 0.25),
+                    result("random", "zsre", 0, 0.5),
+                    result("random", "zsre", 1, 0.25),
+                    result("a|b", "zsre", 0, None),
+                )
+            ]
+        ),
+        work=True,
+    )
+    assert "| random | 37.5 ± 17.7 (+12.5) | 9 | 1 | – | – |" in text
+    assert "| a\\|b | – |" in text
+    assert "* a|b, zsre, seed 0: it broke" in text
+
+
+def test_csv_has_a_line_for_each_policy_and_task():
+    text = report.to_csv(
+        leaderboard.build([run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))])
+    )
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
+        ("none", "zsre", "25.0", "25.0"),
+        ("none", "wow", "", ""),
+    ]
+
+
+def test_saving_writes_three_files(tmp_path):
+    found = leaderboard.build([run(result("none", "zsre", 0, 0.25))])
+    report.save(found, tmp_path)
+    assert json.loads((tmp_path / "leaderboard.json").read_text()) == report.to_json(found)
+    assert (tmp_path / "leaderboard.md").read_text() == report.to_markdown(found)
+    assert (tmp_path / "leaderboard.csv").read_text() == report.to_csv(found)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.randoms())
+def test_the_order_of_results_changes_no_number(scores, random):
+    cells = [result("none", "zsre", seed, score) for seed, score in enumerate(scores)]
+    shuffled = random.sample(cells, len(cells))
+    assert board(*cells) == board(*shuffled)
