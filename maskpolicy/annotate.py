@@ -1,42 +1,161 @@
-"""spaCy pipelines over passages: entities and parts of speech, over processes where asked."""
+"""Annotation of passages by a policy, over processes where asked."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
-from maskpolicy.errors import ConfigError
+from maskpolicy import plugins
+from maskpolicy.errors import MaskpolicyError, StageError
+from maskpolicy.types import Passage, Spans
 
-if TYPE_CHECKING:
-    from spacy.language import Language
-
-Labelled = list[tuple[int, int, str]]
-NOTE = (
-    "entities come from the built-in rules; for a trained model: "
-    "python -m spacy download en_core_web_sm, then pipeline: en_core_web_sm"
-)
+R = TypeVar("R")
+SHARD = 2048  # passages in one task of a process
 log = logging.getLogger(__name__)
 
 
-@lru_cache(maxsize=1)
-def load(pipeline: str | None) -> Language:
-    """Return the spaCy pipeline of this name or folder; None: the built-in rules."""
-    if pipeline is None:
-        from maskpolicy import entities
+def annotate(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, list[Spans]]:
+    """Return a policy's columns, one array per passage, whatever the number of workers.
 
-        log.info(NOTE)
-        return entities.pipeline()
-    import spacy
+    Raises StageError with the passages' ids when the policy fails.
+    """
+    columns: dict[str, list[Spans]] = {}
+    done = 0
+    for found in sharded(partial(_columns, policy, fitted), passages, workers, type(policy)):
+        if columns and found.keys() != columns.keys():
+            odd = sorted(found.keys() ^ columns.keys())[0]
+            raise StageError(f"{_name(policy)}: column {odd!r} is not given for every passage")
+        for name, rows in found.items():
+            columns.setdefault(name, []).extend(rows)
+        done = min(done + SHARD, len(passages))
+        progress(done, len(passages))
+    return columns
 
+
+def sharded(
+    work: Callable[[Sequence[Passage]], R],
+    passages: Sequence[Passage],
+    workers: int = 1,
+    plugin: type | None = None,
+) -> Iterator[R]:
+    """Yield work(shard) for shards of SHARD passages in order, over `workers` spawned processes.
+
+    The shards do not depend on `workers`. `work` is pickled; `plugin` is the class whose file the
+    processes import first. Raises StageError with the passages' ids when `work` fails.
+    """
+    starts = range(0, len(passages), SHARD)
+    shards = ([passages[i] for i in range(s, min(s + SHARD, len(passages)))] for s in starts)
+    if workers < 2 or len(starts) < 2:
+        yield from (_guarded(work, shard) for shard in shards)
+        return
+    task = partial(_remote, _home(plugin), pickle.dumps(work))
+    notes: set[str] = set()
+    for result, said in _pooled(task, shards, min(workers, len(starts))):
+        for note in said:
+            if note not in notes:
+                notes.add(note)
+                log.info(note)
+        yield result
+
+
+def _pooled(task: Callable[[Any], R], shards: Iterator[Any], workers: int) -> Iterator[R]:
+    """Yield task(shard) in order, with at most two shards for each process under way."""
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    waiting: deque[Future[R]] = deque()
+    pool = ProcessPoolExecutor(workers, get_context("spawn"))
     try:
-        return spacy.load(pipeline)
-    except (OSError, ValueError, ImportError) as error:
-        raise ConfigError(f"spaCy pipeline {pipeline!r} cannot be loaded: {error}") from error
+        for shard in shards:
+            waiting.append(pool.submit(task, shard))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise StageError(
+            "a process that annotates passages was killed (out of memory?): use fewer workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
-    """Yield the entities of each text as sorted (start, end, label), in characters."""
-    for doc in load(pipeline).pipe(texts):
-        yield [(span.start_char, span.end_char, span.label_) for span in doc.ents]
+def _remote(home: tuple[str, str], work: bytes, shard: Sequence[Passage]) -> tuple[Any, list[str]]:
+    """Run pickled work in a process of its own; returns its result and what maskpolicy logged."""
+    module, file = home
+    if module.startswith("maskpolicy_plugin_"):
+        plugins.load_file(Path(file))
+    elif module.startswith("policies."):
+        plugins.load_builtin("policy")
+    with _Notes() as notes:
+        return _guarded(pickle.loads(work), shard), notes
+
+
+class _Notes(logging.Handler):
+    """Collects the messages that maskpolicy logs while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+    def __enter__(self) -> list[str]:
+        logger = logging.getLogger("maskpolicy")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        return self.messages
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("maskpolicy").removeHandler(self)
+
+
+def _guarded(work: Callable[[Sequence[Passage]], R], shard: Sequence[Passage]) -> R:
+    try:
+        return work(shard)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        where = f"passages {shard[0].id!r} to {shard[-1].id!r}"
+        raise StageError(f"annotating {where} failed: {_line(error)}") from error
+
+
+def _columns(policy: Any, fitted: Path | None, shard: Sequence[Passage]) -> dict[str, list[Spans]]:
+    columns: dict[str, list[Spans]] = policy.annotate(shard, fitted)
+    for name, rows in columns.items():
+        if len(rows) != len(shard):
+            raise StageError(
+                f"{_name(policy)}: annotate gave {len(rows)} rows of {name!r} for {len(shard)} "
+                "passages: return one array for each passage"
+            )
+    return columns
+
+
+def _home(plugin: type | None) -> tuple[str, str]:
+    """Return module and file of a plugin's class."""
+    if plugin is None:
+        return "", ""
+    return plugin.__module__, getattr(sys.modules.get(plugin.__module__), "__file__", None) or ""
+
+
+def _name(policy: Any) -> str:
+    return f"policy {type(policy).__name__}"
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from maskpolicy.annotate import entities
+from maskpolicy.pipelines import entities, identity
 from maskpolicy.registry import policy
-from maskpolicy.types import Passage, Spans, as_spans
+from maskpolicy.types import Json, Passage, Spans, as_spans
 
 
 @policy("salient-span", target="spans")
@@ -21,6 +21,10 @@ class SalientSpan:
     pipeline: str | None = None  # a spaCy pipeline's name or folder; None: the built-in rules
     labels: tuple[str, ...] = ()  # only entities with these labels; (): all
     spans: int = 1  # entities to hide
+
+    def depends(self) -> Json:
+        """Return what `annotate` rests on beside the fields: name and version of the pipeline."""
+        return identity(self.pipeline)
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from maskpolicy.entities import words
-from maskpolicy.entities.common import COMMON
 
 _UPPER = "".join(c for c in map(chr, range(0x41, 0x590)) if c.isupper())
 _ABBREVIATED = "|".join(w.capitalize() for w in sorted(words.ABBREVIATIONS, key=len, reverse=True))
@@ -32,8 +31,10 @@ _BETWEEN = re.compile(rf"(?:\s(?:{_PARTICLES}))+\s|(?:\s[A-Z][a-z]+)+\s")  # van
 _OWNED = re.compile(rf"['’]s [{_UPPER}]")
 _BEFORE = re.compile(r"(?<!\w)(?:(?:de|von|van|du|di|da|della|bin)\s(?:(?:la|der|den|las)\s)?)\Z")
 _SUFFIX = re.compile(
-    r"\w{3,}(?:ing|ly|[ts]ions?|ments?|ness|it(?:y|ies)|ism|ologists?|ical|ous|able|ful|less|ship)\Z"
+    r"\w{3,}(?:ing|ly|[ts]ions?|ments?|ness|it(?:y|ies)|isms?|olog(?:y|ies|ists?)|ical|ional|"
+    r"[st]ive|ious|ous|able|ful|less|ship|wards|phic)\Z"
 )
+_VERBAL = re.compile(r"ed (?:by|in|at|to|on|from|with|as|over|for|of|the|an?|into|under|after)\b")
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th) \Z")
 _NUMBER = re.compile(r" \d+\b")
 _ROMAN = re.compile(r"[IVX]+\Z")
@@ -116,7 +117,7 @@ def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
         and not (after.first and _common(after, text))
     )
     if follows:
-        return low not in words.DEMOTED and not (low in COMMON and low[-3:] == "ing")
+        return low not in words.DEMOTED and not (low in words.COMMON and low[-3:] == "ing")
     if low in words.OF_HEADS and re.match(rf" of (?:the )?[{_UPPER}]", text[token.end :]):
         return True
     return low in named or not _common(token, text)
@@ -130,13 +131,15 @@ def _contracted(low: str) -> bool:
 def _common(token: Token, text: str) -> bool:
     """Return whether a word that would have a capital anyway is an ordinary one."""
     low = token.low
-    if low in COMMON or low in words.DEMOTED or low in words.ROLES:
+    if low in words.COMMON or low in words.DEMOTED or low in words.ROLES:
         return True
     if low in words.GIVEN:
         return False
     if text[token.end : token.end + 1] == "-" and low in words.PREFIXES:
         return True
     if _SUFFIX.match(low):
+        return True
+    if _VERBAL.match(text, token.end - 2) and low not in words.GIVEN:
         return True
     if low[-1] == "s" and re.match(r" (?:are|were|have)\b", text[token.end :]):
         return True

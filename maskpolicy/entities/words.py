@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from maskpolicy.entities.common import TEXT
+
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+COMMON = _set(TEXT)
 FUNCTION = _set("""
 a about above across after again against ago ah alas albeit all almost along alongside already also
 although altogether always am amid amidst among amongst an and another any anybody anyone anything
