@@ -82,12 +82,12 @@ experiment experiments expert experts explore exploring explosion exporters expo
 extra extreme extremely eye eyes face faced faces facial facing fact factories factors factory
 facts failed failure fair fairly faith fall fallen falling false fame families family famous fan
 fans far farm farmer farmers farming fashion fast fat father fathers fault favorite favourite fear
-fearing fears featuring fed federal feeling fellow female fermentation ferns ferry fertile fever
+fearing fears featuring federal feeling fellow female fermentation ferns ferry fertile fever
 fiction field fielders fields fierce fifteen fifth fifty fight fighters fighting figure figures
 film filming filmmaker filmmakers films final finance financed financial find finding findings fine
-finish fire fired firefighters fires firm firms fish fishermen fishing fit fitted five flag flames
-flanked flash flat fleeing fleet flight flights flood flooded flooding floods floor flour flower
-flowers flying focus fog foggy folds folk folklore follow followed food foods foot football
+finish fire fired firefighters fires firm firms first fish fishermen fishing fit fitted five flag
+flames flanked flash flat fleeing fleet flight flights flood flooded flooding floods floor flour
+flower flowers flying focus fog foggy folds folk folklore follow followed food foods foot football
 footballers force forced forces forecasters foreign forest forests forget forgetting forgotten form
 formal format formed forms forty forward forwards fossil fossils fouls found foundation founded
 four fourteen fourth fox foxes fragments frankly free freedom frequent fresh freshly friction
@@ -232,14 +232,14 @@ satellite satellites saturated save saves saving savings say saying scale scanda
 scattered scenes scenic scheduled scheme schemes scholar scholars school schools science sciences
 scientific scientist scientists score scored scoreless scores scoring scouts screening screens
 sculptor sculptors sculpture sculptures sea seafood sealed seals search searches searching seas
-season seasons seat seated seating seats secondary secret secretaries secretary section sections
-sector security sediment sediments see seed seedlings seeds seeing seeking seems seen seismologists
-selected self seller sellers selling senate senator senators send senior sensitive sensors sent
-sentence sentences separate separately sequels serfs series serious seriously servants serve served
-service services serving session set setting settled settlement settlements settlers seven
-seventeen seventy severe sewage sex sexual shadow shadows shaken shallow shame shape shaped share
-shared shareholders shares sharks sharp sheep sheets shelter shelters sheriff shift shining ship
-shipbuilding shipping ships shipwrecks shock shoes shoot shooting shop shoppers shopping shops
+season seasons seat seated seating seats second secondary secret secretaries secretary section
+sections sector security sediment sediments see seed seedlings seeds seeing seeking seems seen
+seismologists selected self seller sellers selling senate senator senators send senior sensitive
+sensors sent sentence sentences separate separately sequels serfs series serious seriously servants
+serve served service services serving session set setting settled settlement settlements settlers
+seven seventeen seventy severe sewage sex sexual shadow shadows shaken shallow shame shape shaped
+share shared shareholders shares sharks sharp sheep sheets shelter shelters sheriff shift shining
+ship shipbuilding shipping ships shipwrecks shock shoes shoot shooting shop shoppers shopping shops
 shore short shortages shortly shot shots should shoulders show showed shower showing shows shrubs
 shut siblings sick sickness side sidelined sides sight sign signals signature signed significant
 significantly signs silence silent silk silver similar simple simultaneous simultaneously sin sing

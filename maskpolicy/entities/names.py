@@ -22,12 +22,13 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 START = re.compile(
-    r"""(?:\A|[.!?…]["'”’)\]]*\s+|\n\s*|(?:(?<=\s)|(?<=\())["'“‘(\[])\s*["'“‘(\[*]*"""
+    r"""(?:\A|[.!?…]["'”’)\]]*\s+|[:;—–]\s+|\n\s*|(?:(?<=\s)|(?<=\())["'“‘(\[])\s*["'“‘(\[*]*"""
 )
 _CONTRACTION = re.compile(r"n?['’](?:t|m|re|ve|ll|d|em)$", re.IGNORECASE)
 _CONTRACTED = words.FUNCTION | {"ca", "wo", "let", "y", "ai", "sha", "need"}
 _PARTICLES = "|".join(sorted(words.PARTICLES))
 _BETWEEN = re.compile(rf"(?:\s(?:{_PARTICLES}))+\s|(?:\s[A-Z][a-z]+)+\s")  # van der; Without
+_OF = re.compile(rf" of (?:the )?[{_UPPER}]")
 _OWNED = re.compile(rf"['’]s [{_UPPER}]")
 _BEFORE = re.compile(r"(?<!\w)(?:(?:de|von|van|du|di|da|della|bin)\s(?:(?:la|der|den|las)\s)?)\Z")
 _SUFFIX = re.compile(
@@ -35,6 +36,7 @@ _SUFFIX = re.compile(
     r"[st]ive|ious|ous|able|ful|less|ship|wards|phic)\Z"
 )
 _VERBAL = re.compile(r"ed (?:by|in|at|to|on|from|with|as|over|for|of|the|an?|into|under|after)\b")
+_WORD = re.compile(r"[^\W\d_]\w*")
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th) \Z")
 _NUMBER = re.compile(r" \d+\b")
 _ROMAN = re.compile(r"[IVX]+\Z")
@@ -67,9 +69,12 @@ def _candidates(text: str) -> list[Token]:
     """Return the capitalised words that may be part of a name."""
     tokens = _tokens(text)
     named = {token.low for token in tokens if not token.first}
-    return [
-        token for token, after in zip_longest(tokens, tokens[1:]) if _may(token, after, text, named)
-    ]
+    kept: list[Token] = []
+    for token, after in zip_longest(tokens, tokens[1:]):
+        surname = token.low in words.SURNAMES and kept and kept[-1].end == token.start - 1
+        if (surname and not token.first) or _may(token, after, text, named):
+            kept.append(token)
+    return kept
 
 
 def _tokens(text: str) -> list[Token]:
@@ -86,29 +91,31 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _mark_headlines(text: str, tokens: list[Token]) -> None:
-    """Let every word of a line count as a first word where nearly all have capitals."""
-    if len(tokens) * 10 < (text.count(" ") + 1) * 7 and "\n" not in text:
+    """Let every word of a headline count as a first word."""
+    if len(tokens) * 3 < text.count(" ") and "\n" not in text:
         return
     at = 0
     for line in text.split("\n"):
         own = [token for token in tokens if at <= token.start < at + len(line)]
-        if len(own) > 3 and len(own) * 10 >= len(re.findall(r"[^\W\d]\w*", line)) * 7:
+        if len(own) > 3 and _headline(line):
             for token in own:
                 token.first = True
         at += len(line) + 1
 
 
+def _headline(line: str) -> bool:
+    """Return whether a line is mostly in capitals, or has them on all but function words."""
+    found = _WORD.findall(line)
+    if sum(word.isupper() and len(word) > 1 for word in found) * 10 >= len(found) * 7:
+        return True
+    return line[-1] not in ".!?" and all(w[0].isupper() or w in words.FUNCTION for w in found)
+
+
 def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
     """Return whether a capitalised word may be part of a name."""
     low = token.low
-    if low in words.NOT_NAMES:
+    if low in words.NOT_NAMES or _contracted(low):
         return False
-    if low in words.FUNCTION or _contracted(low):
-        return "." in token.text or (
-            low in words.ACRONYMS and token.text.isupper() and not token.first
-        )
-    if not token.first or (low in words.OWNERS and _OWNED.match(text, token.end)):
-        return True
     follows = (
         after is not None
         and text[token.end : after.start] == " "
@@ -116,9 +123,16 @@ def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
         and after.low not in words.NOT_NAMES
         and not (after.first and _common(after, text))
     )
+    if low in words.FUNCTION:  # All Blacks, U.S., WHO; not In London, The Hague
+        capitals = low in words.ACRONYMS and token.text.isupper()
+        return "." in token.text or (
+            not token.first and (capitals or (follows and low not in words.ARTICLES))
+        )
+    if not token.first or (low in words.OWNERS and _OWNED.match(text, token.end)):
+        return True
     if follows:
         return low not in words.DEMOTED and not (low in words.COMMON and low[-3:] == "ing")
-    if low in words.OF_HEADS and re.match(rf" of (?:the )?[{_UPPER}]", text[token.end :]):
+    if low in words.OF_HEADS and _OF.match(text, token.end):
         return True
     return low in named or not _common(token, text)
 
@@ -151,19 +165,19 @@ def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
     last, heads = run[-1], {one.low for one in run}
     if gap in (" ", " & "):
         dotted = last.text[-1] == "." and len(last.text) > 1
-        return not token.first or dotted or _headline(run, token)
+        return not token.first or dotted or _level(run[-1], token)
     if gap in (", ", "\N{NO-BREAK SPACE}"):
         return gap != ", " or token.low in words.TAILS
     if gap.lower() in (" of ", " of the "):
         alone = len(run) == 1 and not last.text.isupper() and last.low not in words.NOT_OF
         roman = bool(_ROMAN.match(last.text))
         return not heads <= words.ROLES - words.OF_HEADS and (
-            last.low in words.OF_HEADS or alone or roman
+            last.low in words.OF_HEADS or alone or roman or run[0].low in ("st", "saint")
         )
-    if gap in (" and ", " for ", " for the "):
+    if gap in (" and ", " for ", " for the ", " on "):
         pair = f"{last.low}+{token.low}" in words.PAIRS
         return pair or (bool(heads & words.ORG_HEADS) and (gap != " and " or len(run) > 1))
-    if gap in ("'s ", "’s "):
+    if gap in ("'s ", "’s ", "' ", "’ "):
         return token.low in words.POSSESSIVE_HEADS or last.low in words.OWNERS
     if gap == " the ":
         return token.low in words.EPITHETS
@@ -173,11 +187,17 @@ def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
 def _empty(token: Token) -> bool:
     """Return whether a word names nothing by itself: an office, a title, a lone letter."""
     low = token.low
-    return low in words.ROLES or low in words.OFFICES or len(token.text.rstrip(".")) < 2
+    return (
+        low in words.ROLES
+        or low in words.OFFICES
+        or low in words.TAILS
+        or len(token.text.rstrip(".")) < 2
+    )
 
 
-def _headline(run: list[Token], token: Token) -> bool:
-    return run[-1].first and token.first and run[-1].text[-1] not in ".!?"
+def _level(last: Token, token: Token) -> bool:
+    """Return whether both words stand in one headline."""
+    return last.first and token.first and last.text[-1] not in ".!?"
 
 
 def _spans(text: str, run: list[Token]) -> list[tuple[int, int]]:

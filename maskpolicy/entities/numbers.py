@@ -21,6 +21,11 @@ _MONTH = (
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December|"
     r"(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
 )
+_CAPITALS = "JANUARY|FEBRUARY|MARCH|APRIL|MAY|JUNE|JULY|AUGUST|SEPTEMBER|OCTOBER|NOVEMBER|DECEMBER"
+_AFTER = (  # makes a month of March and May; of fixed width, for the lookbehind
+    r"(?:(?<=\b(?:in|of|by)\s)|(?<=\b(?:last|next|this|from|late|till)\s)|"
+    r"(?<=\b(?:since|until|early)\s)|(?<=\bduring\s))"
+)
 _WEEKDAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 _DAYS = rf"{_DAY}(?:\s?[-–/]\s?{_DAY}|\s(?:and|to)\s{_DAY})?"
@@ -35,10 +40,11 @@ DATE = re.compile(
         | {_MONTH}\s{_DAYS}\b(?!\s(?:{_SCALES}))(?:,?\s\d{{4}}\b)?  # March 12, 1871; May 3
         | {_MONTH},?\s(?:of\s)?\d{{4}}\b                            # March 1871
       )
+    | {_DAYS}\s(?:{_CAPITALS})(?:,?\s\d{{4}}\b)?
     | {_WEEKDAY}(?:\s(?:morning|afternoon|evening|night))?
     | (?:January|February|April|June|July|August|September|October|November|December)
       (?!\s[A-Z]|['’]s)
-    | (?<=[a-z]\s)(?:March|May)(?!\s[A-Z])
+    | {_AFTER}(?:March|May)(?!\s[A-Z])                          # in May, but not Theresa May
     | (?:spring|summer|autumn|fall|winter|Christmas|Easter)\s(?:of\s)?{_YEAR}
     | \d{{4}}-\d\d-\d\d | \d\d?/\d\d?/\d{{4}}
     | (?:(?:mid|pre|post)-)?{_YEAR}(?:s\b|\s?[-–/]\s?(?:{_YEAR}|\d\d)\b{_ERA}? )
@@ -47,7 +53,7 @@ DATE = re.compile(
       (?:\s?(?:and|to|or|-|–)\s?(?:\d{{1,2}}(?:st|nd|rd|th)|{_ORDINAL}))?{_CENTURY}{_ERA}?
     | {_YEAR}(?![\d,.]*\d|-)
     | \d{{1,2}}[:.]\d\d\s?(?:[ap]\.m\.|[ap]m\b) | \d{{1,2}}\s?(?:[ap]\.m\.|[ap]m\b)
-    | (?:[01]?\d|2[0-3]):[0-5]\d
+    | (?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?
     )(?!\w)
     | (?<!\w)['’]\d0s\b""",
     re.VERBOSE,
@@ -64,7 +70,7 @@ _UNIT = (
     r"degrees?(?:\s(?:Celsius|Fahrenheit|centigrade|north|south|east|west))?|kelvins?|K|"
     r"mph|knots|(?:kilo|mega|giga|tera)?(?:watts?|hertz|bytes?|volts?|tons?)|[kMGT]?eV|[kMG]Wh?|[kMG]Hz|"
     r"[kMGT]B|horsepower|hp|"
-    r"years?(?:-old)?|months?|weeks?|days?|hours?|minutes?|seconds?|decades?|centuries|"
+    r"years?(?:-old)?|months?|weeks?|days?|nights?|hours?|minutes?|seconds?|decades?|centuries|century|"
     r"milliseconds)"
 )
 _TIME = r"(?:second|minute|hour|day|week|month|year)"
@@ -75,11 +81,13 @@ _WORDS = rf"(?:(?:an?\s)?(?:half|quarter)(?:\sa|\sof\sa)\s)?{_WORD}(?:(?:[-\s]|\
 
 NUMBER = re.compile(
     rf"""(?<![\w.])(?:
-        {_MONEY}\s?{_DIGITS}(?:\s?[-–]\s?{_MONEY}?{_DIGITS})?(?:\s?(?:{_SCALES}|bn|tn|m|k)\b)?
+        (?:\d+\s)?\d{{1,2}}/\d{{1,2}}(?!/)
+      | {_MONEY}\s?{_DIGITS}(?:\s?[-–]\s?{_MONEY}?{_DIGITS})?(?:\s?(?:{_SCALES}|bn|tn|m|k)\b)?
       | (?:[-−+])?{_DIGITS}(?:\s?[-–]\s?{_DIGITS}|\sto\s{_DIGITS}(?=\s(?:{_SCALES}|{_UNIT})\b))*
         (?:\s(?:{_SCALES})\b)*(?:[-\s]?{_UNIT}(?!\w){_PER}?)?
       | \d+(?:st|nd|rd|th)
       | (?:{_ORDINAL})(?![-\w])
+      | half\sa(?:\s(?:{_SCALES}))?(?:\s{_UNIT}(?!\w))?(?<!\sa)
       | (?:two|three)-(?:thirds|quarters|fifths)
       | (?:an?\s)?(?:{_SCALES})(?:\s{_UNIT}(?!\w){_PER}?)?(?![-\w])
       | {_WORDS}(?:\sto\s{_WORDS})?(?:[-\s]{_UNIT}(?!\w){_PER}?)?(?![-\w])

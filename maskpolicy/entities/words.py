@@ -17,25 +17,25 @@ anyway apart are around as aside at atop away back barring be because been befor
 below beneath beside besides between beyond both but by can certain circa concerning consequently
 considering could current despite did do does doing done down during each earlier early either else
 enough even eventually ever every everybody everyone everything everywhere except excluding few
-fewer finally first firstly following for former formerly fortunately from further furthermore
-generally given had has have having he hello hence her here hereafter hers herself hey hi him
-himself his hitherto how however i if in including indeed initially inside instead into is it its
-itself just largely last lastly late lately later latter least less lest like likewise little lots
-mainly many may maybe me meanwhile merely might mine minus more moreover most mostly much must my
-myself namely near nearly neither never nevertheless new newly next no nobody none nonetheless nor
-not nothing notwithstanding now nowhere of off often oh okay on once one ones only onto opposite or
-originally other others otherwise ought our ours ourselves out outside over overall owing
-particularly past pending per perhaps please plenty plus possibly presumably previously primarily
-prior probably provided providing quite rarely rather recent recently regarding right roughly round
-save second secondly seemingly seldom several shall she should similarly simply since so some
-somebody somehow someone something sometimes somewhat somewhere soon sorry specifically still
-subsequently such supposing sure than thanks that the their theirs them themselves then thence
-there thereafter thereby therefore thereupon these they third this those though through throughout
-thus till to today together tomorrow tonight too toward towards twice typically ultimately under
-underneath unfortunately unless unlike until unto up upon us usually various versus very via was we
-well were what whatever when whenever where whereas whereby wherein whereupon wherever whether
-which whichever while whilst who whoever whom whose why will with within without would yeah yes
-yesterday yet you your yours yourself
+fewer finally firstly following for former formerly fortunately from further furthermore generally
+given had has have having he hello hence her here hereafter hers herself hey hi him himself his
+hitherto how however i if in including indeed initially inside instead into is it its itself just
+largely last lastly late lately later latter least less lest like likewise little lots mainly many
+may maybe me meanwhile merely might mine minus more moreover most mostly much must my myself namely
+near nearly neither never nevertheless new newly next no nobody none nonetheless nor not nothing
+notwithstanding now nowhere of off often oh okay on once one ones only onto opposite or originally
+other others otherwise ought our ours ourselves out outside over overall owing particularly past
+pending per perhaps please plenty plus possibly presumably previously primarily prior probably
+provided providing quite rarely rather recent recently regarding right roughly round save secondly
+seemingly seldom several shall she should similarly simply since so some somebody somehow someone
+something sometimes somewhat somewhere soon sorry specifically still subsequently such supposing
+sure than thanks that the their theirs them themselves then thence there thereafter thereby
+therefore thereupon these they this those though through throughout thus till to today together
+tomorrow tonight too toward towards twice typically ultimately under underneath unfortunately
+unless unlike until unto up upon us usually various versus very via was we well were what whatever
+when whenever where whereas whereby wherein whereupon wherever whether which whichever while whilst
+who whoever whom whose why will with within without would yeah yes yesterday yet you your yours
+yourself
 """) - {"new"}
 
 ROLES = _set("""
@@ -50,12 +50,14 @@ tsarina uncle vice viceroy
 """)
 DEMOTED = _set("""
 activist actor actress analyst analysts architect ask asked astronomer author beating billionaire
-biologist businessman calling chemist citizens coach composer critics dear defender director
-drummer economist entrepreneur fans farmers forward goalkeeper guitarist historian inside investors
-journalist lawyer leaving manager mathematician meeting midfielder novelist officials old
-opposition painter philosopher photographer physicist pianist pitcher poet police poor producer
-quarterback reading researcher researchers residents scientist scientists seeing shares singer
-spokesman spokeswoman striker teammate teammates using visiting voters watching winger writer young
+biologist both businessman calling chemist citizens coach composer critics dear defender director
+dozens drummer economist eight eighty eleven entrepreneur fans farmers fifty five forty forward
+four goalkeeper guitarist historian hundred hundreds inside investors journalist lawyer leaving
+manager mathematician meeting midfielder millions nine ninety novelist officials old opposition
+painter philosopher photographer physicist pianist pitcher poet police poor producer quarterback
+reading researcher researchers residents scientist scientists seeing seven seventy shares singer
+six sixty spokesman spokeswoman striker teammate teammates ten thirty thousands three twelve twenty
+two using visiting voters watching winger writer young
 """)
 STARTS_NAME = _set("""
 air american bay big black blue cape central chief civil deep deputy east eastern european federal
@@ -66,19 +68,21 @@ world
 """)
 
 OF_HEADS = _set("""
-academy act arc archbishop art arts association bank battle bay bishop board book books bridge
-bureau cape castle cathedral chancellor church city college commonwealth confederation council
-count county court courts dean declaration department director duchess duchy duke earl emperor
-empire faculty federation gallery game gospel grand gulf hall house houses institute island islands
-isle isles king kingdom knights lady lake league legend library lord mayor minister ministry mount
-mountains museum office order organisation organization palace patriarch peace pope port prince
-princess principality queen republic river school sea secretary siege society song state states
-statue strait straits tale tales temple theatre tower treaty union university valley war wars
+abbey academy act arc archbishop art arts association bank banks battle bay bishop board book books
+bridge bureau cape castle cathedral chancellor chapel church city college commonwealth
+confederation convent council count county court courts dean declaration department director
+duchess duchy duke earl emperor empire faculty fall feast federation festival fire forest fort
+gallery game gospel grand gulf hall house houses institute island islands isle isles king kingdom
+knights lady lake league legend library lord mayor minister ministry mount mountains museum office
+order organisation organization palace patriarch peace plague pope port prince princess
+principality queen republic river sack school sea secretary siege society song state states statue
+strait straits tale tales temple theatre tower treaty union university valley war wars
 """)
 ORG_HEADS = _set("""
 academy agency alliance association board bureau campaign center centre college commission
-committee council department faculty foundation fund institute minister ministry movement museum
-office organisation organization party school secretary society university
+committee conference convention council department faculty foundation fund institute minister
+ministry movement museum office organisation organization panel party school secretary society
+summit university
 """)
 EPITHETS = _set("""
 apostle bald baptist bold confessor conqueror cruel elder evangelist fair fat good great impaler
@@ -86,8 +90,8 @@ kid lionheart magnificent navigator pious pooh red ripper short simple terrible 
 younger
 """)
 POSSESSIVE_HEADS = _set("""
-abbey basilica bay cathedral chapel church college comet court day eve hospital island palsy park
-school square university
+abbey basilica bay cathedral chapel church college comet court cup day eve hospital island palsy
+park school square university
 """)
 NUMBERED = _set("""
 act airbus android apollo area article boeing book building catch channel chapter day episode
@@ -110,6 +114,12 @@ PREFIXES = _set(
 )
 GIVEN = _set("""
 beverly billy emily holly italy kelly lily lyly molly penelope polly sally sicily willy
+""")
+ARTICLES = _set("""
+a an and as but he her his i it of or she that the they this we you
+""")
+SURNAMES = _set("""
+may will more self little own few
 """)
 ACRONYMS = _set("""
 it un us who
