@@ -41,6 +41,7 @@ __all__ = [
     "instance",
     "load",
     "resolved",
+    "task_block",
 ]
 
 _SHARE = Range(ge=0, le=1)
@@ -213,14 +214,17 @@ def _tasks(file: _File, where: str, folder: Path) -> tuple[TaskBlock, ...]:
     data = _data(file.data, at(where, "data"), folder)
     where = at(where, "tasks")
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(file.tasks)]
-    blocks = [_task(item, f"{where}[{i}]", data, folder) for i, item in enumerate(given)]
+    blocks = [task_block(item, f"{where}[{i}]", folder, data) for i, item in enumerate(given)]
     differ = [resolved_task(block) for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
-def _task(given: Mapping[str, Any], where: str, data: str, folder: Path) -> TaskBlock:
-    """Return one column, its label still to be chosen."""
+def task_block(given: Mapping[str, Any], where: str, folder: Path, data: str = WORLD) -> TaskBlock:
+    """Return one column from its keys, called by its name; `data` is where the others come from.
+
+    Raises ConfigError at `where`. Folders are looked up in `folder`, then from here.
+    """
     name = given["name"]
     entry = _find("task", name, where)
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}

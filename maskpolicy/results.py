@@ -114,6 +114,18 @@ def file_name(policy: str, task: str, seed: int) -> str:
     return f"{_slug(policy)}--{_slug(task)}--{seed}"
 
 
+def claim(folder: Path) -> None:
+    """Make a folder for results before hours of work, not after; raises StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be made: {error.strerror}; choose another --out"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise StoreError(f"{folder}: cannot be written: choose another --out")
+
+
 def write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, flushed to disk; raises StoreError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_PART}")

@@ -20,6 +20,7 @@ _NAMES = {
     type(None): "null",
     dict: "a block of keys",
     list: "a list",
+    tuple: "a list",
 }
 
 
@@ -60,6 +61,11 @@ class Field:
 
     annotation: Any
     default: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is MISSING
 
 
 def fields_of(plugin: Any) -> dict[str, Field]:
@@ -132,6 +138,21 @@ def check(value: Any, annotation: Any, where: str) -> Any:
     return _scalar(value, kind, where)
 
 
+def words(annotation: Any) -> str:
+    """Return what an annotation asks for, in words, e.g. "a number" or "full | spans"."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " | ".join(map(str, args))
+    if origin is Annotated:
+        return " ".join([words(args[0]), *(str(a) for a in args[1:] if isinstance(a, Range))])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(words, args))
+    if origin in (tuple, list) and args:
+        return f"a list, of {words(args[0])}"
+    kind = origin or annotation
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+
+
 def at(where: str, key: object) -> str:
     """Return the place of `key` inside the block at `where`, on one line."""
     name = key if isinstance(key, str) and key.isprintable() else repr(key)
@@ -169,12 +190,7 @@ def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:
             return check(value, member, where)
         except ConfigError:
             continue
-    raise wrong(value, " or ".join(_words(member) for member in members), where)
-
-
-def _words(annotation: Any) -> str:
-    kind = typing.get_origin(annotation) or annotation
-    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+    raise wrong(value, " or ".join(words(member) for member in members), where)
 
 
 def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:

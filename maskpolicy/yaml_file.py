@@ -32,6 +32,15 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return values
 
 
+def assignments(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the keys that `key=value` words set, for commands without an experiment file."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _apply(values, override)
+    _refuse(values, "")
+    return values
+
+
 def _parse(text: str, where: str) -> Any:
     """Return the plain value of YAML `text`; numbers such as 1e-3 are floats."""
     from omegaconf import OmegaConf

@@ -1,0 +1,24 @@
+# PIP_ARGS reaches pip: make install PIP_ARGS="--extra-index-url URL", e.g. for PyTorch's CPU builds.
+PYTHON ?= python3
+PIP_ARGS ?=
+BIN := .venv/bin
+
+.PHONY: install quickstart test lint
+
+install: .venv/.installed
+
+.venv/.installed: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[dev]'
+	touch $@
+
+quickstart: install
+	$(BIN)/maskpolicy run experiments/quickstart.yaml
+
+test: install
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy

@@ -1,0 +1,81 @@
+"""The command line: one module for each group of verbs, one place where errors become lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from maskpolicy.cli import inspecting, ranking, running
+from maskpolicy.errors import MaskpolicyError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """The verbs; whatever goes wrong in one is a single line on stderr and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command; `--debug` may stand anywhere and lets errors through."""
+        words = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in words
+        words = [word for word in words if word != "--debug"] or ["--help"]
+        try:
+            code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+        except Exception as error:
+            if debug:
+                raise
+            typer.echo(f"error: {_line(error)}", err=True)
+            code = USER_ERROR
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+
+def _line(error: Exception) -> str:
+    """Return one line for an error; what is not ours asks for --debug."""
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    text = " ".join(message.split()) or type(error).__name__
+    if isinstance(error, MaskpolicyError):
+        return text
+    if hasattr(error, "format_message"):  # a word that the parser cannot use
+        return f"{text} (see maskpolicy --help)"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'system'}: {error.strerror}"
+    return f"{type(error).__name__}: {text} (a fault of maskpolicy: --debug shows where)"
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Compare masking policies of intermediate pre-training, end to end.",
+)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error arose.")] = False,
+) -> None:
+    """Compare masking policies of intermediate pre-training, end to end."""
+
+
+app.command()(running.run)
+app.command()(running.plan)
+app.command()(ranking.leaderboard)
+app.command("list")(inspecting.list_)
+app.command()(inspecting.world)
+app.command()(inspecting.examples)
+app.command()(inspecting.doctor)

@@ -1,0 +1,53 @@
+"""maskpolicy leaderboard: one ranking of the results of one or more runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from maskpolicy.cli.words import console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from maskpolicy.leaderboard import Board
+
+Flag = typer.Option
+
+
+def leaderboard(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders that `run` wrote.")
+    ],
+    out: Annotated[
+        Path | None, Flag("--out", metavar="DIR", help="Write leaderboard.json, .md and .csv here.")
+    ] = None,
+    baseline: Annotated[str | None, Flag(metavar="ROW", help="Default: the first run's.")] = None,
+    mixed: Annotated[bool, Flag("--mixed", help="Rank rows that are not comparable.")] = False,
+    work: Annotated[bool, Flag("--work", help="Show the work of the intermediate stage.")] = False,
+    as_json: Annotated[bool, Flag("--json", help="Print JSON.")] = False,
+) -> None:
+    """Join the results of runs into one leaderboard."""
+    import json
+
+    from maskpolicy import leaderboard as boards
+    from maskpolicy import report, results
+
+    board = boards.build([results.read(f) for f in folders], baseline=baseline, mixed=mixed)
+    if out is not None:
+        report.save(board, out, work=work)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
+    else:
+        show(board, console(), work=work)
+
+
+def show(board: Board, screen: Console, *, work: bool = False) -> None:
+    """Print a leaderboard and its notes."""
+    from maskpolicy import report
+
+    screen.print(report.to_table(board, work=work))
+    for note in board.notes:
+        screen.print(f"* {note}", soft_wrap=True, markup=False)

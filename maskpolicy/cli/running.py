@@ -1,0 +1,115 @@
+"""maskpolicy run and plan: an experiment file to a leaderboard, or to what that would take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from maskpolicy.cli import ranking
+from maskpolicy.cli.words import STORE, File, Keys, Plugins, StorePath, console, log_to
+
+if TYPE_CHECKING:
+    from maskpolicy.experiment import Experiment
+    from maskpolicy.graph import Outcome
+    from maskpolicy.progress import Part
+
+
+def run(
+    file: File,
+    keys: Keys = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Default: runs/<name of FILE>.")
+    ] = None,
+    store: StorePath = STORE,
+    plugin: Plugins = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+) -> None:
+    """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
+    started = time.monotonic()
+    from maskpolicy import config, graph, leaderboard, progress, report, results, stages
+    from maskpolicy.store import Store
+
+    screen, notes = console(), console(err=True)
+    log_to(notes)
+    experiment = config.load(file, keys or (), plugin or ())
+    folder = out or Path("runs") / experiment.name
+    results.claim(folder)
+    artifacts = Store(store)
+    plan = stages.build(experiment)
+    order = graph.topological(plan.stages)
+    with progress.Bars(notes, len(order)) as bars:
+        outcomes = graph.execute(order, artifacts, bars, workers=workers)
+    collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder)
+    board = leaderboard.build([collected])
+    report.save(board, folder)
+    ranking.show(board, screen)
+    seconds = time.monotonic() - started
+    took = progress.parts(outcomes.values(), seconds)
+    screen.print(progress.to_table(took, seconds))
+    _record(folder, experiment, list(outcomes.values()), took, seconds)
+    screen.print(f"written to {folder}", soft_wrap=True)
+    failed = [outcome for outcome in outcomes.values() if outcome.exception is not None]
+    if failed:
+        for outcome in failed:
+            notes.print(f"failed: {outcome.stage.name}: {outcome.error}", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugins = None) -> None:
+    """Print the stages of an experiment and what is there of each; computes nothing."""
+    from collections import Counter
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from maskpolicy import config, graph, stages
+    from maskpolicy.store import Store
+
+    screen = console()
+    experiment = config.load(file, keys or (), plugin or ())
+    planned = graph.plan(stages.build(experiment).stages, Store(store))
+    table = Table("state", "stage", "why", box=None)
+    for entry in planned:
+        table.add_row(entry.state, Text(entry.stage.name), Text(entry.why))
+    screen.print(table)
+    counts = Counter(entry.state for entry in planned)
+    screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
+
+
+def _record(
+    folder: Path,
+    experiment: Experiment,
+    outcomes: Sequence[Outcome],
+    took: Sequence[Part],
+    seconds: float,
+) -> None:
+    """Write run.json: what differs from run to run, so that nothing else holds it."""
+    from maskpolicy import hardware, manifest, results
+
+    record = {
+        "experiment": experiment.name,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "parts": [asdict(part) for part in took],
+        "hardware": hardware.describe(),
+        **manifest.surroundings(),
+        "stages": [
+            {
+                "kind": outcome.stage.kind,
+                "label": outcome.stage.label,
+                "key": outcome.stage.key,
+                "seconds": outcome.seconds,
+                "from_store": outcome.hit,
+                "error": outcome.error,
+            }
+            for outcome in outcomes
+        ],
+    }
+    results.write(folder / "run.json", f"{json.dumps(record, indent=1)}\n".encode())

@@ -1,0 +1,49 @@
+"""Arguments and options that several verbs share, and the consoles they print to."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 200  # columns where no terminal says how many there are
+
+Keys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. intermediate.steps=2000."),
+]
+File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")]
+Plugins: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A file with policies or tasks; repeatable."),
+]
+StorePath: TypeAlias = Annotated[
+    Path,
+    typer.Option("--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Where stages lie."),
+]
+STORE = Path(".maskpolicy/store")
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console on stdout or stderr, wide where it is no terminal."""
+    from rich.console import Console
+
+    made = Console(stderr=err, highlight=False)
+    return made if made.is_terminal else Console(stderr=err, highlight=False, width=_WIDE)
+
+
+def log_to(target: Console) -> None:
+    """Show what the library logs, each line once, without disturbing progress bars."""
+    from rich.logging import RichHandler
+
+    logger = logging.getLogger("maskpolicy")
+    if not logger.handlers:
+        handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

@@ -1,0 +1,130 @@
+"""What a person sees of a run: a bar for the stage under way, and what each part took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from maskpolicy.graph import Outcome, Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+    from rich.table import Table
+
+PARTS = ("general", "intermediate", "finetune", "evaluate")
+REST = "all else"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a run: stages computed and their seconds, stages found in the store."""
+
+    name: str
+    computed: int
+    seconds: float
+    found: int
+    saved: float  # seconds that the stages from the store once took
+
+
+def parts(outcomes: Iterable[Outcome], wall: float) -> list[Part]:
+    """Return what each part took; "all else" is the rest of `wall` seconds, stages or not.
+
+    A stage that was resumed counts with the seconds of its earlier attempts.
+    """
+    by_name: dict[str, list[Outcome]] = {name: [] for name in (*PARTS, REST)}
+    for outcome in outcomes:
+        kind = outcome.stage.kind
+        by_name[kind if kind in PARTS else REST].append(outcome)
+    found = [_part(name, members) for name, members in by_name.items()]
+    known = sum(part.seconds for part in found[:-1])
+    rest = found[-1]
+    return [*found[:-1], Part(REST, rest.computed, max(0.0, wall - known), rest.found, rest.saved)]
+
+
+def _part(name: str, outcomes: Iterable[Outcome]) -> Part:
+    members = list(outcomes)
+    computed = [outcome for outcome in members if not outcome.hit and outcome.seconds]
+    found = [outcome for outcome in members if outcome.hit]
+    return Part(
+        name,
+        len(computed),
+        sum(outcome.seconds for outcome in computed),
+        len(found),
+        sum(outcome.seconds for outcome in found),
+    )
+
+
+def to_table(found: Iterable[Part], wall: float) -> Table:
+    """Return the closing table of a run."""
+    from rich.table import Table
+
+    table = Table(title="what each part took", show_footer=True)
+    table.add_column("part", "this run")
+    for name, total in (("stages", ""), ("seconds", f"{wall:.1f}"), ("from the store", "")):
+        table.add_column(name, total, justify="right")
+    for part in found:
+        reused = f"{part.found} ({part.saved:.1f} s)" if part.found else "–"
+        table.add_row(part.name, str(part.computed), f"{part.seconds:.1f}", reused)
+    return table
+
+
+class Bars:
+    """Progress of a graph on a console: a line for each stage, a bar for the one under way."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        """Prepare bars for `total` stages; use as a context manager."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            Elapsed(),
+            TextColumn("{task.fields[note]}", style="dim", markup=False),
+        )
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._whole = self._progress.add_task("stages", total=total, note="")
+        self._current: TaskID | None = None
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def start(self, stage: Stage) -> None:
+        """Show a bar for a stage, its length unknown at first."""
+        self._end()
+        self._current = self._progress.add_task(stage.name, total=None, note="")
+
+    def advance(self, done: int, total: int, note: str) -> None:
+        """Move the bar of the stage under way."""
+        if self._current is not None:
+            self._progress.update(self._current, completed=done, total=total or None, note=note)
+
+    def finish(self, stage: Stage, outcome: Outcome) -> None:
+        """Print what became of a stage, unless it was in the store already."""
+        self._end()
+        self._progress.advance(self._whole)
+        if outcome.error is not None:
+            line = f"✗ {stage.name}: {outcome.error}"
+        elif outcome.hit:
+            return
+        else:
+            line = f"✓ {stage.name}  {outcome.seconds:.1f} s"
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _end(self) -> None:
+        if self._current is not None:
+            self._progress.remove_task(self._current)
+            self._current = None
