@@ -78,7 +78,11 @@ def execute(
 
 
 class _Execution:
-    """The state of one run. Locks are taken from a stage to its inputs, never the other way."""
+    """The state of one run.
+
+    A process holds several locks only while it computes: the stage's and those of its transient
+    inputs, deeper stages first, then by key. All processes keep this order: none can deadlock.
+    """
 
     def __init__(
         self,
@@ -152,8 +156,8 @@ class _Execution:
         else:
             inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
             with ExitStack() as locks:
-                for needed in reversed(topological(n for n in inputs if n.transient)):
-                    if needed in inputs:  # so that nobody drops it while it is read
+                for needed in sorted(inputs, key=lambda n: (n.depth, n.key), reverse=True):
+                    if needed.transient:  # so that nobody drops it while it is read
                         locks.enter_context(self.store.lock(needed.key))
                 lost = [needed for needed in inputs if self.store.get(needed.key) is None]
                 if lost:

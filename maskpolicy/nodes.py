@@ -78,6 +78,7 @@ class Stage:
     transient: bool = False  # drop the artifact once all that need it have committed
     version: int = field(init=False)
     key: str = field(init=False)
+    depth: int = field(init=False)  # stages on the longest way to it, itself included
 
     def __post_init__(self) -> None:
         """Take copies, so that nothing changes the key afterwards, and compute it."""
@@ -86,6 +87,8 @@ class Stage:
         object.__setattr__(self, "inputs", dict(self.inputs))
         object.__setattr__(self, "version", _registered(self.kind).version)
         object.__setattr__(self, "key", digest(self._resolved()))
+        depth = 1 + max((needed.depth for needed in self.inputs.values()), default=0)
+        object.__setattr__(self, "depth", depth)
 
     @property
     def name(self) -> str:

@@ -19,16 +19,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from maskpolicy import manifest
+from maskpolicy import manifest, upkeep
 from maskpolicy.checkpoints import Checkpoints
 from maskpolicy.disk import Disk
 from maskpolicy.errors import StoreError
 from maskpolicy.hashes import Remembered, Verified
 from maskpolicy.keys import plain
-from maskpolicy.locks import KEY_LENGTH, Locks, is_key
+from maskpolicy.locks import Locks
 from maskpolicy.types import Json
 
-FOLDERS = ("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "locks")
 _log = logging.getLogger(__name__)
 
 
@@ -106,14 +105,9 @@ class Store:
         Returns False, and removes nothing, while another process holds the key's lock.
         """
         with self.try_lock(key) as mine:
-            if mine and (found := self.peek(key)) is not None:
-                temporary = self._disk.temporary(key)
-                with self._disk.explained():
-                    manifest.write_json(temporary / manifest.NAME, found)
-                    dropped = self._disk.folder("dropped")
-                    self._disk.place(temporary / manifest.NAME, dropped / f"{key}.json")
+            if mine and self.path(key).exists():
+                self._keep_manifest(key)
                 self._disk.discard(key, self.path(key))
-                shutil.rmtree(temporary, ignore_errors=True)
             return mine
 
     def tidy(self, key: str) -> None:
@@ -156,8 +150,9 @@ class Store:
 
     def hash_file(self, path: str | Path) -> str:
         """Return a data file's sha256, remembered by path, size, mtime and inode (DataError)."""
-        with self._disk.explained(ours=False):
-            return self._remembered.digest(Path(path))
+        with suppress(StoreError):
+            self._disk.folder()
+        return self._remembered.digest(Path(path))
 
     def find(self, logical: Json) -> list[Json]:
         """Return the manifests, dropped ones too, whose record is `logical`; newest first."""
@@ -170,7 +165,7 @@ class Store:
 
     def size(self) -> dict[str, int]:
         """Return the bytes in each sub-folder of the store."""
-        return {name: _bytes(self.root / name) for name in FOLDERS}
+        return upkeep.size(self.root)
 
     def prune(self) -> dict[str, int]:
         """Remove what no command needs again, and return the bytes freed in each sub-folder.
@@ -180,40 +175,24 @@ class Store:
         back. Checkpoints that a command could resume stay, and so do all artifacts.
         """
         before = self.size()
-        for path in self._entries("quarantine"):
-            with self._disk.explained():
-                shutil.rmtree(path)
-        for name in ("checkpoints", "dropped", "temporary", "locks"):
-            for path in self._entries(name):
-                self._prune(name, path)
+        with self._disk.explained():
+            upkeep.prune(self)
         after = self.size()
-        return {name: before[name] - after[name] for name in FOLDERS}
+        return {name: before[name] - after[name] for name in before}
+
+    def _keep_manifest(self, key: str) -> None:
+        found = self.peek(key)
+        if found is not None:
+            temporary = self._disk.temporary(key)
+            with self._disk.explained():
+                manifest.write_json(temporary / manifest.NAME, found)
+            dropped = self._disk.folder("dropped") / f"{key}.json"
+            self._disk.place(temporary / manifest.NAME, dropped)
+            self._sweep(key)
 
     def _sweep(self, key: str) -> None:
         for leftover in self._disk.leftovers(key):
             shutil.rmtree(leftover, ignore_errors=True)
-
-    def _prune(self, name: str, path: Path) -> None:
-        key = path.name[:KEY_LENGTH]
-        with self.try_lock(key) as mine, self._disk.explained():
-            if not mine:
-                return
-            if name == "temporary":
-                shutil.rmtree(path, ignore_errors=True)
-            elif name == "locks":
-                path.unlink(missing_ok=True)  # filelock's waiters notice, and make a new one
-            elif name == "dropped" and self.path(key).exists():
-                path.unlink()
-            elif name == "checkpoints":
-                checkpoints = self.checkpoints(key)
-                if self.path(key).exists() or checkpoints.latest() is None:
-                    checkpoints.clear()
-
-    def _entries(self, name: str) -> list[Path]:
-        """Return what the store itself made in a sub-folder: never a stranger's files."""
-        folder = self.root / name
-        paths = sorted(folder.iterdir()) if folder.is_dir() else []
-        return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
 
     def _load(self, key: str) -> Artifact | None:
         folder = self.path(key)
@@ -252,8 +231,8 @@ class Store:
             self._verified.learn(folder / entry["path"], entry["sha256"])
 
     def _manifests(self) -> list[Path]:
-        whole = [path / manifest.NAME for path in self._entries("artifacts")]
-        return whole + self._entries("dropped")
+        whole = [path / manifest.NAME for path in upkeep.entries(self.root, "artifacts")]
+        return whole + upkeep.entries(self.root, "dropped")
 
     def _record(self, path: Path) -> Json | None:
         known = self._parsed.get(str(path))
@@ -263,7 +242,3 @@ class Store:
             except (manifest.Damaged, OSError):
                 return None
         return known
-
-
-def _bytes(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

@@ -66,12 +66,12 @@ def node(label, seed=0, inputs=None, steps=6, every=2, transient=False, **local)
     return Stage("tiny-walk", label, params, inputs or {}, local, "tiny", transient)
 
 
-def diamond(steps=6, **local):
+def diamond(**settings):
     """Return four walks: a, then b and c (which is transient), then d."""
-    a = node("a", 1, steps=steps, **local)
-    b = node("b", 2, {"a": a}, steps=steps, **local)
-    c = node("c", 3, {"a": a}, steps=steps, transient=True, **local)
-    return [a, b, c, node("d", 4, {"b": b, "c": c}, steps=steps, **local)]
+    a = node("a", 1, **settings)
+    b = node("b", 2, {"a": a}, **settings)
+    c = node("c", 3, {"a": a}, transient=True, **settings)
+    return [a, b, c, node("d", 4, {"b": b, "c": c}, **settings)]
 
 
 def line():
@@ -96,12 +96,13 @@ def content(store, stages):
 def run(root, count_file=None, pause="0"):
     """Run the diamond as a command would; a StoreError is one line and exit code 2."""
     local = {"pause": float(pause)} | ({"count": count_file} if count_file else {})
+    steps, every = (int(number) for number in os.environ.get("TINY_STEPS", "6,2").split(","))
     if "TINY_LIMIT" in os.environ:  # a disk on which no file may grow beyond so many bytes
         limit = int(os.environ["TINY_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     print("ready", flush=True)
     try:
-        outcomes = execute(diamond(int(os.environ.get("TINY_STEPS", "6")), **local), Store(root))
+        outcomes = execute(diamond(steps=steps, every=every, **local), Store(root))
     except StoreError as error:
         print(error, file=sys.stderr)
         return 2
@@ -114,10 +115,10 @@ def everywhere(folder):
     reference = Store(folder / "reference")
     execute(stages, reference)
     moment = 0
-    while in_child(lambda: execute(line(), Store(folder / str(moment))), moment):
+    while in_child(folder / str(moment), moment):
         store = Store(folder / str(moment))
         held = committed(store, stages)
-        in_child(lambda: execute(line(), Store(folder / str(moment))))
+        in_child(store.root)
         if content(store, stages) != content(reference, stages):
             raise SystemExit(f"moment {moment}: other bytes")
         if not held <= committed(store, stages) | {stages[1].key}:
@@ -136,8 +137,8 @@ def committed(store, stages):
     return {each.key for each in stages if fresh.get(each.key) is not None}
 
 
-def in_child(work, moment=None):
-    """Do the work in a forked process, killed at its n-th change; say whether it was killed."""
+def in_child(root, moment=None):
+    """Run the line in a forked process, killed at its n-th change; say whether it was killed."""
     child = os.fork()
     if child == 0:
         left = moment
@@ -150,7 +151,7 @@ def in_child(work, moment=None):
                 left -= 1
 
         sys.addaudithook(watch)
-        work()
+        execute(line(), Store(root))
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
