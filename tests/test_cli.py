@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.cli import app
+
+HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
+EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").rglob("*.yaml"))
+
+
+@pytest.fixture
+def call(capfd):
+    """Run one command in this process; returns exit code, stdout and stderr."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        code = app([str(word) for word in words], standalone_mode=False) or 0
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def refused(call):
+    """Run a command that must fail by the user's fault; returns its one line."""
+
+    def refused(*words: object) -> str:
+        code, _, err = call(*words)
+        assert code == 2
+        assert len(err.splitlines()) == 1
+        assert err.startswith("error: ")
+        return err
+
+    return refused
+
+
+@pytest.fixture
+def small_world(call, tmp_path):
+    assert call("world", "--out", tmp_path / "world", "people=8", "general_people=4")[0] == 0
+    return tmp_path / "world"
+
+
+def loaded(code: str) -> set[str]:
+    """Return the heavy modules that a new interpreter has loaded after `code`."""
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(HEAVY) & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import maskpolicy",
+        "from maskpolicy.cli import app\napp(['--help'], standalone_mode=False)",
+        "from maskpolicy.cli import app\napp(['run', '--help'], standalone_mode=False)",
+        "from maskpolicy.cli import app\napp(['list', 'policies'], standalone_mode=False)",
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code):
+    assert loaded(code) == set()
+
+
+def test_policies_are_listed_with_none_and_their_fields(call):
+    code, out, _ = call("list", "policies", "--json")
+    found = {entry["name"]: entry for entry in json.loads(out)}
+    assert code == 0
+    assert {"none", "original", "random", "salient-span"} <= set(found)
+    assert found["random"]["fields"]["ratio"] == {"type": "a number", "default": 0.15}
+    assert found["original"]["how"] == {"target": "full"}
+    assert "random" in call("list", "policies")[1]
+
+
+def test_tasks_are_listed_with_group_metric_and_files(call):
+    found = {entry["name"]: entry for entry in json.loads(call("list", "tasks", "--json")[1])}
+    assert found["triviaqa"]["group"] == "closed-book"
+    assert found["triviaqa"]["metric"] == "exact_match"
+    assert "zsre" in call("list", "tasks")[1]
+
+
+def test_models_are_listed(call):
+    assert json.loads(call("list", "models", "--json")[1])[0]["name"] == "mini"
+
+
+def test_a_plugin_file_is_listed(call, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import dataclass\n"
+        "from maskpolicy.registry import policy\n"
+        "@policy('mine-listed')\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine:\n"
+        "    '''Hide nothing.'''\n"
+        "    word: str\n"
+        "    def select(self, passage, rng): return passage.pieces[:0]\n"
+    )
+    found = json.loads(call("list", "policies", "--json", "--plugin", path)[1])
+    mine = next(entry for entry in found if entry["name"] == "mine-listed")
+    assert mine["summary"] == "Hide nothing."
+    assert mine["fields"] == {"word": {"type": "text"}}
+    assert mine["where"].startswith(str(path))
+
+
+def test_a_broken_plugin_file_is_one_line(refused, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("import no_such_module_at_all\n")
+    line = refused("list", "policies", "--plugin", path)
+    assert str(path) in line
+    assert "no_such_module_at_all" in line
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list", "policies"], ["list", "models"]])
+def test_a_broken_package_breaks_no_command_that_does_not_need_it(tmp_path, words):
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[maskpolicy.plugins]\nbroken = no_such_module:x\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "maskpolicy", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_world_is_written_and_its_figures_printed(call, small_world):
+    for name in ("general.jsonl", "intermediate.jsonl", "tasks"):
+        assert (small_world / name).exists()
+    code, out, _ = call("world", "--out", small_world, "people=8", "general_people=4", "--json")
+    figures = json.loads(out)
+    assert code == 0
+    assert figures["corpora"]["intermediate"]["subjects"] == 8
+    assert 0 < figures["salient-span"]["intermediate"]["asked_share"] < 1
+
+
+def test_examples_are_printed_as_json_lines(call, small_world):
+    code, out, _ = call("examples", "zsre", "--data", small_world / "tasks", "--limit", 2)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [list(row) for row in rows] == [["id", "group", "source", "targets", "context"]] * 2
+    assert "[SEP]" in rows[0]["source"]
+
+
+def test_examples_take_the_split_and_the_tasks_keys(call, small_world):
+    words = ("examples", "triviaqa", "--data", small_world / "tasks")
+    train = call(*words, "--split", "train", "documents=false")[1]
+    test = call(*words, "documents=false")[1]
+    assert train and test and not set(train.splitlines()) & set(test.splitlines())
+    assert json.loads(test.splitlines()[0])["context"] is None
+
+
+def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
+    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune")
+    assert code == 0
+    for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["rnu"], "Did you mean 'run'?"),
+        (["run"], "Missing argument 'FILE'"),
+        (["run", "no.yaml"], "no.yaml: cannot be read"),
+        (["plan", "no.yaml"], "no.yaml: cannot be read"),
+        (["run", "--nope"], "No such option"),
+        (["list", "polices"], "did you mean 'policies'?"),
+        (["examples", "zrse", "--data", "."], "did you mean 'zsre'?"),
+        (["examples", "zsre", "--data", "."], "has no"),
+        (["examples", "zsre", "--data", "nowhere"], "examples.data: unknown source"),
+        (["examples", "zsre", "--data", "world"], "maskpolicy world --out DIR"),
+        (["examples", "zsre", "--data", ".", "--split", "tets"], "did you mean 'test'?"),
+        (["examples", "zsre", "--data", ".", "x=1"], "examples.x: unknown key"),
+        (["world", "--out", "w", "peple=1"], "did you mean 'people'?"),
+        (["world", "--out", "w", "people"], "write key=value"),
+        (["leaderboard", "nowhere"], "no results/*.json"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(refused, monkeypatch, tmp_path, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(*words)
+
+
+def test_a_traceback_comes_with_debug_only():
+    for words, traceback in (([], False), (["--debug"], True)):
+        done = subprocess.run(
+            [sys.executable, "-m", "maskpolicy", "run", "no.yaml", *words],
+            capture_output=True,
+            text=True,
+        )
+        assert ("Traceback" in done.stderr) == traceback
+        assert done.returncode == (1 if traceback else 2)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    line = refused("run", EXPERIMENTS[0], "--out", tmp_path / "file" / "out")
+    assert "choose another --out" in line

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from maskpolicy import progress
+from maskpolicy.graph import Outcome, Run, Stage, execute, stage
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+
+@stage("progress-step")
+def step(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    if params.get("fails"):
+        raise ValueError("no such luck")
+    run.progress(1, 2, "half")
+    (out / "done").write_text("")
+
+
+def one(label: str, **params: Json) -> Stage:
+    return Stage("progress-step", label, params)
+
+
+def of_kind(kind: str, **changes: Json) -> Outcome:
+    made = one(kind)
+    object.__setattr__(made, "kind", kind)
+    return Outcome(made, **changes)
+
+
+def test_parts_tell_what_was_computed_from_what_was_found():
+    outcomes = [
+        of_kind("general", seconds=10.0),
+        of_kind("finetune", seconds=4.0),
+        of_kind("finetune", seconds=5.0, hit=True),
+        of_kind("corpus", seconds=1.0),
+    ]
+    found = {part.name: part for part in progress.parts(outcomes, wall=20.0)}
+    assert list(found) == ["general", "intermediate", "finetune", "evaluate", "all else"]
+    assert found["general"] == progress.Part("general", 1, 10.0, 0, 0.0)
+    assert found["finetune"] == progress.Part("finetune", 1, 4.0, 1, 5.0)
+    assert found["all else"] == progress.Part("all else", 1, 6.0, 0, 0.0)
+
+
+def test_the_parts_of_a_run_add_up_to_its_seconds():
+    outcomes = [of_kind("general", seconds=10.0), of_kind("evaluate", seconds=3.0)]
+    assert sum(part.seconds for part in progress.parts(outcomes, wall=15.0)) == 15.0
+
+
+def test_each_stage_that_was_computed_or_failed_is_a_line(tmp_path):
+    text = io.StringIO()
+    stages = [one("good"), one("bad", fails=True)]
+    for _ in range(2):
+        with progress.Bars(Console(file=text, width=120), len(stages)) as bars:
+            execute(stages, Store(tmp_path), bars)
+    assert text.getvalue().count("✓ progress-step good") == 1
+    assert text.getvalue().count("✗ progress-step bad: ValueError: no such luck") == 2

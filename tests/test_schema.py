@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from maskpolicy import schema
+from maskpolicy.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Inner:
+    share: schema.Share = 0.5
+
+
+@dataclass(frozen=True)
+class Outer:
+    must: int
+    inner: Inner = Inner()
+    either: int | str | None = None
+    names: tuple[str, ...] = ()
+    table: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    field: NoSuchType  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_blocks_within_blocks_are_made():
+    values = schema.block(Outer, {"must": 1, "inner": {"share": 1}}, "top")
+    assert values["inner"] == Inner(1.0)
+    assert values["table"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "top.must: missing"),
+        ({"must": 1, "inner": {"share": 2}}, "top.inner.share: must be >= 0 and <= 1, not 2.0"),
+        ({"must": 1, "inner": {"shar": 2}}, "did you mean 'share'?"),
+        ({"must": 1, "either": [1]}, "top.either: must be a whole number or text or null"),
+        ({"must": 1, "names": [1]}, "top.names[0]: must be text, not a whole number 1"),
+        ({"must": 1, "table": {"a": "b"}}, "top.table.a: must be a number"),
+        ({"must": 1, "table": {1: 2}}, "a key must be text"),
+        ({"must": True}, "top.must: must be a whole number, not true or false True"),
+        ([], "top: must be a block of keys, not a list"),
+    ],
+)
+def test_a_value_of_a_wrong_type_names_its_place(given, says):
+    with pytest.raises(ConfigError) as caught:
+        schema.block(Outer, given, "top")
+    assert says in str(caught.value)
+
+
+def test_an_annotation_that_cannot_be_read_is_an_error_of_the_plugin():
+    with pytest.raises(ConfigError, match="Unreadable: a field's annotation cannot be read"):
+        schema.fields_of(Unreadable)
+
+
+def test_what_is_no_dataclass_takes_no_keys():
+    with pytest.raises(ConfigError, match="unknown key"):
+        schema.block(int, {"a": 1}, "top")
+
+
+def test_annotations_in_words():
+    assert schema.words(Literal["full", "spans"]) == "full | spans"
+    assert schema.words(schema.Share) == "a number >= 0 and <= 1"
+    assert schema.words(tuple[int, ...] | None) == "a list, of a whole number or null"
