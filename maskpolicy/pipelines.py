@@ -56,7 +56,7 @@ def identity(pipeline: str | None) -> dict[str, Json]:
     spacy = metadata.version("spacy")
     if pipeline is None:
         return {"name": "rules", "version": rules.VERSION, "spacy": spacy}
-    if Path(pipeline).is_dir():
+    if pipeline and Path(pipeline).is_dir():
         return {"name": Path(pipeline).name, "version": _folder(Path(pipeline)), "spacy": spacy}
     try:
         return {"name": pipeline, "version": metadata.version(pipeline), "spacy": spacy}

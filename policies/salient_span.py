@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from maskpolicy.errors import ConfigError
 from maskpolicy.pipelines import entities, identity
 from maskpolicy.registry import policy
 from maskpolicy.types import Json, Passage, Spans, as_spans
@@ -21,6 +22,11 @@ class SalientSpan:
     pipeline: str | None = None  # a spaCy pipeline's name or folder; None: the built-in rules
     labels: tuple[str, ...] = ()  # only entities with these labels; (): all
     spans: int = 1  # entities to hide
+
+    def __post_init__(self) -> None:
+        """Refuse a number of spans that hides nothing."""
+        if self.spans < 1:
+            raise ConfigError(f"salient-span: spans must be 1 or more, not {self.spans}")
 
     def depends(self) -> Json:
         """Return what `annotate` rests on beside the fields: name and version of the pipeline."""

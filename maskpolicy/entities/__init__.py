@@ -25,7 +25,7 @@ Entity: TypeAlias = tuple[int, int, str]  # characters [start, end) and NAME, DA
 
 def find(text: str) -> list[Entity]:
     """Return the names, dates and numbers of `text`, sorted and disjoint."""
-    counted = numbers.find(text)
+    counted = disjoint(numbers.find(text))
     dates = [entity for entity in counted if entity[2] == "DATE"]
     return disjoint([*dates, *names.find(_blank(text, dates)), *counted])
 
@@ -74,6 +74,8 @@ def disjoint(entities: Iterable[Entity]) -> list[Entity]:
 
 def _blank(text: str, spans: list[Entity]) -> str:
     """Return `text` with the characters of `spans` replaced by commas, which end a name."""
+    parts, at = [], 0
     for start, end, _ in spans:
-        text = text[:start] + "," * (end - start) + text[end:]
-    return text
+        parts += [text[at:start], "," * (end - start)]
+        at = end
+    return "".join([*parts, text[at:]])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from maskpolicy.entities import words
 
@@ -24,6 +26,7 @@ TOKEN = re.compile(
 START = re.compile(
     r"""(?:\A|[.!?…]["'”’)\]]*\s+|[:;—–]\s+|\n\s*|(?:(?<=\s)|(?<=\())["'“‘(\[])\s*["'“‘(\[*]*"""
 )
+LONGEST = 20  # capitalised words in a name: what is longer is no name
 _CONTRACTION = re.compile(r"n?['’](?:t|m|re|ve|ll|d|em)$", re.IGNORECASE)
 _CONTRACTED = words.FUNCTION | {"ca", "wo", "let", "y", "ai", "sha", "need"}
 _PARTICLES = "|".join(sorted(words.PARTICLES))
@@ -36,6 +39,7 @@ _SUFFIX = re.compile(
     r"[st]ive|ious|ous|able|ful|less|ship|wards|phic)\Z"
 )
 _VERBAL = re.compile(r"ed (?:by|in|at|to|on|from|with|as|over|for|of|the|an?|into|under|after)\b")
+_LOWER = re.compile(r"\b[^\W\d_A-Z]{3,}\b")
 _WORD = re.compile(r"[^\W\d_]\w*")
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th) \Z")
 _NUMBER = re.compile(r" \d+\b")
@@ -51,6 +55,14 @@ class Token:
     text: str
     low: str  # in lower case, without dots
     first: bool  # begins a sentence or a quotation, or stands in a headline
+
+
+class Context(NamedTuple):
+    """A text with its words that decide about capitals at the beginning of a sentence."""
+
+    text: str
+    named: set[str]  # have a capital inside a sentence
+    ordinary: set[str]  # stand in lower case
 
 
 def find(text: str) -> list[tuple[int, int, str]]:
@@ -69,10 +81,11 @@ def _candidates(text: str) -> list[Token]:
     """Return the capitalised words that may be part of a name."""
     tokens = _tokens(text)
     named = {token.low for token in tokens if not token.first}
+    context = Context(text, named, set(_LOWER.findall(text)))
     kept: list[Token] = []
     for token, after in zip_longest(tokens, tokens[1:]):
         surname = token.low in words.SURNAMES and kept and kept[-1].end == token.start - 1
-        if (surname and not token.first) or _may(token, after, text, named):
+        if (surname and not token.first) or _may(token, after, context):
             kept.append(token)
     return kept
 
@@ -94,13 +107,15 @@ def _mark_headlines(text: str, tokens: list[Token]) -> None:
     """Let every word of a headline count as a first word."""
     if len(tokens) * 3 < text.count(" ") and "\n" not in text:
         return
-    at = 0
+    end, rest = 0, deque(tokens)
     for line in text.split("\n"):
-        own = [token for token in tokens if at <= token.start < at + len(line)]
+        end += len(line) + 1
+        own = []
+        while rest and rest[0].start < end:
+            own.append(rest.popleft())
         if len(own) > 3 and _headline(line):
             for token in own:
                 token.first = True
-        at += len(line) + 1
 
 
 def _headline(line: str) -> bool:
@@ -111,9 +126,9 @@ def _headline(line: str) -> bool:
     return line[-1] not in ".!?" and all(w[0].isupper() or w in words.FUNCTION for w in found)
 
 
-def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
+def _may(token: Token, after: Token | None, context: Context) -> bool:
     """Return whether a capitalised word may be part of a name."""
-    low = token.low
+    low, text = token.low, context.text
     if low in words.NOT_NAMES or _contracted(low):
         return False
     follows = (
@@ -121,7 +136,7 @@ def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
         and text[token.end : after.start] == " "
         and after.low not in words.FUNCTION
         and after.low not in words.NOT_NAMES
-        and not (after.first and _common(after, text))
+        and not (after.first and _common(after, context))
     )
     if low in words.FUNCTION:  # All Blacks, U.S., WHO; not In London, The Hague
         capitals = low in words.ACRONYMS and token.text.isupper()
@@ -134,7 +149,7 @@ def _may(token: Token, after: Token | None, text: str, named: set[str]) -> bool:
         return low not in words.DEMOTED and not (low in words.COMMON and low[-3:] == "ing")
     if low in words.OF_HEADS and _OF.match(text, token.end):
         return True
-    return low in named or not _common(token, text)
+    return low in context.named or not _common(token, context)
 
 
 def _contracted(low: str) -> bool:
@@ -142,9 +157,9 @@ def _contracted(low: str) -> bool:
     return match is not None and low[: match.start()] in _CONTRACTED
 
 
-def _common(token: Token, text: str) -> bool:
+def _common(token: Token, context: Context) -> bool:
     """Return whether a word that would have a capital anyway is an ordinary one."""
-    low = token.low
+    low, text = token.low, context.text
     if low in words.COMMON or low in words.DEMOTED or low in words.ROLES:
         return True
     if low in words.GIVEN:
@@ -157,11 +172,13 @@ def _common(token: Token, text: str) -> bool:
         return True
     if low[-1] == "s" and re.match(r" (?:are|were|have)\b", text[token.end :]):
         return True
-    return bool(re.search(rf"(?<!\w){re.escape(low)}(?!\w)", text)) and len(low) > 2
+    return low in context.ordinary
 
 
 def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
     """Return whether `token` continues the name in `run` across the characters `gap`."""
+    if len(run) == LONGEST:
+        return False
     last, heads = run[-1], {one.low for one in run}
     if gap in (" ", " & "):
         dotted = last.text[-1] == "." and len(last.text) > 1

@@ -77,7 +77,9 @@ _TIME = r"(?:second|minute|hour|day|week|month|year)"
 _PER = rf"(?:\sper\s(?:{_TIME}|square\s\w+)|\san\shour)"
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _MONEY = r"(?:[A-Z]{0,3}[$€£¥])"
-_WORDS = rf"(?:(?:an?\s)?(?:half|quarter)(?:\sa|\sof\sa)\s)?{_WORD}(?:(?:[-\s]|\sand\s){_WORD})*"
+_WORDS = (
+    rf"(?:(?:an?\s)?(?:half|quarter)(?:\sa|\sof\sa)\s)?{_WORD}(?:(?:[-\s]|\sand\s){_WORD}){{0,9}}"
+)
 
 NUMBER = re.compile(
     rf"""(?<![\w.])(?:
@@ -98,15 +100,10 @@ _NOT_NUMBERS = {"one", "first", "second"}  # mostly pronouns and adverbs
 
 
 def find(text: str) -> list[tuple[int, int, str]]:
-    """Return dates (DATE) and numbers (NUMBER), sorted and disjoint; the longer one wins."""
+    """Return dates (DATE), then numbers (NUMBER); they may overlap."""
     found = [(*match.span(), "DATE") for match in DATE.finditer(text)]
-    found += [
+    return found + [
         (*match.span(), "NUMBER")
         for match in NUMBER.finditer(text)
         if match[0].lower() not in _NOT_NUMBERS
     ]
-    kept: list[tuple[int, int, str]] = []
-    for entity in sorted(found, key=lambda e: (e[0], -e[1], e[2])):
-        if not kept or entity[0] >= kept[-1][1]:
-            kept.append(entity)
-    return kept
