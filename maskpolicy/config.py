@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from maskpolicy import budgets, keys, plugins, schema, yaml_file
+from maskpolicy.blocks import (
+    data_source,
+    how_block,
+    instance,
+    policy_blocks,
+    task_block,
+    task_blocks,
+)
 from maskpolicy.budgets import SCRATCH, Training
-from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.experiment import (
     HUB,
     NONE,
@@ -21,12 +28,10 @@ from maskpolicy.experiment import (
     PolicyBlock,
     TaskBlock,
     resolved,
-    resolved_task,
 )
-from maskpolicy.labels import name_all
-from maskpolicy.registry import HOW_KEYS, Entry, names
-from maskpolicy.schema import Count, Range, Seed, at
-from maskpolicy.types import How, Json
+from maskpolicy.registry import HOW_KEYS
+from maskpolicy.schema import Count, Seed, at
+from maskpolicy.types import Json
 
 __all__ = [
     "HUB",
@@ -43,8 +48,6 @@ __all__ = [
     "resolved",
     "task_block",
 ]
-
-_SHARE = Range(ge=0, le=1)
 
 
 @dataclass(frozen=True)
@@ -80,19 +83,21 @@ def load(
     given = yaml_file.read(path, overrides)
     where, folder = f"{path}: ", path.resolve().parent
     shared = {key: given.pop(key) for key in HOW_KEYS if key in given}
-    shared = {key: getattr(_how(shared, where, {}), key) for key in shared}
+    how = how_block(shared, where, {})
+    shared = {key: getattr(how, key) for key in shared}
     file = _File(**schema.block(_File, given, where, others=HOW_KEYS))
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folder)
     plugins.load_files(modules)
     model = _model(file.model, at(where, "model"), folder)
-    policies = _policies(file.policies, at(where, "policies"), shared)
+    policies = policy_blocks(file.policies, at(where, "policies"), shared)
+    data = data_source(file.data, at(where, "data"), folder)
     _check_rows(file, policies, where)
     return Experiment(
         name=path.stem,
         model=model,
         corpus=_corpus(file.corpus, at(where, "corpus"), folder),
         policies=policies,
-        tasks=_tasks(file, where, folder),
+        tasks=task_blocks(file.tasks, at(where, "tasks"), folder, data),
         seeds=file.seeds,
         intermediate_seeds=file.intermediate_seeds,
         baseline=file.baseline,
@@ -101,24 +106,6 @@ def load(
         keep=file.keep,
         world=_world(file.world, where),
     )
-
-
-def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
-    """Return the plugin `name` made from its fields, JSON or not; raises ConfigError at `where`.
-
-    A plugin that is a function takes no fields and is returned as it is.
-    """
-    entry = plugins.find(kind, name)
-    return _made(entry, schema.block(entry.plugin, given, where or f"{kind} {name}"), where)
-
-
-def _made(entry: Entry, values: Mapping[str, Any], where: str) -> Any:
-    if not inspect.isclass(entry.plugin):
-        return entry.plugin
-    try:
-        return entry.plugin(**values)
-    except (MaskpolicyError, ValueError, TypeError) as error:
-        raise ConfigError(f"{where or f'{entry.kind} {entry.name}'}: {error}") from error
 
 
 def _plugins(
@@ -170,115 +157,6 @@ def _corpus(given: Any, where: str, folder: Path) -> Corpus:
         found += map(str, files)
     values["files"] = tuple(dict.fromkeys(found))
     return Corpus(**values)
-
-
-def _how(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> How:
-    how = How(**schema.block(How, given, where, defaults))
-    for key in ("insert", "mask_exclusion"):
-        if not _SHARE.holds(getattr(how, key)):
-            raise ConfigError(f"{at(where, key)}: must be {_SHARE}, not {getattr(how, key)}")
-    return how
-
-
-def _policies(
-    items: Sequence[Any], where: str, shared: Mapping[str, Any]
-) -> tuple[PolicyBlock, ...]:
-    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [_policy(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
-    differ = [{**block.fields, **asdict(block.how)} for block in blocks]
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
-    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
-
-
-def _policy(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
-    """Return one row, its label still to be chosen; the block's How wins, then the file's."""
-    name = given["name"]
-    own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
-    if name == NONE:
-        strange = sorted(set(given) - {"name", "label"})
-        if strange:
-            raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
-        return PolicyBlock(NONE, NONE)
-    entry = _find("policy", name, where, [NONE])
-    if not callable(getattr(entry.plugin, "select", None)):
-        raise ConfigError(f"{entry.where}: policy {name!r} has no method `select`")
-    others = ("name", "label", *HOW_KEYS)
-    values = schema.block(entry.plugin, own, where, others=others)
-    _made(entry, values, where)
-    facts = asdict(_how(entry.facts, entry.where, {}))
-    how = _how({k: given[k] for k in HOW_KEYS if k in given}, where, {**facts, **shared})
-    return PolicyBlock(name, name, _plain(values, where), how)
-
-
-def _tasks(file: _File, where: str, folder: Path) -> tuple[TaskBlock, ...]:
-    data = _data(file.data, at(where, "data"), folder)
-    where = at(where, "tasks")
-    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(file.tasks)]
-    blocks = [task_block(item, f"{where}[{i}]", folder, data) for i, item in enumerate(given)]
-    differ = [resolved_task(block) for block in blocks]
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
-    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
-
-
-def task_block(given: Mapping[str, Any], where: str, folder: Path, data: str = WORLD) -> TaskBlock:
-    """Return one column from its keys, called by its name; `data` is where the others come from.
-
-    Raises ConfigError at `where`. Folders are looked up in `folder`, then from here.
-    """
-    name = given["name"]
-    entry = _find("task", name, where)
-    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
-    own = {key: value for key, value in given.items() if key not in framework}
-    values = schema.block(entry.plugin, own, where, others=framework)
-    _made(entry, values, where)
-    ours = {key: value for key, value in given.items() if key in framework}
-    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
-    block["data"] = _data(block["data"], at(where, "data"), folder)
-    block["fields"] = _plain(values, where)
-    return TaskBlock(**{**block, "label": name})
-
-
-def _named(item: Any, where: str) -> Mapping[str, Any]:
-    """Return a row or column as a block with a name, its label checked."""
-    if isinstance(item, str):
-        return {"name": item}
-    if not isinstance(item, Mapping):
-        raise schema.wrong(item, "a name or a block with a name", where)
-    if "name" not in item:
-        raise ConfigError(f"{where}.name: missing; it has no default")
-    for key in ("name", "label"):
-        if key in item:
-            schema.check(item[key], str, at(where, key))
-            if not item[key].strip():
-                raise ConfigError(f"{at(where, key)}: is empty")
-    return item
-
-
-def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Entry:
-    try:
-        return plugins.find(kind, name)
-    except ConfigError as error:
-        if error.__cause__ is not None or name in names(kind):  # a broken plugin: say which
-            raise
-        raise ConfigError(f"{where}: {unknown(kind, name, [*names(kind), *others])}") from None
-
-
-def _data(given: str, where: str, folder: Path) -> str:
-    """Return where tasks come from: world, hub, or the absolute path of a folder."""
-    if given in (WORLD, HUB):
-        return given
-    found = yaml_file.locate(given, folder) if given else None
-    if found is None or not found.is_dir():
-        raise ConfigError(f"{where}: {unknown('source', given, [WORLD, HUB])} or a folder")
-    return str(found)
-
-
-def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
-    blocks = {
-        key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for key, value in values.items()
-    }
-    return {key: keys.plain(value, at(where, key)) for key, value in blocks.items()}
 
 
 def _world(given: Mapping[str, Any], where: str) -> dict[str, Json]:

@@ -1,0 +1,144 @@
+"""Rows and columns of an experiment: a plugin's name or block, checked against its signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import keys, plugins, schema, yaml_file
+from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.experiment import HUB, NONE, WORLD, PolicyBlock, TaskBlock, resolved_task
+from maskpolicy.labels import name_all
+from maskpolicy.registry import HOW_KEYS, Entry, names
+from maskpolicy.schema import Share, at
+from maskpolicy.types import How, Json
+
+
+def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
+    """Return the plugin `name` made from its fields, JSON or not; raises ConfigError at `where`.
+
+    A plugin that is a function takes no fields and is returned as it is.
+    """
+    entry = plugins.find(kind, name)
+    return _made(entry, schema.block(entry.plugin, given, where or f"{kind} {name}"), where)
+
+
+def _made(entry: Entry, values: Mapping[str, Any], where: str) -> Any:
+    if not inspect.isclass(entry.plugin):
+        return entry.plugin
+    try:
+        return entry.plugin(**values)
+    except (MaskpolicyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{where or f'{entry.kind} {entry.name}'}: {error}") from error
+
+
+def how_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> How:
+    """Return how spans are written, from the keys given and the defaults for the others."""
+    how = How(**schema.block(How, given, where, defaults))
+    for key in ("insert", "mask_exclusion"):
+        schema.check(getattr(how, key), Share, at(where, key))
+    return how
+
+
+def policy_blocks(
+    items: Sequence[Any], where: str, shared: Mapping[str, Any]
+) -> tuple[PolicyBlock, ...]:
+    """Return the rows of an experiment, each with a label of its own; `shared` are keys of How."""
+    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    blocks = [_policy(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
+    differ = [{**block.fields, **asdict(block.how)} for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def _policy(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
+    """Return one row, its label still to be chosen; the block's How wins, then the file's."""
+    name = given["name"]
+    own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
+    if name == NONE:
+        strange = sorted(set(given) - {"name", "label"})
+        if strange:
+            raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
+        return PolicyBlock(NONE, NONE)
+    entry = _find("policy", name, where, [NONE])
+    if not callable(getattr(entry.plugin, "select", None)):
+        raise ConfigError(f"{entry.where}: policy {name!r} has no method `select`")
+    others = ("name", "label", *HOW_KEYS)
+    values = schema.block(entry.plugin, own, where, others=others)
+    _made(entry, values, where)
+    facts = asdict(how_block(entry.facts, entry.where, {}))
+    how = how_block({k: given[k] for k in HOW_KEYS if k in given}, where, {**facts, **shared})
+    return PolicyBlock(name, name, _plain(values, where), how)
+
+
+def task_blocks(items: Sequence[Any], where: str, folder: Path, data: str) -> tuple[TaskBlock, ...]:
+    """Return the columns of an experiment, each with a label of its own; see `task_block`."""
+    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    blocks = [task_block(item, f"{where}[{i}]", folder, data) for i, item in enumerate(given)]
+    differ = [resolved_task(block) for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def task_block(given: Mapping[str, Any], where: str, folder: Path, data: str = WORLD) -> TaskBlock:
+    """Return one column from its keys; `data` is where it comes from unless they say.
+
+    Raises ConfigError at `where`. Folders are looked up in `folder`, then from here.
+    """
+    name = given["name"]
+    entry = _find("task", name, where)
+    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
+    own = {key: value for key, value in given.items() if key not in framework}
+    values = schema.block(entry.plugin, own, where, others=framework)
+    _made(entry, values, where)
+    ours = {key: value for key, value in given.items() if key in framework}
+    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
+    block["data"] = data_source(block["data"], at(where, "data"), folder)
+    block["fields"] = _plain(values, where)
+    return TaskBlock(**block)
+
+
+def _named(item: Any, where: str) -> Mapping[str, Any]:
+    """Return a row or column as a block with a name, its label checked."""
+    if isinstance(item, str):
+        return {"name": item}
+    if not isinstance(item, Mapping):
+        raise schema.wrong(item, "a name or a block with a name", where)
+    if "name" not in item:
+        raise ConfigError(f"{where}.name: missing; it has no default")
+    for key in ("name", "label"):
+        if key in item:
+            schema.check(item[key], str, at(where, key))
+            if not item[key].strip():
+                raise ConfigError(f"{at(where, key)}: is empty")
+    return item
+
+
+def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Entry:
+    try:
+        return plugins.find(kind, name)
+    except ConfigError as error:
+        if error.__cause__ is not None or name in names(kind):  # a broken plugin: say which
+            raise
+        raise ConfigError(f"{where}: {unknown(kind, name, [*names(kind), *others])}") from None
+
+
+def data_source(given: str, where: str, folder: Path) -> str:
+    """Return where tasks come from: world, hub, or the absolute path of a folder."""
+    if given in (WORLD, HUB):
+        return given
+    found = yaml_file.locate(given, folder) if given else None
+    if found is None or not found.is_dir():
+        raise ConfigError(f"{where}: {unknown('source', given, [WORLD, HUB])} or a folder")
+    return str(found)
+
+
+def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
+    blocks = {
+        key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for key, value in values.items()
+    }
+    return {key: keys.plain(value, at(where, key)) for key, value in blocks.items()}
