@@ -13,6 +13,7 @@ from maskpolicy.types import Json
 
 VERSION = 1
 BUDGET = ("model", "world", "corpus", "general", "intermediate", "finetune")
+EXECUTION = ("precision", "attention", "compile", "micro_tokens", "seed")  # no part of a budget
 WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
 _SHOWN = 3  # differences in one message
 
@@ -174,7 +175,11 @@ def _difference(old: Json, new: Json, first: _Draft, second: _Draft, prefix: str
 
 
 def _budget(draft: _Draft) -> Json:
-    return {name: draft.config.get(name) for name in BUDGET}
+    parts = {name: draft.config.get(name) or {} for name in BUDGET}
+    return {
+        name: {key: value for key, value in part.items() if key not in EXECUTION}
+        for name, part in parts.items()
+    }
 
 
 def _data(draft: _Draft) -> dict[str, Json]:

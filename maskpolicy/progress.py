@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -20,13 +20,12 @@ REST = "all else"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a run: stages computed and their seconds, stages found in the store."""
+    """One part of a run: stages computed and their seconds, stages that the store had."""
 
     name: str
     computed: int
     seconds: float
     found: int
-    saved: float  # seconds that the stages from the store once took
 
 
 def parts(outcomes: Iterable[Outcome], wall: float) -> list[Part]:
@@ -41,20 +40,13 @@ def parts(outcomes: Iterable[Outcome], wall: float) -> list[Part]:
     found = [_part(name, members) for name, members in by_name.items()]
     known = sum(part.seconds for part in found[:-1])
     rest = found[-1]
-    return [*found[:-1], Part(REST, rest.computed, max(0.0, wall - known), rest.found, rest.saved)]
+    return [*found[:-1], Part(REST, rest.computed, max(0.0, wall - known), rest.found)]
 
 
-def _part(name: str, outcomes: Iterable[Outcome]) -> Part:
-    members = list(outcomes)
-    computed = [outcome for outcome in members if not outcome.hit and outcome.seconds]
-    found = [outcome for outcome in members if outcome.hit]
-    return Part(
-        name,
-        len(computed),
-        sum(outcome.seconds for outcome in computed),
-        len(found),
-        sum(outcome.seconds for outcome in found),
-    )
+def _part(name: str, outcomes: Sequence[Outcome]) -> Part:
+    computed = [outcome.seconds for outcome in outcomes if not outcome.hit and outcome.seconds]
+    found = sum(outcome.hit for outcome in outcomes)
+    return Part(name, len(computed), sum(computed), found)
 
 
 def to_table(found: Iterable[Part], wall: float) -> Table:
@@ -63,11 +55,12 @@ def to_table(found: Iterable[Part], wall: float) -> Table:
 
     table = Table(title="what each part took", show_footer=True)
     table.add_column("part", "this run")
-    for name, total in (("stages", ""), ("seconds", f"{wall:.1f}"), ("from the store", "")):
+    heads = (("computed", ""), ("seconds", f"{wall:.1f}"), ("from the store", ""))
+    for name, total in heads:
         table.add_column(name, total, justify="right")
     for part in found:
-        reused = f"{part.found} ({part.saved:.1f} s)" if part.found else "–"
-        table.add_row(part.name, str(part.computed), f"{part.seconds:.1f}", reused)
+        cells = (part.name, str(part.computed), f"{part.seconds:.1f}", str(part.found))
+        table.add_row(*cells)
     return table
 
 
@@ -113,12 +106,12 @@ class Bars:
             self._progress.update(self._current, completed=done, total=total or None, note=note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Print what became of a stage, unless it was in the store already."""
+        """Print what became of a stage, unless it was in the store or could not begin."""
         self._end()
         self._progress.advance(self._whole)
-        if outcome.error is not None:
+        if outcome.exception is not None:
             line = f"✗ {stage.name}: {outcome.error}"
-        elif outcome.hit:
+        elif outcome.hit or outcome.error is not None:
             return
         else:
             line = f"✓ {stage.name}  {outcome.seconds:.1f} s"

@@ -8,10 +8,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from maskpolicy import keys, plugins, sources
+from maskpolicy import hardware, keys, plugins, sources
 from maskpolicy.budgets import SCRATCH
 from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.errors import DataError, StoreError
@@ -21,6 +22,7 @@ from maskpolicy.store import Store
 from maskpolicy.types import Json
 
 VERSION = 1
+TRAININGS = ("general", "fit", "intermediate", "finetune")
 _PART = ".part"
 Cells = Mapping[tuple[str, str, int], Stage]
 """The stage of kind "evaluate" of each (policy label, task label, seed)."""
@@ -149,7 +151,12 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     So a `none` cell holds nothing of the intermediate stage, and is equal in runs that differ in
     it.
     """
-    whole = resolved(experiment)
+    specs: dict[str, Any] = {
+        name: hardware.resolve(getattr(experiment, name)) for name in TRAININGS
+    }
+    whole = resolved(replace(experiment, **specs))
+    for name in TRAININGS:
+        del whole[name]["checkpoint_every"]  # changes no result
     config = {
         "policy": _unlabelled(resolved_policy(policy)),
         "task": _unlabelled(resolved_task(task)),
@@ -167,7 +174,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config |= {name: whole[name] for name in names}
         run = experiment.seeds.index(seed) % experiment.intermediate_seeds
         config["intermediate_seed"] = run
-    return keys.plain(config)
+    return json.loads(keys.canonical(config))  # in the order in which it is read back
 
 
 def _result(

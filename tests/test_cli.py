@@ -204,3 +204,139 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(refused, tmp
     (tmp_path / "file").write_text("")
     line = refused("run", EXPERIMENTS[0], "--out", tmp_path / "file" / "out")
     assert "choose another --out" in line
+
+
+TINY = """
+model: mini
+corpus: world
+policies: [none, random]
+tasks: [zsre]
+world: {people: 8, general_people: 6}
+general: {steps: 2, warmup: 1, passages: 4}
+intermediate: {steps: 2, warmup: 1, passages: 4}
+finetune: {steps: 2, warmup: 1, passages: 4}
+"""
+BROKEN = """
+from dataclasses import dataclass
+
+from maskpolicy.registry import policy
+
+
+@policy("breaks")
+@dataclass(frozen=True)
+class Breaks:
+    def select(self, passage, rng):
+        raise ValueError("no such luck")
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Run a tiny experiment once; the folder holds tiny.yaml, store, one run's output."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "breaks.py").write_text(BROKEN)
+    words = [folder / "tiny.yaml", "--store", folder / "store", "--out", folder / "out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "maskpolicy", "run", *map(str, words)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "what each part took" in done.stdout
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json"
+    }
+
+
+def test_a_run_writes_leaderboard_results_predictions_and_its_record(finished):
+    board = json.loads((finished / "out" / "leaderboard.json").read_text())
+    assert [row["policy"] for row in board["rows"]] == ["none", "random"]
+    assert set(contents(finished / "out")) == {
+        "experiment.json",
+        "leaderboard.json",
+        "leaderboard.md",
+        "leaderboard.csv",
+        "results/none--zsre--0.json",
+        "results/random--zsre--0.json",
+        "predictions/none--zsre--0.jsonl",
+        "predictions/random--zsre--0.jsonl",
+    }
+    record = json.loads((finished / "out" / "run.json").read_text())
+    assert {"seconds", "parts", "hardware", "versions", "commit", "machine", "stages"} <= set(
+        record
+    )
+
+
+def test_a_result_holds_the_work_of_its_intermediate_stage(finished):
+    results = finished / "out" / "results"
+    work = json.loads((results / "random--zsre--0.json").read_text())["work"]
+    assert work["passages"] == 8
+    assert work["hidden_tokens"] > 0
+    assert json.loads((results / "none--zsre--0.json").read_text())["work"] is None
+
+
+def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finished, monkeypatch):
+    monkeypatch.setenv("MASKPOLICY_STORE", str(finished / "store"))
+    monkeypatch.chdir(finished)
+    assert call("run", "tiny.yaml")[0] == 0
+    assert contents(finished / "runs" / "tiny") == contents(finished / "out")
+    record = json.loads((finished / "runs" / "tiny" / "run.json").read_text())
+    assert all(stage["from_store"] for stage in record["stages"])
+
+
+def test_a_plan_tells_hits_from_what_a_change_makes_stale(call, finished):
+    words = ("plan", finished / "tiny.yaml", "--store", finished / "store")
+    before = contents(finished / "store")
+    assert "stale" not in call(*words)[1]
+    lines = call(*words, "intermediate.steps=3")[1].splitlines()
+    states = {tuple(line.split()[:3]) for line in lines}
+    assert ("stale", "intermediate", "random,") in states
+    assert ("stale", "evaluate", "random,") in states
+    assert ("hit", "evaluate", "none,") in states
+    assert any("steps: 2 -> 3" in line for line in lines)
+    assert contents(finished / "store") == before
+
+
+def test_a_failed_stage_fails_its_cells_and_nothing_else(call, finished, tmp_path):
+    code, _, err = call(
+        "run",
+        finished / "tiny.yaml",
+        "policies=[none, breaks]",
+        "--plugin",
+        finished / "breaks.py",
+        "--store",
+        finished / "store",
+        "--out",
+        tmp_path,
+    )
+    assert code == 1
+    assert "no such luck" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    board = json.loads((tmp_path / "leaderboard.json").read_text())
+    assert board["rows"][1]["scores"] == {"zsre": None}
+    assert board["rows"][0]["scores"]["zsre"] is not None
+    assert any("breaks, zsre, seed 0" in n and "no such luck" in n for n in board["notes"])
+
+
+def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
+    code, out, _ = call("leaderboard", finished / "out", "--json", "--out", tmp_path)
+    assert code == 0
+    assert json.loads(out) == json.loads((finished / "out" / "leaderboard.json").read_text())
+    for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv"):
+        assert (tmp_path / name).read_bytes() == (finished / "out" / name).read_bytes()
+    assert "hidden tokens" in call("leaderboard", finished / "out", "--work")[1]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_is_planned(call, tmp_path, path):
+    code, out, _ = call("plan", path, "--store", tmp_path / "store")
+    assert code == 0
+    assert "miss" in out
+    assert not (tmp_path / "store").exists()

@@ -39,6 +39,8 @@ class Commands(TyperGroup):
                 raise
             typer.echo(f"error: {_line(error)}", err=True)
             code = USER_ERROR
+        if code == INTERRUPTED:
+            typer.echo("interrupted: the same command goes on where it stopped", err=True)
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
         return code

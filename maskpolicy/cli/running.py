@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -38,11 +39,12 @@ def run(
 
     screen, notes = console(), console(err=True)
     log_to(notes)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars would tear ours
     experiment = config.load(file, keys or (), plugin or ())
     folder = out or Path("runs") / experiment.name
     results.claim(folder)
     artifacts = Store(store)
-    plan = stages.build(experiment)
+    plan = stages.build(experiment, artifacts.hash_file)
     order = graph.topological(plan.stages)
     with progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(order, artifacts, bars, workers=workers)
@@ -57,8 +59,9 @@ def run(
     screen.print(f"written to {folder}", soft_wrap=True)
     failed = [outcome for outcome in outcomes.values() if outcome.exception is not None]
     if failed:
-        for outcome in failed:
-            notes.print(f"failed: {outcome.stage.name}: {outcome.error}", soft_wrap=True)
+        first = f"{failed[0].stage.name}: {failed[0].error}"
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        typer.echo(f"failed: {first}{more}; the same command tries again", err=True)
         raise typer.Exit(1)
 
 
@@ -74,7 +77,8 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
 
     screen = console()
     experiment = config.load(file, keys or (), plugin or ())
-    planned = graph.plan(stages.build(experiment).stages, Store(store))
+    artifacts = Store(store)
+    planned = graph.plan(stages.build(experiment, artifacts.hash_file).stages, artifacts)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
         table.add_row(entry.state, Text(entry.stage.name), Text(entry.why))
