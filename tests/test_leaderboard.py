@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from maskpolicy import leaderboard, report
 from maskpolicy.errors import ConfigError
@@ -262,3 +263,11 @@ def test_the_order_of_results_changes_no_number(scores, random):
     cells = [result("none", "zsre", seed, score) for seed, score in enumerate(scores)]
     shuffled = random.sample(cells, len(cells))
     assert board(*cells) == board(*shuffled)
+
+
+def test_a_label_in_brackets_is_shown_as_it_is():
+    text = io.StringIO()
+    screen = Console(file=text, markup=False, width=100)
+    board = leaderboard.build([run(result("a [b]", "zsre", 0, 0.25), baseline="a [b]")])
+    screen.print(report.to_table(board))
+    assert "a [b]" in text.getvalue()

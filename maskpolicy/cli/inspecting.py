@@ -37,7 +37,6 @@ def list_(
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
     from rich.table import Table
-    from rich.text import Text
 
     names = [name for name in found[0] if name not in ("fields", "where")]
     table = Table(*names, *(["fields"] if "fields" in found[0] else []), box=None)
@@ -46,8 +45,8 @@ def list_(
             f"{name}={json.dumps(field['default'])}" if "default" in field else name
             for name, field in entry.get("fields", {}).items()
         )
-        cells = [Text(_shown(entry[name])) for name in names]
-        table.add_row(*cells, *([Text(fields)] if "fields" in entry else []))
+        cells = [_shown(entry[name]) for name in names]
+        table.add_row(*cells, *([fields] if "fields" in entry else []))
     console().print(table)
 
 
@@ -126,7 +125,7 @@ def doctor(
     rows.append(("store", f"{artifacts.root}: {_size(sum(sizes.values()))}"))
     rows += [("", parts)] if parts else []
     for name, value in rows:
-        screen.print(f"{name:<10} {value}", soft_wrap=True, markup=False)
+        screen.print(f"{name:<10} {value}", soft_wrap=True)
 
 
 def _askable(corpus: Path) -> Json:

@@ -50,4 +50,4 @@ def show(board: Board, screen: Console, *, work: bool = False) -> None:
 
     screen.print(report.to_table(board, work=work))
     for note in board.notes:
-        screen.print(f"* {note}", soft_wrap=True, markup=False)
+        screen.print(f"* {note}", soft_wrap=True)

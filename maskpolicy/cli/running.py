@@ -70,7 +70,6 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     from collections import Counter
 
     from rich.table import Table
-    from rich.text import Text
 
     from maskpolicy import config, graph, stages
     from maskpolicy.store import Store
@@ -81,7 +80,7 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     planned = graph.plan(stages.build(experiment, artifacts.hash_file).stages, artifacts)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
-        table.add_row(entry.state, Text(entry.stage.name), Text(entry.why))
+        table.add_row(entry.state, entry.stage.name, entry.why)
     screen.print(table)
     counts = Counter(entry.state for entry in planned)
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))

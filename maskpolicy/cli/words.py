@@ -30,11 +30,13 @@ STORE = Path(".maskpolicy/store")
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console on stdout or stderr, wide where it is no terminal."""
+    """Return a console on stdout or stderr that takes text as it is; wide without a terminal."""
     from rich.console import Console
 
-    made = Console(stderr=err, highlight=False)
-    return made if made.is_terminal else Console(stderr=err, highlight=False, width=_WIDE)
+    made = Console(stderr=err, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _WIDE
+    return made
 
 
 def log_to(target: Console) -> None:
