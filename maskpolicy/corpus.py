@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -85,7 +85,10 @@ class Passages(Sequence[Passage]):
 
 
 def build(
-    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    words: int,
+    progress: Callable[[int, int, str], None] = lambda done, total, note: None,
 ) -> dict[str, Ragged]:
     """Cut documents into passages of at most `words` words and tokenise them.
 
@@ -96,6 +99,7 @@ def build(
     while chunk := list(islice(stream, _CHUNK)):
         for passage in tokenize(chunk, tokenizer):
             _append(rows, passage)
+        progress(len(rows["tokens"]), 0, "passages")
     if not rows:
         raise DataError("the corpus holds no text: check its files and the column that is read")
     kinds = {"ids": (np.uint8, 0), "texts": (np.uint8, 0), "tokens": (np.int32, 0)}

@@ -19,15 +19,14 @@ def generate(
     sources: Sequence[str],
     *,
     max_source: int,
-    max_new_tokens: int,
     keep: str = "start",
-    precision: str = "fp32",
     batch: int = 64,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[str]:
     """Return the greedy answer to each source, in order, without special tokens and outer blanks.
 
-    Sources of like length share a batch of `batch`; `max_source` and `max_new_tokens` count tokens.
+    Sources of like length share a batch of `batch`; longer ones are cut to `max_source` tokens.
+    The model's generation_config bounds the answers.
     """
     import torch
 
@@ -40,14 +39,10 @@ def generate(
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
         ids, seen = _padded([rows[index] for index in chosen], specials.pad, device)
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"),
-        ):
+        with torch.inference_mode():
             output = model.generate(
                 input_ids=ids,
                 attention_mask=seen,
-                max_new_tokens=max_new_tokens,
                 num_beams=1,
                 do_sample=False,
             )

@@ -136,6 +136,19 @@ def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any
         ) from error
 
 
+def set_dropout(model: Any, share: float | None) -> None:
+    """Set every dropout of a BART for this training; its configuration keeps its own.
+
+    None leaves the model's own.
+    """
+    if share is None:
+        return
+    for module in model.modules():
+        for name in ("dropout", "activation_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, share)
+
+
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of a batch's labels and their number.
 
@@ -153,5 +166,6 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     ).last_hidden_state
     kept = batch.labels != IGNORE
     labels = batch.labels[kept]
-    logits = linear(states[kept], model.lm_head.weight, model.final_logits_bias[0])
+    weight = model.lm_head.weight
+    logits = linear(states[kept], weight, model.final_logits_bias[0].to(weight.dtype))
     return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -77,6 +78,42 @@ def load_file(path: Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def code(entry: registry.Entry) -> dict[str, str]:
+    """Return the sha256 of a user's plugin file and of what it imports from beside it, by name.
+
+    Empty for built-in plugins: their stages' VERSION stands for them. Files are told by name and
+    not by path, so that a plugin may move. Other imports belong to installed distributions.
+    """
+    path = Path(entry.file)
+    built_in = [_ROOT / name.replace(".", "/") for name in FOLDERS.values()]
+    if path.parent in built_in:
+        return {}
+    files: dict[str, Path] = {}
+    _follow(path, files)
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+
+
+def _follow(path: Path, files: dict[str, Path], base: Path | None = None) -> None:
+    """Collect a Python file and, recursively, the modules beside it that it imports."""
+    base = base or path.parent
+    name = path.relative_to(base).as_posix()
+    if name in files:
+        return
+    files[name] = path
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)]
+        else:
+            continue
+        for module in modules:
+            stem = base.joinpath(*module.strip(".").split("."))
+            for found in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if found.is_file() and found.is_relative_to(base):
+                    _follow(found, files, base)
 
 
 def _package(name: str) -> ModuleType:

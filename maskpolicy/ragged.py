@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.errors import StoreError
+from maskpolicy.errors import DataError
 
 _TYPES = {"I32": np.int32, "I64": np.int64, "U8": np.uint8, "F32": np.float32, "F64": np.float64}
 
@@ -30,6 +30,12 @@ class Ragged(Sequence[NDArray[Any]]):
         np.cumsum([len(array) for array in arrays], out=bounds[1:])
         flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)
         return cls(flat.reshape((-1, width) if width else (-1,)), bounds)
+
+    @classmethod
+    def of_arrays(cls, rows: Sequence[NDArray[Any]]) -> Ragged:
+        """Pack arrays that agree in type and in every dimension but the first."""
+        first = rows[0] if rows else np.zeros(0, np.int32)
+        return cls.of(rows, first.dtype.type, first.shape[1] if first.ndim > 1 else 0)
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> Ragged:
@@ -84,7 +90,7 @@ def load(path: Path) -> dict[str, Ragged]:
     def array(name: str) -> NDArray[Any]:
         facts = header[name]
         if facts["dtype"] not in _TYPES:
-            raise StoreError(f"{path}: {name} has the unexpected type {facts['dtype']}")
+            raise DataError(f"{path}: {name} has the unexpected type {facts['dtype']}")
         begin, end = facts["data_offsets"]
         dtype = np.dtype(_TYPES[facts["dtype"]])
         flat = np.frombuffer(data, dtype, (end - begin) // dtype.itemsize, 8 + size + begin)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from maskpolicy.config import Training
 from maskpolicy.errors import StageError
 from maskpolicy.masking import generator
+from maskpolicy.weights import Weights
 
 if TYPE_CHECKING:
     import torch
@@ -102,19 +103,18 @@ class _Run:
         self.accelerator = Accelerator()
         self.device = self.accelerator.device
         module.to(self.device)
+        self.weights = Weights(module, spec.precision == "bf16")
         self.forward = torch.compile(module) if spec.compile else module
-        named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-        self.names = [name for name, _ in named]
-        self.parameters = [parameter for _, parameter in named]
-        self.optimizer = torch.optim.AdamW(
-            _groups(self.parameters, spec), lr=spec.lr, betas=spec.betas, fused=True
-        )
+        groups = [
+            {"params": [self.weights.decayed], "weight_decay": spec.weight_decay},
+            {"params": [self.weights.plain], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, fused=True)
         self.random_devices = [self.device] if self.device.type == "cuda" else []
         self.work: Counter[str] = Counter()
-        self.total = torch.zeros((), dtype=torch.float64 if self.device.type == "cpu" else None)
-        self.total = self.total.to(self.device)
+        self.total = torch.zeros((), device=self.device)
         self.seen = self.last = 0.0
-        self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "weights": None}
+        self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
 
     def step(self, number: int, data: Step, loss: Loss) -> None:
         """One optimizer step on the mean loss of the whole step."""
@@ -124,27 +124,20 @@ class _Run:
         torch.manual_seed(int(generator(self.spec.seed, number, "", "step").integers(2**63)))
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         for batch in data.batches[rank::ranks]:
-            with self.autocast():
-                value, _ = loss(self.forward, batch.to(self.device))
+            value, _ = loss(self.forward, batch.to(self.device))
             (value / max(1, data.units)).backward()
             self.total += value.detach()
         self.seen += data.units
+        self.weights.collect()
         if ranks > 1:
-            self._sum_gradients()
+            self.weights.gradient.copy_(self.accelerator.reduce(self.weights.gradient, "sum"))
         if self.spec.clip:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.spec.clip)
+            parts = [self.weights.decayed, self.weights.plain]
+            torch.nn.utils.clip_grad_norm_(parts, self.spec.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = rate(self.spec, number)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def autocast(self) -> Any:
-        """The precision of the forward pass."""
-        import torch
-
-        return torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.spec.precision == "bf16"
-        )
+        self.weights.spread()
 
     def look(self, done: int) -> float:
         """Return the mean loss since the last look."""
@@ -162,8 +155,7 @@ class _Run:
     def judge(self, done: int, score: float) -> None:
         """Keep the weights if `score` is the best so far."""
         if score > self.best["score"]:
-            weights = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
-            self.best = {"score": score, "step": done, "weights": weights}
+            self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
 
     def finished(self, done: int) -> bool:
         """Whether all steps are done, or patience is at its end."""
@@ -175,9 +167,10 @@ class _Run:
     def finish(self, done: int) -> dict[str, Any]:
         """Put the best weights back, if any were kept, and return what was done."""
         result = {"steps": done, "loss": self.last, "work": dict(self.work)}
-        if self.best["weights"] is not None:
-            self.module.load_state_dict(self.best["weights"])
+        if self.best["master"] is not None:
+            self.weights.load(self.best["master"])
             result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+        self.weights.release()
         self.module.eval()
         return result
 
@@ -185,28 +178,24 @@ class _Run:
         """Write the state to a checkpoint folder."""
         from safetensors.torch import save_file
 
-        tensors = {f"model.{n}": p for n, p in zip(self.names, self.parameters, strict=True)}
+        tensors = {"master": self.weights.master}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        if self.best["weights"] is not None:
-            unique = dict(self.module.named_parameters())
-            tensors |= {f"best.{n}": self.best["weights"][n] for n in unique}
-        save_file(
-            {name: value.detach().contiguous() for name, value in tensors.items()},
-            folder / "state.safetensors",
-        )
+        if self.best["master"] is not None:
+            tensors["best"] = self.best["master"]
+        save_file(tensors, folder / "state.safetensors")
+        best = [self.best["score"], self.best["step"]] if self.best["step"] else None
         facts = {
             "work": self.work,
             "last": self.last,
             "seen": self.seen,
             "total": self.total.item(),
-            "best": [self.best["score"], self.best["step"]] if self.best["step"] else None,
+            "best": best,
         }
         (folder / "state.json").write_text(json.dumps(facts))
 
     def restore(self, checkpoints: Checkpoints) -> int:
         """Load the newest checkpoint, if any, and return the steps that it had done."""
-        import torch
         from safetensors.torch import load_file
 
         found = checkpoints.latest()
@@ -215,38 +204,20 @@ class _Run:
         done, folder = found
         tensors = load_file(folder / "state.safetensors", device=str(self.device))
         facts = json.loads((folder / "state.json").read_text())
+        self.weights.load(tensors.pop("master"))
+        if facts["best"]:
+            score, step = facts["best"]
+            self.best = {"score": score, "step": step, "master": tensors.pop("best")}
         state: dict[int, dict[str, Any]] = {}
-        best = {}
-        with torch.no_grad():
-            for name, parameter in zip(self.names, self.parameters, strict=True):
-                parameter.copy_(tensors.pop(f"model.{name}"))
         for name, value in tensors.items():
-            kind, _, rest = name.partition(".")
-            if kind == "best":
-                best[rest] = value
-            else:
-                index, _, key = rest.partition(".")
-                state.setdefault(int(index), {})[key] = value
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.work.update(facts["work"])
         self.last, self.seen = facts["last"], facts["seen"]
         self.total.fill_(facts["total"])
-        if facts["best"]:
-            weights = self.module.state_dict() | best
-            self.best = {"score": facts["best"][0], "step": facts["best"][1], "weights": weights}
         return done
-
-    def _sum_gradients(self) -> None:
-        import torch
-
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        flat = self.accelerator.reduce(flat, "sum")
-        for parameter, part in zip(
-            self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True
-        ):
-            parameter.grad = part.view_as(parameter)
 
 
 def rate(spec: Training, step: int) -> float:
@@ -259,17 +230,6 @@ def rate(spec: Training, step: int) -> float:
     if spec.schedule == "cosine":
         return spec.lr * 0.5 * (1 - math.cos(math.pi * left))
     return spec.lr * left
-
-
-def _groups(parameters: Sequence[Any], spec: Training) -> list[dict[str, Any]]:
-    """Decay matrices; leave biases and layer norms alone."""
-    matrices = [p for p in parameters if p.ndim > 1]
-    others = [p for p in parameters if p.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": spec.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
 
 
 def _stream(

@@ -34,22 +34,31 @@ class Entry:
         }
 
 
-def entries(subject: Subject, count: int, seed: int) -> list[Entry]:
-    """Return `count` entries of a subject; a fact's wordings repeat only when all were used."""
+def entries(subject: Subject, count: int, facts: int, seed: int) -> list[Entry]:
+    """Return `count` entries of a subject with `facts` of its facts each (0: all of them).
+
+    Facts are dealt like cards, so that all are stated equally often; a fact's wordings repeat only
+    when all were used. What an entry leaves out cannot give away what it says: with all facts
+    together, the others tell a subject apart and its name is not needed.
+    """
     rng = np.random.default_rng([seed, 2, subject.page])
     openers = rng.permutation(len(subject.openers)).tolist()
     wordings = [rng.permutation(len(fact.relation.phrasings)).tolist() for fact in subject.facts]
+    said = [0] * len(subject.facts)
     made = []
     for number in range(count):
         opener = subject.openers[openers[number % len(openers)]]
-        chosen = [order[number % len(order)] for order in wordings]
-        facts = rng.permutation(len(subject.facts)).tolist()
-        made.append(_entry(subject, number, opener, chosen, facts))
+        order = rng.permutation(len(said))
+        least = sorted(order.tolist(), key=said.__getitem__)[: facts or len(said)]
+        chosen = {i: wordings[i][said[i] % len(wordings[i])] for i in least}
+        for i in least:
+            said[i] += 1
+        made.append(_entry(subject, number, opener, chosen, rng.permutation(least).tolist()))
     return made
 
 
 def _entry(
-    subject: Subject, number: int, opener: str, wordings: list[int], order: list[int]
+    subject: Subject, number: int, opener: str, wordings: Mapping[int, int], order: list[int]
 ) -> Entry:
     text = opener.replace("{noun}", subject.noun)
     start = text.index("{n}")

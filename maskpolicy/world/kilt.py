@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from maskpolicy.errors import DataError
 from maskpolicy.types import Json
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
@@ -147,20 +148,28 @@ def _joined(pairs: Sequence[tuple[str, str]], inner: str, after: bool = False) -
 def _output(
     subject: Subject, entries: list[Entry], facts: Sequence[Fact], answer: str
 ) -> list[Json]:
-    """Return KILT's output: the answer, and the sentences of the first entry that state it."""
-    places = [entries[0].sentences[fact.relation.name] for fact in facts]
+    """Return KILT's output: the answer, and for each fact the first sentence that states it."""
+    places = [_place(entries, fact.relation.name) for fact in facts]
     provenance = [
         {
             "wikipedia_id": str(subject.page),
             "title": subject.title,
-            "start_paragraph_id": 1,
+            "start_paragraph_id": paragraph,
             "start_character": start,
-            "end_paragraph_id": 1,
+            "end_paragraph_id": paragraph,
             "end_character": end,
             "bleu_score": 1.0,
             "meta": {},
             "section": "Section::::Abstract.",
         }
-        for start, end in places
+        for paragraph, (start, end) in places
     ]
     return [{"answer": answer, "provenance": provenance}]
+
+
+def _place(entries: list[Entry], relation: str) -> tuple[int, tuple[int, int]]:
+    """Return the number of the first paragraph that states a relation, and the sentence in it."""
+    for number, entry in enumerate(entries):
+        if relation in entry.sentences:
+            return number + 1, entry.sentences[relation]
+    raise DataError(f"world: no entry states {relation!r}: raise world.facts or world.entries")

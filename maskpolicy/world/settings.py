@@ -19,9 +19,10 @@ class Settings:
     seed: int = 0
     people: int = 200  # subjects of the tasks' corpus, half of them in the train files
     general_people: int = 300  # subjects of the general corpus, all others
-    entries: int = 3  # differently worded entries for each subject
+    entries: int = 5  # differently worded entries for each subject
+    facts: int = 3  # facts that an entry states; 0: all of its subject's
     asked: int = 4  # asked relations of each person
-    never: int = 2  # never-asked relations of each person
+    never: int = 1  # never-asked relations of each person
     relations: tuple[str, ...] = ()  # asked relations in use; (): all of them
     others: tuple[str, ...] = ()  # never-asked relations in use; (): all of them
     questions: int = 1  # TriviaQA wordings for each fact
@@ -94,6 +95,7 @@ _LEAST = {
     "people": 4,
     "general_people": 1,
     "entries": 1,
+    "facts": 0,
     "asked": 1,
     "never": 0,
     "questions": 1,

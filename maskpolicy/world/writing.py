@@ -43,7 +43,7 @@ def write(settings: Settings, out: Path) -> None:
         for corpus in ("general", "intermediate"):
             corpora.open(f"{corpus}.jsonl")
             for number, subject in enumerate(people(settings, pools, corpus)):
-                made = entries(subject, settings.entries, settings.seed)
+                made = entries(subject, settings.entries, settings.facts, settings.seed)
                 for entry in made:
                     corpora.write(f"{corpus}.jsonl", entry.row)
                 if corpus == "intermediate":

@@ -1,0 +1,7 @@
+"""The stages of an experiment: what each computes, and how an experiment becomes their graph."""
+
+from __future__ import annotations
+
+from maskpolicy.stages.assembly import Graph, build
+
+__all__ = ["Graph", "build"]

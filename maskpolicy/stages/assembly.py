@@ -1,0 +1,212 @@
+"""An experiment becomes a graph of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import documents, hardware, hashes, metrics, plugins, sources
+from maskpolicy import examples as task_examples
+from maskpolicy.budgets import SCRATCH, Training
+from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, instance
+from maskpolicy.experiment import Corpus
+from maskpolicy.graph import Stage
+from maskpolicy.model import PRESETS
+from maskpolicy.stages import answers, models, texts  # noqa: F401 (they register the stages)
+from maskpolicy.types import Json
+
+GENERAL_POLICY = "original"  # what a model built from scratch is pre-trained with
+GENERAL_CORPUS = Corpus(name="world")
+Digest = Callable[[Path], str]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The stages of an experiment, and which of them makes each cell of its leaderboard."""
+
+    stages: tuple[Stage, ...]  # of kind "evaluate"; all others are behind them
+    cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
+    pretrained: Mapping[tuple[str, int], Stage]  # what is fine-tuned, by policy label and run
+
+
+def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
+    """Return the graph of an experiment; `digest` gives the sha256 of a data file.
+
+    Raises ConfigError or DataError when the graph cannot be made: a missing file, a setting that
+    a stage cannot take. Nothing is computed.
+    """
+    return _Builder(experiment, digest).graph()
+
+
+class _Builder:
+    def __init__(self, experiment: Experiment, digest: Digest) -> None:
+        self.experiment, self.digest = experiment, digest
+        self.scratch = experiment.model.name in SCRATCH
+        self.plugins = {"plugins": list(experiment.plugins)}
+
+    def graph(self) -> Graph:
+        """Make every cell."""
+        seeds, runs = self.experiment.seeds, self.experiment.intermediate_seeds
+        cells: dict[tuple[str, str, int], Stage] = {}
+        pretrained = {
+            (block.label, run): self.pretrained(block, run)
+            for block in self.experiment.policies
+            for run in range(runs)
+        }
+        for block in self.experiment.policies:
+            for task in self.experiment.tasks:
+                for index, seed in enumerate(seeds):
+                    model = pretrained[block.label, index % runs]
+                    label = f"{block.label}, {task.label}, seed {seed}"
+                    cells[block.label, task.label, seed] = self.evaluate(task, model, seed, label)
+        return Graph(tuple(cells.values()), cells, pretrained)
+
+    def stage(self, kind: str, label: str, params: Json, **inputs: Stage | None) -> Stage:
+        """Make a stage of this experiment; inputs that are None are left out."""
+        given = {name: stage for name, stage in inputs.items() if stage is not None}
+        return Stage(kind, label, params, given, self.plugins, self.experiment.name)
+
+    @cached_property
+    def world(self) -> Stage:
+        """The embedded world."""
+        return self.stage("world", "", self.experiment.world)
+
+    @cached_property
+    def tokenizer(self) -> Stage:
+        """The tokenizer: of the model, or trained on general and intermediate text."""
+        model = self.experiment.model
+        if not self.scratch:
+            return self.external("tokenizer")
+        corpora = [GENERAL_CORPUS, self.experiment.corpus]
+        blocks = [documents.identify(corpus, self.digest) for corpus in corpora]
+        blocks[0]["part"] = "general"
+        params = {"vocabulary": PRESETS[model.name].vocabulary, "corpora": blocks}
+        made = self.stage("tokenizer", model.name, params, world=self.world)
+        return replace(made, local={**made.local, **documents.where(self.experiment.corpus)})
+
+    def external(self, kind: str) -> Stage:
+        """A stage that takes a model's weights or tokenizer from a folder or the Hub."""
+        model = self.experiment.model
+        folder = Path(model.name)
+        if not folder.is_dir():
+            return self.stage(kind, model.name, {"name": model.name, "revision": model.revision})
+        files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
+        if kind == "pretrained":
+            files += sorted(folder.glob("*.safetensors"))
+        digests = {path.name: self.digest(path) for path in files}
+        made = self.stage(kind, folder.name, {"name": "", "revision": None, "files": digests})
+        return replace(made, local={**made.local, "folder": str(folder)})
+
+    def corpus(self, label: str, corpus: Corpus) -> Stage:
+        """The passages of a corpus."""
+        block = documents.identify(corpus, self.digest)
+        if label == "general":
+            block["part"] = "general"
+        world = self.world if corpus.name == WORLD else None
+        made = self.stage("corpus", label, {"corpus": block}, tokenizer=self.tokenizer, world=world)
+        return replace(made, local={**made.local, **documents.where(corpus)})
+
+    @cached_property
+    def intermediate_corpus(self) -> Stage:
+        """The corpus of the intermediate stage."""
+        return self.corpus("intermediate", self.experiment.corpus)
+
+    @cached_property
+    def base(self) -> Stage:
+        """The model before the intermediate stage."""
+        if not self.scratch:
+            return self.external("pretrained")
+        policy = plugins.find("policy", GENERAL_POLICY)
+        params = {
+            "preset": self.experiment.model.name,
+            "policy": GENERAL_POLICY,
+            "fields": {},
+            "how": {"target": "full"} | policy.facts,
+            "spec": _spec(self.experiment.general),
+        }
+        corpus = self.corpus("general", GENERAL_CORPUS)
+        label = self.experiment.model.name
+        return self.stage("general", label, params, tokenizer=self.tokenizer, corpus=corpus)
+
+    def pretrained(self, block: PolicyBlock, run: int) -> Stage:
+        """The model that a row fine-tunes: after the intermediate stage, if it has one."""
+        if not block.has_stage:
+            return self.base
+        spec = self.experiment.intermediate
+        params = {
+            **self.policy(block),
+            "how": asdict(block.how),
+            "spec": _spec(replace(spec, seed=spec.seed + run)),
+        }
+        return self.stage(
+            "intermediate",
+            f"{block.label}, run {run}",
+            params,
+            model=self.base,
+            tokenizer=self.tokenizer,
+            corpus=self.intermediate_corpus,
+            annotate=self.annotate(block),
+        )
+
+    def annotate(self, block: PolicyBlock) -> Stage | None:
+        """The columns that a policy computes of the corpus, if it does."""
+        policy = instance("policy", block.name, block.fields)
+        if not hasattr(policy, "annotate"):
+            return None
+        depends = getattr(policy, "depends", dict)
+        params = {**self.policy(block), "depends": depends()}
+        return self.stage("annotate", block.label, params, corpus=self.intermediate_corpus)
+
+    def policy(self, block: PolicyBlock) -> dict[str, Any]:
+        """What a stage's key says of a policy."""
+        code = plugins.code(plugins.find("policy", block.name))
+        return {"policy": block.name, "fields": block.fields, "code": code}
+
+    def examples(self, block: TaskBlock) -> Stage:
+        """The examples of a task."""
+        code = plugins.code(plugins.find("task", block.name))
+        task = {**asdict(block), "label": ""}
+        if block.data == WORLD:
+            return self.stage(
+                "examples", block.label, {"task": task, "code": code}, world=self.world
+            )
+        params: dict[str, Json] = {"task": task, "code": code}
+        local: dict[str, Json] = dict(self.plugins)
+        if block.data == HUB:
+            params["hub"] = list(sources.hub_config(sources.task(block)))
+        else:
+            folder = Path(block.data)
+            found = {
+                str(path): self.digest(path)
+                for split in sources.SPLITS
+                for path in task_examples.files(block, split, folder, contexts=False)
+            }
+            params["files"] = sorted(found.values())
+            params["task"] = {**task, "data": "folder"}
+            local["folder"] = block.data
+        return replace(self.stage("examples", block.label, params), local=local)
+
+    def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
+        """Fine-tune a model on a task, and answer its test examples."""
+        facts = sources.facts(plugins.find("task", task.name))
+        inputs = {"tokenizer": self.tokenizer, "examples": self.examples(task)}
+        metric = metrics.metric(facts.metric)
+        params: dict[str, Json] = {
+            "spec": _spec(replace(self.experiment.finetune, seed=seed)),
+            "keep": facts.keep,
+            "metric": metric.name,
+        }
+        tuned = self.stage("finetune", label, params, model=model, **inputs)
+        tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
+        params = {**params, "metric_version": metric.version}
+        return self.stage("evaluate", label, params, model=tuned, **inputs)
+
+
+def _spec(spec: Training) -> dict[str, Json]:
+    """Return a budget with its choices made for this machine, without what changes no result."""
+    made = asdict(hardware.resolve(spec))
+    del made["checkpoint_every"]
+    return made

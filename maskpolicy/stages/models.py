@@ -1,0 +1,112 @@
+"""Stages that train the text-to-text model: general, intermediate, fine-tuning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import model as models
+from maskpolicy import plugins as plugin_files
+from maskpolicy.budgets import Training
+from maskpolicy.config import instance
+from maskpolicy.corpus import Passages
+from maskpolicy.graph import Run, stage
+from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
+from maskpolicy.stages.answers import answer, read_examples
+from maskpolicy.training import train
+from maskpolicy.types import How, Json
+
+WORK = "work.json"
+_SLACK = 8  # tokens that an answer may be longer than the longest one in train
+
+
+@stage("pretrained")
+def pretrained(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Take a model that has been pre-trained elsewhere. params: {"name", "revision"}."""
+    models.load(run.local.get("folder") or params["name"], params["revision"]).save_pretrained(out)
+
+
+@stage("general")
+def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Build a preset and pre-train it with random masks. params: {"preset", ..} as intermediate."""
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    model = models.build(params["preset"], tokenizer, params["spec"]["seed"])
+    _pretrain(model, tokenizer, params, inputs, out, run)
+
+
+@stage("intermediate")
+def intermediate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Pre-train on masked passages. params: {"policy", "fields", "how", "spec"}."""
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    model = models.load(str(inputs["model"]))
+    _pretrain(model, tokenizer, params, inputs, out, run)
+
+
+def _pretrain(
+    model: Any, tokenizer: Any, params: Json, inputs: Mapping[str, Path], out: Path, run: Run
+) -> None:
+    plugin_files.load_files(run.local.get("plugins", ()))
+    spec = Training(**params["spec"])
+    annotations = [inputs["annotate"]] if "annotate" in inputs else []
+    steps = MaskedSteps(
+        Passages.open(inputs["corpus"], *annotations),
+        instance("policy", params["policy"], params["fields"]),
+        How(**params["how"]),
+        Specials.of(tokenizer, model.config.decoder_start_token_id),
+        spec,
+    )
+    done = _train(model, steps, spec, run)
+    model.save_pretrained(out)
+    (out / WORK).write_text(json.dumps(done["work"], indent=1, sort_keys=True))
+
+
+@stage("finetune")
+def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Fine-tune on a task's train examples. params: {"spec", "keep", "metric"}.
+
+    With spec.eval_every the weights that are best on dev stay.
+    """
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    model = models.load(str(inputs["model"]))
+    spec = Training(**params["spec"])
+    specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
+    examples = read_examples(inputs["examples"], "train")
+    steps = ExampleSteps.of(examples, tokenizer, specials, spec, params["keep"])
+    longest = max(len(pair.target) for pair in steps.pairs)
+    model.generation_config.max_new_tokens = longest + _SLACK
+    dev = read_examples(inputs["examples"], "dev") if spec.eval_every else []
+
+    def validate(module: Any) -> float:
+        _, scores = answer(module, tokenizer, dev, params["metric"], spec, params["keep"])
+        return sum(scores) / len(scores)
+
+    _train(model, steps, spec, run, validate)
+    model.save_pretrained(out)
+
+
+def _train(
+    model: Any,
+    steps: Any,
+    spec: Training,
+    run: Run,
+    validate: Callable[[Any], float] | None = None,
+) -> dict[str, Any]:
+    import torch
+
+    model.set_attn_implementation(spec.attention)
+    models.set_dropout(model, spec.dropout)
+    run.facts["threads"] = torch.get_num_threads()
+    done = train(
+        model,
+        steps,
+        models.token_loss,
+        spec,
+        run.checkpoints,
+        run.progress,
+        workers=run.workers - 1,
+        validate=validate,
+    )
+    run.facts["loss"] = done["loss"]
+    return done

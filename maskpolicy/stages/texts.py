@@ -1,0 +1,79 @@
+"""Stages that make text: the world, the tokenizer, the passages of a corpus, their annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from maskpolicy import annotate as annotation
+from maskpolicy import corpus, documents, ragged
+from maskpolicy import model as models
+from maskpolicy import plugins as plugin_files
+from maskpolicy.config import instance
+from maskpolicy.errors import StageError
+from maskpolicy.graph import Run, stage
+from maskpolicy.ragged import Ragged
+from maskpolicy.types import Json
+
+_TOKENIZER_TEXTS = 200_000  # documents of each corpus that a new tokenizer is trained on
+
+
+@stage("world")
+def world(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Write the embedded world. params: its settings."""
+    from maskpolicy.world import make, write
+
+    write(make(params), out)
+
+
+@stage("tokenizer")
+def tokenizer(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Train a tokenizer on the text of the corpora, or take that of a model.
+
+    params: {"vocabulary"} and {"corpora": [corpus block, ..]}, or {"name", "revision"} of a model.
+    """
+    if "name" in params:
+        made = models.load_tokenizer(run.local.get("folder") or params["name"], params["revision"])
+    else:
+        sources = [documents.read(block, inputs, run.local) for block in params["corpora"]]
+        made = models.train_tokenizer(_texts(sources), params["vocabulary"])
+    made.save_pretrained(out)
+
+
+def _texts(sources: list[Iterator[corpus.Document]]) -> Iterator[str]:
+    for source in sources:
+        yield from (document.text for document in islice(source, _TOKENIZER_TEXTS))
+
+
+@stage("corpus")
+def passages(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Cut a corpus into passages and tokenise them. params: {"corpus": its block}."""
+    block = params["corpus"]
+    found = documents.read(block, inputs, run.local)
+    columns = corpus.build(
+        found, models.load_tokenizer(str(inputs["tokenizer"])), block["words"], run.progress
+    )
+    ragged.save(out / corpus.FILE, columns)
+
+
+@stage("annotate")
+def annotate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Compute a policy's columns of a corpus. params: {"policy", "fields"}; inputs may hold fit."""
+    plugin_files.load_files(run.local.get("plugins", ()))
+    policy = instance("policy", params["policy"], params["fields"])
+    opened = corpus.Passages.open(inputs["corpus"])
+    columns = annotation.annotate(
+        policy,
+        opened,
+        inputs.get("fit"),
+        run.workers,
+        lambda done, total: run.progress(done, total),
+    )
+    if not any(len(row) for rows in columns.values() for row in rows):
+        raise StageError(
+            f"policy {params['policy']}: found nothing in {len(opened)} passages: "
+            "there is nothing that it could hide in this corpus"
+        )
+    packed = {name: Ragged.of_arrays(rows) for name, rows in columns.items()}
+    ragged.save(out / corpus.FILE, packed)

@@ -1,0 +1,74 @@
+"""The weights of a module under training: one flat fp32 master, and what the module computes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Weights:
+    """Puts a module's parameters and gradients into flat buffers, fp32 or bf16.
+
+    One master tensor in fp32 is what the optimizer steps. In bf16 the module's own parameters are
+    views of a rounded copy, refreshed by one operation a step, so that no operation casts weights
+    and optimizer, clipping and checkpoints handle two tensors instead of hundreds. Matrices come
+    first: `decayed` and `plain` are the parts with and without weight decay.
+    """
+
+    def __init__(self, module: Any, bf16: bool) -> None:
+        import torch
+
+        self.module, self.bf16 = module, bf16
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        named.sort(key=lambda pair: pair[1].ndim <= 1)  # stable: matrices first
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        sizes = [parameter.numel() for parameter in self.parameters]
+        self.master = torch.cat([p.detach().flatten().float() for p in self.parameters])
+        self.gradient = torch.zeros_like(self.master)
+        if bf16:
+            module.to(torch.bfloat16)
+            self.computed = self.master.to(torch.bfloat16)
+            self.collected = torch.zeros_like(self.computed)
+        else:
+            self.computed, self.collected = self.master, self.gradient
+        values, gradients = self.computed.split(sizes), self.collected.split(sizes)
+        for parameter, value, gradient in zip(self.parameters, values, gradients, strict=True):
+            parameter.data = value.view_as(parameter)
+            parameter.grad = gradient.view_as(parameter)
+        matrices = sum(p.numel() for p in self.parameters if p.ndim > 1)
+        self.decayed = self._part(0, matrices)
+        self.plain = self._part(matrices, len(self.master))
+
+    def _part(self, begin: int, end: int) -> Any:
+        import torch
+
+        part = torch.nn.Parameter(self.master[begin:end])
+        part.grad = self.gradient[begin:end]
+        return part
+
+    def collect(self) -> None:
+        """Bring the module's gradients to the master."""
+        if self.bf16:
+            self.gradient.copy_(self.collected)
+
+    def spread(self) -> None:
+        """Bring the stepped master to the module and forget its gradients."""
+        if self.bf16:
+            self.computed.copy_(self.master)
+        self.collected.zero_()
+
+    def load(self, master: Any) -> None:
+        """Replace the weights by a copy of another master."""
+        self.master.copy_(master)
+        self.spread()
+
+    def release(self) -> None:
+        """Give the module fp32 parameters of its own again, equal to the master."""
+        import torch
+
+        self.module.float()
+        sizes = [parameter.numel() for parameter in self.parameters]
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, self.master.split(sizes), strict=True):
+                parameter.data = value.view_as(parameter).clone()
+                parameter.grad = None
