@@ -28,7 +28,7 @@ class Training:
     attention: Literal["auto", "eager", "sdpa"] = "auto"
     compile: bool = False  # torch.compile the model
     dropout: Momentum | None = None  # None: the model's own
-    micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: chosen by batching.py
+    micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: chosen by hardware.py
     max_source: Count = 512  # tokens; longer sources are cut
     max_target: Count = 512  # tokens; longer targets are cut
     checkpoint_every: Positive = 60.0  # seconds between resumable checkpoints
@@ -38,9 +38,9 @@ class Training:
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
 
-GENERAL = Training(steps=1500, lr=1e-3)
-INTERMEDIATE = Training(steps=1000, lr=5e-4)
-FINETUNE = Training(steps=300, lr=5e-4)
+GENERAL = Training(steps=500, lr=2e-3)
+INTERMEDIATE = Training(steps=1000, lr=1e-3)
+FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
 FIT = Training(steps=500, lr=1e-3)
 
 

@@ -17,11 +17,11 @@ class Settings:
     """Everything the world depends on: the same settings give the same bytes."""
 
     seed: int = 0
-    people: int = 200  # subjects of the tasks' corpus, half of them in the train files
-    general_people: int = 300  # subjects of the general corpus, all others
-    entries: int = 5  # differently worded entries for each subject
-    facts: int = 3  # facts that an entry states; 0: all of its subject's
-    asked: int = 4  # asked relations of each person
+    people: int = 150  # subjects of the tasks' corpus, half of them in the train files
+    general_people: int = 250  # subjects of the general corpus, all others
+    entries: int = 9  # differently worded entries for each subject
+    facts: int = 2  # facts that an entry states; 0: all of its subject's
+    asked: int = 5  # asked relations of each person
     never: int = 1  # never-asked relations of each person
     relations: tuple[str, ...] = ()  # asked relations in use; (): all of them
     others: tuple[str, ...] = ()  # never-asked relations in use; (): all of them
