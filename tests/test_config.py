@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from maskpolicy import config
+from maskpolicy import budgets, config
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.types import How
@@ -58,7 +58,7 @@ def test_defaults_fill_in_what_a_file_leaves_out(write):
     assert experiment.name == "mine"
     assert experiment.seeds == (0,)
     assert experiment.baseline == "none"
-    assert experiment.intermediate == Training(steps=1000, lr=5e-4)
+    assert experiment.intermediate == budgets.INTERMEDIATE
     assert experiment.general.steps == 1500
     assert experiment.tasks[0].data == "world"
     assert experiment.world["people"] > 0
