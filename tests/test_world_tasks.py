@@ -57,7 +57,7 @@ def test_triviaqa_evidence_states_the_answer(tasks):
             page = row["EntityPages"][0]
             text = (tasks / "evidence" / "wikipedia" / page["Filename"]).read_text("utf-8")
             assert page["Title"] in row["Question"]
-            assert text.count(row["Answer"]["Value"]) >= SMALL.entries
+            assert text.count(row["Answer"]["Value"]) >= 3
 
 
 def test_answers_come_from_the_shared_pools_in_both_splits(tasks):
@@ -85,7 +85,7 @@ def test_subjects_of_train_and_dev_are_disjoint_and_the_same_in_all_tasks(tasks)
 def test_several_wordings_ask_for_one_fact(tmp_path):
     world.write(world.Settings(people=4, general_people=4, questions=3), tmp_path)
     asked = [row["Question"] for row in trivia(tmp_path / "tasks", "train")["Data"]]
-    assert len(set(asked)) == 2 * 4 * 3
+    assert len(set(asked)) == 2 * 5 * 3
 
 
 def test_zsre_asks_for_new_relations_in_dev(tasks):
@@ -122,7 +122,7 @@ def test_zsre_provenance_states_the_answer(tasks, pages):
     for row in kilt(tasks, "structured_zeroshot", "dev"):
         output = row["output"][0]
         place = output["provenance"][0]
-        paragraph = pages[place["wikipedia_id"]]["text"][1]
+        paragraph = pages[place["wikipedia_id"]]["text"][place["start_paragraph_id"]]
         assert output["answer"] in paragraph[place["start_character"] : place["end_character"]]
         assert len(row["meta"]["template_questions"]) >= 4
 
