@@ -12,7 +12,7 @@ from maskpolicy import keys, plugins, schema, yaml_file
 from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
 from maskpolicy.experiment import HUB, NONE, WORLD, PolicyBlock, TaskBlock, resolved_task
 from maskpolicy.labels import name_all
-from maskpolicy.registry import HOW_KEYS, Entry, names
+from maskpolicy.registry import HOW_KEYS, Entry
 from maskpolicy.schema import Share, at
 from maskpolicy.types import How, Json
 
@@ -48,14 +48,17 @@ def policy_blocks(
 ) -> tuple[PolicyBlock, ...]:
     """Return the rows of an experiment, each with a label of its own; `shared` are keys of How."""
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [_policy(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
+    blocks = [policy_block(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
     differ = [{**block.fields, **asdict(block.how)} for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
-def _policy(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
-    """Return one row, its label still to be chosen; the block's How wins, then the file's."""
+def policy_block(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
+    """Return one row from its keys, named by its policy; the block's How wins, then `shared`.
+
+    Raises ConfigError at `where`.
+    """
     name = given["name"]
     own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
     if name == NONE:
@@ -119,11 +122,9 @@ def _named(item: Any, where: str) -> Mapping[str, Any]:
 
 def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Entry:
     try:
-        return plugins.find(kind, name)
+        return plugins.find(kind, name, others)
     except ConfigError as error:
-        if error.__cause__ is not None or name in names(kind):  # a broken plugin: say which
-            raise
-        raise ConfigError(f"{where}: {unknown(kind, name, [*names(kind), *others])}") from None
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def data_source(given: str, where: str, folder: Path) -> str:

@@ -12,6 +12,7 @@ from maskpolicy.blocks import (
     data_source,
     how_block,
     instance,
+    policy_block,
     policy_blocks,
     task_block,
     task_blocks,
@@ -45,6 +46,8 @@ __all__ = [
     "Training",
     "instance",
     "load",
+    "make",
+    "policy_block",
     "resolved",
     "task_block",
 ]
@@ -74,14 +77,28 @@ class _File:
 def load(
     path: str | Path, overrides: Sequence[str] = (), plugin_files: Sequence[str | Path] = ()
 ) -> Experiment:
-    """Return the experiment of a YAML file after `key=value` overrides.
+    """Return the experiment of a YAML file after `key=value` overrides; see `make`.
 
-    `plugin_files` are loaded besides those that the file names. Paths are looked up beside the
-    file, then in the working directory. Raises ConfigError: file, key, and what to do.
+    Paths are looked up beside the file, then in the working directory.
     """
     path = Path(path)
     given = yaml_file.read(path, overrides)
-    where, folder = f"{path}: ", path.resolve().parent
+    return make(given, path.stem, f"{path}: ", path.resolve().parent, plugin_files)
+
+
+def make(
+    given: dict[str, Any],
+    name: str,
+    where: str,
+    folder: Path,
+    plugin_files: Sequence[str | Path] = (),
+    needs: Sequence[str] = ("policies", "tasks", "seeds"),
+) -> Experiment:
+    """Return the experiment of the keys `given`, which are used up.
+
+    `plugin_files` are loaded besides those that the keys name; `needs` are lists that must not be
+    empty. Raises ConfigError: where, key, and what to do.
+    """
     shared = {key: given.pop(key) for key in HOW_KEYS if key in given}
     how = how_block(shared, where, {})
     shared = {key: getattr(how, key) for key in shared}
@@ -91,9 +108,9 @@ def load(
     model = _model(file.model, at(where, "model"), folder)
     policies = policy_blocks(file.policies, at(where, "policies"), shared)
     data = data_source(file.data, at(where, "data"), folder)
-    _check_rows(file, policies, where)
+    _check_rows(file, policies, where, needs)
     return Experiment(
-        name=path.stem,
+        name=name,
         model=model,
         corpus=_corpus(file.corpus, at(where, "corpus"), folder),
         policies=policies,
@@ -186,8 +203,10 @@ def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, 
     return result
 
 
-def _check_rows(file: _File, policies: Sequence[PolicyBlock], where: str) -> None:
-    for key in ("policies", "tasks", "seeds"):
+def _check_rows(
+    file: _File, policies: Sequence[PolicyBlock], where: str, needs: Sequence[str]
+) -> None:
+    for key in needs:
         if not getattr(file, key):
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")
     for seed in file.seeds:

@@ -7,26 +7,35 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 from maskpolicy import registry
-from maskpolicy.errors import ConfigError
+from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
 
 FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
 GROUP = "maskpolicy.plugins"
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def find(kind: str, name: str) -> registry.Entry:
-    """Return the plugin `name`, importing the built-in folder and entry points if need be."""
+def find(kind: str, name: str, others: Sequence[str] = ()) -> registry.Entry:
+    """Return the plugin `name`; entry points are imported only for a name not known without them.
+
+    Raises ConfigError for an unknown name, with the choices (`others` are some besides) and what
+    packages failed to load, and for a name that two plugins define.
+    """
+    load_builtin(kind)
+    broken = load_entry_points() if name not in registry.names(kind) else []
     if name not in registry.names(kind):
-        load_builtin(kind)
-    if name not in registry.names(kind):
-        load_entry_points()
-    return registry.entry(kind, name)
+        more = f"; a package that may hold it failed: {broken[0]}" if broken else ""
+        raise ConfigError(unknown(kind, name, [*registry.names(kind), *others]) + more)
+    found = registry.entry(kind, name)
+    clash = registry.clash(kind, name)
+    if clash and not _is_builtin(found):
+        raise ConfigError(clash)
+    return found
 
 
 def load_builtin(kind: str) -> None:
@@ -36,15 +45,16 @@ def load_builtin(kind: str) -> None:
         importlib.import_module(f"{package.__name__}.{path.stem}")
 
 
-def load_entry_points() -> None:
-    """Import what other installed packages offer; a broken one names its package."""
+def load_entry_points() -> list[str]:
+    """Import what other installed packages offer; return a line for each that is broken."""
+    broken = []
     for point in entry_points(group=GROUP):
         try:
             point.load()
-        except Exception as error:
-            raise ConfigError(
-                f"plugin {point.name!r} ({point.value}) failed: {_line(error)}"
-            ) from error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - others must still be found
+            package = f" of {point.dist.name}" if point.dist else ""
+            broken.append(f"plugin {point.name!r}{package} ({point.value}): {_line(error)}")
+    return broken
 
 
 def load_files(paths: Iterable[str | Path]) -> None:
@@ -72,7 +82,7 @@ def load_file(path: Path) -> ModuleType:
     except ConfigError:
         del sys.modules[name]
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"plugin {path} failed: {_line(error)}") from error
     finally:
@@ -86,13 +96,17 @@ def code(entry: registry.Entry) -> dict[str, str]:
     Empty for built-in plugins: their stages' VERSION stands for them. Files are told by name and
     not by path, so that a plugin may move. Other imports belong to installed distributions.
     """
-    path = Path(entry.file)
-    built_in = [_ROOT / name.replace(".", "/") for name in FOLDERS.values()]
-    if path.parent in built_in:
+    if _is_builtin(entry):
         return {}
+    path = Path(entry.file)
     files: dict[str, Path] = {}
     _follow(path, files)
     return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+
+
+def _is_builtin(entry: registry.Entry) -> bool:
+    folders = [_ROOT / name.replace(".", "/") for name in FOLDERS.values()]
+    return Path(entry.file).parent in folders
 
 
 def _follow(path: Path, files: dict[str, Path], base: Path | None = None) -> None:
@@ -139,4 +153,6 @@ def _package(name: str) -> ModuleType:
 
 def _line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
+    if text and isinstance(error, MaskpolicyError):
+        return text[0]
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

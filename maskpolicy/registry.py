@@ -43,6 +43,7 @@ class Entry:
 
 
 _ENTRIES: dict[tuple[str, str], Entry] = {}
+_CLASHES: dict[tuple[str, str], str] = {}
 
 
 def register(kind: str, name: str, **facts: Any) -> Callable[[T], T]:
@@ -53,7 +54,9 @@ def register(kind: str, name: str, **facts: Any) -> Callable[[T], T]:
         _check_fields(entry)
         known = _ENTRIES.get((kind, name))
         if known and known.where != entry.where:
-            raise ConfigError(f"{kind} {name!r} is defined twice: {known.where} and {entry.where}")
+            both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
+            _CLASHES[kind, name] = f"{both}; rename one of them"
+            raise ConfigError(_CLASHES[kind, name])
         _ENTRIES[kind, name] = entry
         return plugin
 
@@ -86,17 +89,22 @@ def entry(kind: str, name: str) -> Entry:
         raise ConfigError(unknown(kind, name, names(kind))) from None
 
 
+def clash(kind: str, name: str) -> str | None:
+    """Return what was said when a second plugin wanted this name, if one did."""
+    return _CLASHES.get((kind, name))
+
+
 def names(kind: str) -> list[str]:
     """Return all registered names of one kind, sorted."""
     return sorted(name for of, name in _ENTRIES if of == kind)
 
 
 def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Entry:
-    file = inspect.getsourcefile(plugin) or "<unknown>"
     try:
+        file = inspect.getsourcefile(plugin) or "<unknown>"
         line = inspect.getsourcelines(plugin)[1]
-    except (OSError, TypeError):
-        line = 0
+    except (OSError, TypeError):  # typed into an interpreter
+        file, line = f"<{plugin.__module__}>", 0
     return Entry(kind, name, plugin, facts, file, line)
 
 

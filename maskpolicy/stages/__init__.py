@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from maskpolicy.stages.assembly import Graph, build
+from maskpolicy.stages.assembly import Graph, build, tokenizer
 
-__all__ = ["Graph", "build"]
+__all__ = ["Graph", "build", "tokenizer"]

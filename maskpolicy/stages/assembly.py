@@ -41,6 +41,11 @@ def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
     return _Builder(experiment, digest).graph()
 
 
+def tokenizer(experiment: Experiment, digest: Digest = hashes.sha256) -> Stage:
+    """Return the stage that makes an experiment's tokenizer."""
+    return _Builder(experiment, digest).tokenizer
+
+
 class _Builder:
     def __init__(self, experiment: Experiment, digest: Digest) -> None:
         self.experiment, self.digest = experiment, digest
