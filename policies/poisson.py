@@ -1,0 +1,41 @@
+"""Hide runs of tokens of Poisson length: BART's noise (Lewis et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.placement import scatter
+from maskpolicy.registry import policy
+from maskpolicy.schema import Range, Share
+from maskpolicy.types import Passage, Spans
+
+ZERO_LENGTH = 1 / math.expm1(3)  # spans of length 0 for each longer one, at a mean of 3
+
+
+@policy("poisson", target="full", permute_sentences=True, insert=ZERO_LENGTH)
+@dataclass(frozen=True)
+class Poisson:
+    """Hide a share of the tokens in runs; `insert` adds BART's runs of no token, as masks."""
+
+    ratio: Share = 0.3
+    mean: Annotated[float, Range(gt=0, le=100)] = (
+        3.0  # tokens; with another mean, set `insert` to 1 / (exp(mean) - 1)
+    )
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float64]:
+        """The probability of 1, 2, .. tokens, given that there is one."""
+        n = np.arange(1, int(self.mean + 10 * math.sqrt(self.mean) + 10))
+        logs = n * math.log(self.mean) - np.cumsum(np.log(n))
+        weights = np.exp(logs - logs.max())
+        return weights / weights.sum()
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Lay runs over floor(ratio * t + u) of the t tokens."""
+        return scatter(passage.pieces, self.ratio, self.lengths, rng)

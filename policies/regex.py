@@ -1,0 +1,52 @@
+"""Hide what a regular expression matches, widened to whole words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.registry import policy
+from maskpolicy.schema import Count
+from maskpolicy.types import Passage, Spans, as_spans
+
+
+@policy("regex", target="spans")
+@dataclass(frozen=True)
+class Regex:
+    """Hide matches of a pattern of Python's `re`, or one group of them, drawn uniformly."""
+
+    pattern: str
+    group: int | str = 0  # number or name; 0: the whole match
+    spans: Count | Literal["all"] = "all"  # how many to hide
+
+    def __post_init__(self) -> None:
+        """Refuse a pattern that is none, and a group that it does not have."""
+        try:
+            compiled = re.compile(self.pattern)
+        except re.error as error:
+            raise ConfigError(f"pattern {self.pattern!r} is not valid: {error}") from None
+        if self.group not in (*range(compiled.groups + 1), *compiled.groupindex):
+            raise ConfigError(f"pattern {self.pattern!r} has no group {self.group!r}")
+
+    def annotate(
+        self, passages: Sequence[Passage], fitted: Path | None = None
+    ) -> dict[str, list[Spans]]:
+        """Return the column "matches": the token spans of each passage's matches."""
+        return {"matches": [passage.at(self._characters(passage.text)) for passage in passages]}
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw `spans` matches without replacement; none where nothing matches."""
+        found = passage.columns["matches"]
+        count = len(found) if self.spans == "all" else self.spans
+        return as_spans(found[np.sort(rng.permutation(len(found))[:count])])
+
+    def _characters(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters of each match that holds any."""
+        found = (match.span(self.group) for match in re.finditer(self.pattern, text))
+        return [(start, end) for start, end in found if start < end]

@@ -1,0 +1,37 @@
+"""Hide runs of whole words of geometric length (SpanBERT: Joshi et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.placement import scatter
+from maskpolicy.registry import policy
+from maskpolicy.schema import Range, Share
+from maskpolicy.types import Passage, Spans
+
+
+@policy("span", target="spans")
+@dataclass(frozen=True)
+class Span:
+    """Hide a share of the words in runs of 1 to `longest` words; 3.8 on average by default."""
+
+    ratio: Share = 0.15
+    p: Annotated[float, Range(ge=0.001, le=1)] = (
+        0.2  # a run ends after each word with probability p
+    )
+    longest: Annotated[int, Range(ge=1, le=1000)] = 10  # words
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float64]:
+        """The probability of 1, 2, .. `longest` words, made to sum to one."""
+        weights = self.p * (1 - self.p) ** np.arange(self.longest)
+        return weights / weights.sum()
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Lay runs over floor(ratio * w + u) of the w words."""
+        return scatter(passage.words, self.ratio, self.lengths, rng)
