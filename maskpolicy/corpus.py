@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,10 @@ from maskpolicy.types import Passage, Spans, as_spans
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_WORD = re.compile(r"\w+(?:['’.\-]\w+)*|[^\w\s]")
+_MARKS = "\u200c\u200d" + "".join(
+    char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
+)  # what is written over, under or between the letters of a word
+_WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
 _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
 _CHUNK = 1000  # documents tokenised in one call
@@ -150,8 +154,7 @@ def tokenize(
     `tokenizer` must be a fast one (it gives character offsets).
     """
     texts = [document.text for document in documents]
-    encoded = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
-    for document, encoding in zip(documents, encoded, strict=True):
+    for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
         offsets = as_spans(encoding.offsets)
         words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
         sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
@@ -159,6 +162,18 @@ def tokenize(
         plain = Passage(document.id, document.text, ids, offsets, words, sentences)
         columns = {name: plain.at(spans) for name, spans in document.columns.items()}
         yield replace(plain, columns=columns)
+
+
+def encode(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """Return the `tokenizers.Encoding` of each text, whole and without special tokens.
+
+    A special token's name in a text, such as `<mask>`, is text like any other.
+    """
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    return backend.encode_batch(list(texts), add_special_tokens=False)
 
 
 def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:

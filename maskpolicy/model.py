@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,6 +105,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     from transformers import AutoTokenizer
 
     tokenizer = _load(AutoTokenizer, name, revision)
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ConfigError(f"model {name}: it has no tokenizer beside it")
     if not tokenizer.is_fast:
         raise ConfigError(
             f"model {name}: its tokenizer gives no character offsets (not a fast one)"
@@ -121,21 +125,37 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
     import torch
     from transformers import AutoModelForSeq2SeqLM, BartForConditionalGeneration
 
-    found = _load(AutoModelForSeq2SeqLM, name, revision, dtype=torch.float32, **settings)
+    settings |= {"dtype": torch.float32, "output_loading_info": True}
+    found, info = _load(AutoModelForSeq2SeqLM, name, revision, **settings)
     if not isinstance(found, BartForConditionalGeneration):
         raise ConfigError(f"model {name}: {type(found).__name__} is not a BART for generation")
+    if info["missing_keys"]:
+        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
     return found
 
 
 def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    if Path(name).is_absolute() and not Path(name).is_dir():
+        raise ConfigError(f"model {name}: no such folder")
     try:
         return factory.from_pretrained(name, revision=revision, **settings)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        where = "no such folder" if "/" not in name or Path(name).is_absolute() else "not loadable"
-        raise ConfigError(
-            f"model {name}: {where} (give a folder, or a Hub name with a network): {reason}"
-        ) from error
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        reason = shorten(str(error), 300, placeholder=" ..")
+        advice = "" if Path(name).is_dir() else " (give a folder, or a Hub name with a network)"
+        raise ConfigError(f"model {name}: cannot be loaded{advice}: {reason}") from error
+
+
+def bounded(spec: Training, model: Any) -> Training:
+    """Return `spec` with sources and targets no longer than the model has positions."""
+    most = model.config.max_position_embeddings
+    return replace(
+        spec,
+        max_source=min(spec.max_source, most),
+        max_target=min(spec.max_target, most),
+    )
 
 
 def set_dropout(model: Any, share: float | None) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.batching import Order, Pair, collate, micro_batches
 from maskpolicy.config import Training
-from maskpolicy.corpus import Passages
+from maskpolicy.corpus import Passages, encode
 from maskpolicy.masking import hide, select
 from maskpolicy.training import Step
 from maskpolicy.types import Example, How, Masked, Policy
@@ -141,8 +141,7 @@ class ExampleSteps:
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[NDArray[np.int32]]:
     """Return the ids of each text without special tokens."""
-    encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    return [np.asarray(one.ids, np.int32) for one in encoded]
+    return [np.asarray(one.ids, np.int32) for one in encode(texts, tokenizer)]
 
 
 def _step(pairs: Sequence[Pair], specials: Specials, spec: Training, work: Counter[str]) -> Step:

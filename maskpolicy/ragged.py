@@ -64,7 +64,8 @@ class Ragged(Sequence[NDArray[Any]]):
             if step != 1:
                 raise IndexError("a Ragged is sliced with step 1 only")
             return Ragged(self.flat, self.bounds[begin : max(begin, end) + 1])
-        return self.flat[self.bounds[index] : self.bounds[index + 1]]
+        place = range(len(self))[index]
+        return self.flat[self.bounds[place] : self.bounds[place + 1]]
 
 
 def save(path: Path, columns: dict[str, Ragged]) -> None:

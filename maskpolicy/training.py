@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from maskpolicy.config import Training
-from maskpolicy.errors import StageError
+from maskpolicy.errors import MaskpolicyError, StageError
 from maskpolicy.masking import generator
 from maskpolicy.weights import Weights
 
@@ -73,6 +73,7 @@ def train(
     if run.finished(start):
         return run.finish(start)
     clock = _Clock(spec.checkpoint_every)
+    loss = torch.compile(loss) if spec.compile else loss
     module.train()
     with torch.random.fork_rng(devices=run.random_devices):
         for number, data in _stream(steps, start, spec.steps, workers):
@@ -104,7 +105,6 @@ class _Run:
         self.device = self.accelerator.device
         module.to(self.device)
         self.weights = Weights(module, spec.precision == "bf16")
-        self.forward = torch.compile(module) if spec.compile else module
         groups = [
             {"params": [self.weights.decayed], "weight_decay": spec.weight_decay},
             {"params": [self.weights.plain], "weight_decay": 0.0},
@@ -124,7 +124,7 @@ class _Run:
         torch.manual_seed(int(generator(self.spec.seed, number, "", "step").integers(2**63)))
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         for batch in data.batches[rank::ranks]:
-            value, _ = loss(self.forward, batch.to(self.device))
+            value, _ = loss(self.module, batch.to(self.device))
             (value / max(1, data.units)).backward()
             self.total += value.detach()
         self.seen += data.units
@@ -244,11 +244,14 @@ def _stream(
         return
     dataset: Any = _Steps(steps, numbers)
     loader: Any = DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=8)
-    yield from zip(numbers, loader, strict=True)
+    for number, step in zip(numbers, loader, strict=True):
+        if isinstance(step, MaskpolicyError):
+            raise step
+        yield number, step
 
 
 class _Steps(Sequence[Step]):
-    """The steps of a run as a map-style dataset."""
+    """The steps of a run as a map-style dataset; an error is returned, so that its line stays."""
 
     def __init__(self, steps: Callable[[int], Step], numbers: range) -> None:
         self.steps, self.numbers = steps, numbers
@@ -257,7 +260,13 @@ class _Steps(Sequence[Step]):
         return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.steps(self.numbers[index])
+        try:
+            return self.steps(self.numbers[index])
+        except MaskpolicyError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - raised again in the training's process
+            line = next(iter(str(error).strip().splitlines()), "")
+            return StageError(f"{type(error).__name__}: {line}")
 
 
 class _Clock:

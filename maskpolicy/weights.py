@@ -25,6 +25,7 @@ class Weights:
         sizes = [parameter.numel() for parameter in self.parameters]
         self.master = torch.cat([p.detach().flatten().float() for p in self.parameters])
         self.gradient = torch.zeros_like(self.master)
+        self.whole = {name: t.clone() for name, t in self._others().items()} if bf16 else {}
         if bf16:
             module.to(torch.bfloat16)
             self.computed = self.master.to(torch.bfloat16)
@@ -38,6 +39,12 @@ class Weights:
         matrices = sum(p.numel() for p in self.parameters if p.ndim > 1)
         self.decayed = self._part(0, matrices)
         self.plain = self._part(matrices, len(self.master))
+
+    def _others(self) -> dict[str, Any]:
+        """Frozen parameters and buffers of floating-point type, by name."""
+        frozen = {name: p for name, p in self.module.named_parameters() if not p.requires_grad}
+        found = frozen | dict(self.module.named_buffers())
+        return {name: t.detach() for name, t in found.items() if t.is_floating_point()}
 
     def _part(self, begin: int, end: int) -> Any:
         import torch
@@ -63,12 +70,19 @@ class Weights:
         self.spread()
 
     def release(self) -> None:
-        """Give the module fp32 parameters of its own again, equal to the master."""
+        """Give the module fp32 parameters of its own again, equal to the master.
+
+        Frozen parameters and buffers that training left alone come back unrounded.
+        """
         import torch
 
         self.module.float()
         sizes = [parameter.numel() for parameter in self.parameters]
         with torch.no_grad():
+            for name, tensor in self._others().items():
+                whole = self.whole.get(name)
+                if whole is not None and torch.equal(tensor, whole.bfloat16().to(whole.dtype)):
+                    tensor.copy_(whole)
             for parameter, value in zip(self.parameters, self.master.split(sizes), strict=True):
                 parameter.data = value.view_as(parameter).clone()
                 parameter.grad = None

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import examples as task_examples
-from maskpolicy import metrics
+from maskpolicy import hardware, metrics
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
 from maskpolicy.config import TaskBlock
-from maskpolicy.generation import generate
+from maskpolicy.errors import DataError
+from maskpolicy.generation import generate, rank
 from maskpolicy.graph import Run, stage
 from maskpolicy.sources import SPLITS
 from maskpolicy.types import Example, Json
@@ -31,7 +32,8 @@ def examples(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     for split in SPLITS:
         found = task_examples.load(block, split, folder, contexts=False)
         lines = [json.dumps(asdict(example), ensure_ascii=False) for example in found.examples]
-        (out / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = "".join(f"{line}\n" for line in lines)
+        (out / f"{split}.jsonl").write_text(text, encoding="utf-8")
         run.facts[split] = {
             "examples": len(lines),
             "unlabelled": found.unlabelled,
@@ -53,12 +55,11 @@ def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     """Answer a task's test examples and score the answers. params: as finetune."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = models.load(str(inputs["model"]))
-    spec = Training(**params["spec"])
+    model.to(hardware.device())
+    spec = models.bounded(Training(**params["spec"]), model)
     model.set_attn_implementation(spec.attention)
     test = read_examples(inputs["examples"], "test")
-    predictions, scores = answer(
-        model, tokenizer, test, params["metric"], spec, params["keep"], run.progress
-    )
+    predictions, scores = answer(model, tokenizer, test, params, spec, run.progress)
     lines = [
         json.dumps(
             {
@@ -88,22 +89,30 @@ def answer(
     model: Any,
     tokenizer: Any,
     examples: Sequence[Example],
-    metric: str,
+    params: Json,
     spec: Training,
-    keep: str,
     progress: Progress | None = None,
 ) -> tuple[list[str], list[float]]:
-    """Return the model's answer to each example and its score between 0 and 1."""
+    """Return the model's answer to each example and its score between 0 and 1.
+
+    params: {"metric", "keep"}; {"choose": "likelihood"} takes the likeliest of the choices.
+    """
     import torch
 
     model.to(torch.bfloat16 if spec.precision == "bf16" else torch.float32)
-    predictions = generate(
-        model,
-        tokenizer,
-        [example.source for example in examples],
-        max_source=spec.max_source,
-        keep=keep,
-        progress=progress,
-    )
+    how = {"max_source": spec.max_source, "keep": params["keep"], "progress": progress}
+    sources = [example.source for example in examples]
+    if params.get("choose") == "likelihood":
+        how["max_target"] = spec.max_target
+        predictions = rank(model, tokenizer, sources, _choices(examples), **how)
+    else:
+        predictions = generate(model, tokenizer, sources, **how)
     references = [example.targets for example in examples]
-    return predictions, metrics.score(metric, predictions, references)
+    return predictions, metrics.score(params["metric"], predictions, references)
+
+
+def _choices(examples: Sequence[Example]) -> list[tuple[str, ...]]:
+    for example in examples:
+        if not example.choices:
+            raise DataError(f"example {example.id!r} has no choices: leave choose: likelihood out")
+    return [example.choices for example in examples]

@@ -100,7 +100,7 @@ class _Builder:
             return self.stage(kind, model.name, {"name": model.name, "revision": model.revision})
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
         if kind == "pretrained":
-            files += sorted(folder.glob("*.safetensors"))
+            files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
         digests = {path.name: self.digest(path) for path in files}
         made = self.stage(kind, folder.name, {"name": "", "revision": None, "files": digests})
         return replace(made, local={**made.local, "folder": str(folder)})
@@ -204,6 +204,9 @@ class _Builder:
             "keep": facts.keep,
             "metric": metric.name,
         }
+        choose = getattr(sources.task(task).plugin, "choose", "generate")
+        if choose != "generate":
+            params["choose"] = choose
         tuned = self.stage("finetune", label, params, model=model, **inputs)
         tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
         params = {**params, "metric_version": metric.version}

@@ -48,7 +48,7 @@ def _pretrain(
     model: Any, tokenizer: Any, params: Json, inputs: Mapping[str, Path], out: Path, run: Run
 ) -> None:
     plugin_files.load_files(run.local.get("plugins", ()))
-    spec = Training(**params["spec"])
+    spec = models.bounded(Training(**params["spec"]), model)
     annotations = [inputs["annotate"]] if "annotate" in inputs else []
     steps = MaskedSteps(
         Passages.open(inputs["corpus"], *annotations),
@@ -64,22 +64,23 @@ def _pretrain(
 
 @stage("finetune")
 def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Fine-tune on a task's train examples. params: {"spec", "keep", "metric"}.
+    """Fine-tune on a task's train examples. params: {"spec", "keep", "metric", ..}.
 
     With spec.eval_every the weights that are best on dev stay.
     """
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = models.load(str(inputs["model"]))
-    spec = Training(**params["spec"])
+    spec = models.bounded(Training(**params["spec"]), model)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     examples = read_examples(inputs["examples"], "train")
     steps = ExampleSteps.of(examples, tokenizer, specials, spec, params["keep"])
     longest = max(len(pair.target) for pair in steps.pairs)
-    model.generation_config.max_new_tokens = longest + _SLACK
+    positions = model.config.max_position_embeddings
+    model.generation_config.max_new_tokens = min(longest + _SLACK, positions - 1)
     dev = read_examples(inputs["examples"], "dev") if spec.eval_every else []
 
     def validate(module: Any) -> float:
-        _, scores = answer(module, tokenizer, dev, params["metric"], spec, params["keep"])
+        _, scores = answer(module, tokenizer, dev, params, spec)
         return sum(scores) / len(scores)
 
     _train(model, steps, spec, run, validate)
