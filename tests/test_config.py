@@ -59,7 +59,7 @@ def test_defaults_fill_in_what_a_file_leaves_out(write):
     assert experiment.seeds == (0,)
     assert experiment.baseline == "none"
     assert experiment.intermediate == budgets.INTERMEDIATE
-    assert experiment.general.steps == 1500
+    assert experiment.general == budgets.GENERAL
     assert experiment.tasks[0].data == "world"
     assert experiment.world["people"] > 0
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from maskpolicy.cli import inspecting, ranking, running
+from maskpolicy.cli import analyzing, inspecting, pretraining, ranking, running, showing
 from maskpolicy.errors import MaskpolicyError
 
 USER_ERROR = 2
@@ -78,6 +78,9 @@ app.command()(running.run)
 app.command()(running.plan)
 app.command()(ranking.leaderboard)
 app.command("list")(inspecting.list_)
-app.command()(inspecting.world)
+app.command()(showing.show)
 app.command()(inspecting.examples)
+app.command()(pretraining.pretrain)
+app.command()(inspecting.world)
+app.command()(analyzing.analyze)
 app.command()(inspecting.doctor)

@@ -32,7 +32,18 @@ def list_(
     """List the policies, tasks or models that an experiment can name."""
     if what not in (*KINDS, "models"):
         raise ConfigError(unknown("list", what, (*KINDS, "models")))
-    found = _plugins(KINDS[what], plugin or ()) if what in KINDS else _models()
+    if what in KINDS:
+        print_plugins(KINDS[what], plugin or (), as_json=as_json)
+    else:
+        _print(_models(), as_json=as_json)
+
+
+def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
+    """Print every plugin of a kind; a broken one is named on stderr and left out."""
+    _print(_plugins(kind, files), as_json=as_json)
+
+
+def _print(found: Sequence[Json], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
@@ -154,17 +165,19 @@ def _models() -> list[Json]:
 
 
 def _plugins(kind: str, files: Sequence[Path]) -> list[Json]:
-    """Describe every plugin of a kind; a broken one is named on stderr and left out."""
     from maskpolicy import plugins, registry
     from maskpolicy.config import NONE
 
     plugins.load_files(files)
     plugins.load_builtin(kind)
-    try:
-        plugins.load_entry_points()
-    except ConfigError as error:
-        typer.echo(f"warning: {error}", err=True)
-    found = [_described(registry.entry(kind, name)) for name in registry.names(kind)]
+    for broken in plugins.load_entry_points():
+        typer.echo(f"warning: {broken}", err=True)
+    found = []
+    for name in registry.names(kind):
+        try:
+            found.append(_described(registry.entry(kind, name)))
+        except ConfigError as error:
+            typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
     if kind == "policy":
         summary = "No intermediate stage: the row that every other is compared with."
         found.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
@@ -182,7 +195,7 @@ def _described(entry: Entry) -> Json:
     about: dict[str, Json] = {"name": entry.name, "summary": entry.summary}
     if entry.kind == "policy":
         about["how"] = entry.facts
-    else:
+    elif entry.kind == "task":
         facts = sources.facts(entry)
         about |= {"group": facts.group, "metric": facts.metric, "files": dict(facts.files)}
         about["hub"] = facts.hub.id if facts.hub else None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+
+from maskpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,3 +52,17 @@ def log_to(target: Console) -> None:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
+
+
+def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the block that `policy.KEY=value` words make of a policy, and all other keys."""
+    from maskpolicy import yaml_file
+
+    rest = yaml_file.assignments(words)
+    own = rest.pop("policy", {})
+    if not isinstance(own, dict):
+        raise ConfigError(f"policy={own}: name the policy itself; policy.KEY=value sets its fields")
+    for key in ("name", "label"):
+        if key in own:
+            raise ConfigError(f"policy.{key}: is not to be set here: name the policy itself")
+    return {"name": name, **own}, rest

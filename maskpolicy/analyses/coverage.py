@@ -1,0 +1,68 @@
+"""What each policy hid: spans, tokens, and the share of passages in which it hid nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from maskpolicy.findings import Findings
+from maskpolicy.registry import analysis
+from maskpolicy.results import Result, Run
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COUNTS = ("passages", "spans", "hidden_tokens", "target_tokens")
+COLUMNS = (
+    *("run", "policy", "stage", "passages", "without_span", "spans", "spans_per_passage"),
+    *("hidden_tokens", "tokens_per_span", "target_tokens"),
+)
+
+
+@analysis("coverage")
+@dataclass(frozen=True)
+class Coverage:
+    """What each policy hid in its intermediate stage: spans, tokens, passages without a span.
+
+    One row for each intermediate stage (a policy has several where intermediate_seeds is above 1);
+    `without_span` is the share of passages in which the policy hid nothing.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Return the work that the intermediate stages recorded, in the order of the rows."""
+        rows: list[Json] = []
+        notes = []
+        for run in runs:
+            labels = dict.fromkeys([*run.policies, *(result.policy for result in run.results)])
+            for label in labels:
+                found = _stages([result for result in run.results if result.policy == label])
+                rows += [_row(run, label, *each) for each in found]
+                if not found:
+                    notes.append(f"{run.name}, {label}: no intermediate stage has been finished")
+        several = len(runs) > 1
+        return Findings(COLUMNS if several else COLUMNS[1:], tuple(rows), tuple(notes))
+
+
+def _stages(results: Sequence[Result]) -> list[tuple[int, Json]]:
+    """Return number and recorded work of the intermediate stages behind the cells of a row."""
+    found = {
+        result.config["intermediate_seed"]: result.work
+        for result in results
+        if result.work is not None
+    }
+    return sorted(found.items())
+
+
+def _row(run: Run, label: str, number: int, work: Json) -> Json:
+    return {
+        "run": run.name,
+        "policy": label,
+        "stage": number,
+        **{name: work[name] for name in COUNTS},
+        "without_span": _share(work["passages_without_span"], work["passages"]),
+        "spans_per_passage": _share(work["spans"], work["passages"]),
+        "tokens_per_span": _share(work["hidden_tokens"], work["spans"]),
+    }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,60 @@
+"""maskpolicy analyze: what stands behind the figures of finished runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from maskpolicy.cli import inspecting
+from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
+from maskpolicy.errors import ConfigError
+
+Flag = typer.Option
+
+
+def analyze(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="See --list.")] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Folders that `run` wrote."),
+    ] = None,
+    out: Annotated[
+        Path | None, Flag("--out", metavar="DIR", help="Write NAME.json and NAME.md here.")
+    ] = None,
+    listed: Annotated[bool, Flag("--list", help="List the analyses.")] = False,
+    as_json: Annotated[bool, Flag("--json", help="Print JSON.")] = False,
+    store: StorePath = STORE,
+    plugin: Plugins = None,
+) -> None:
+    """Analyse finished runs; KEY=VALUE sets fields of the analysis."""
+    if listed:
+        inspecting.print_plugins("analysis", plugin or (), as_json=as_json)
+        return
+    if name is None:
+        raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
+    from maskpolicy import config, findings, plugins, results, yaml_file
+    from maskpolicy.store import Store
+
+    screen = console()
+    log_to(console(err=True))
+    plugins.load_files(plugin or ())
+    words = runs or []
+    keys = [word for word in words if "=" in word and not Path(word).exists()]
+    analysis = config.instance("analysis", name, yaml_file.assignments(keys), name)
+    folders = [Path(word) for word in words if word not in keys]
+    if not folders:
+        raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
+    found = analysis.analyse([results.read(folder) for folder in folders], Store(store))
+    if as_json:
+        text = json.dumps(findings.to_json(found, name), ensure_ascii=False, indent=1)
+        typer.echo(text)
+    else:
+        screen.print(findings.to_table(found))
+        for note in found.notes:
+            screen.print(f"* {note}", soft_wrap=True)
+    if out is not None:
+        for path in findings.save(found, name, out):
+            typer.echo(f"written to {path}", err=as_json)

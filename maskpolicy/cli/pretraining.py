@@ -1,0 +1,54 @@
+"""maskpolicy pretrain: continue pre-training a BART on one's own text."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console, log_to, policy_keys
+
+
+def pretrain(
+    model: Annotated[str, typer.Option(metavar="NAME_OR_DIR", help="A BART: a folder, the Hub.")],
+    policy: Annotated[str, typer.Option(metavar="NAME", help="What hides parts of the text.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
+    corpus: Annotated[
+        list[str], typer.Option(metavar="FILE_OR_GLOB", help="Text, JSONL, Parquet; repeatable.")
+    ],
+    keys: Keys = None,
+    store: StorePath = STORE,
+    plugin: Plugins = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+) -> None:
+    """Continue pre-training on text of your own; the same command goes on where it stopped."""
+    started = time.monotonic()
+    from maskpolicy import graph, pretraining, progress, stages
+    from maskpolicy.store import Store
+
+    screen, notes = console(), console(err=True)
+    log_to(notes)
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    block, rest = policy_keys(policy, keys or ())
+    experiment = pretraining.experiment(model, corpus, block, rest, plugin or ())
+    pretraining.claim(out)
+    artifacts = Store(store)
+    plan = stages.build(experiment, artifacts.hash_file)
+    stage = plan.pretrained[experiment.policies[0].label, 0]
+    order = graph.topological([stage])
+    # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
+    targets = [stage, stage.inputs["tokenizer"]]
+    with progress.Bars(notes, len(order)) as bars:
+        outcomes = graph.execute(order, artifacts, bars, targets=targets, workers=workers)
+    failed = [outcome for outcome in outcomes.values() if outcome.exception is not None]
+    if failed:
+        first = f"{failed[0].stage.name}: {failed[0].error}"
+        typer.echo(f"failed: {first}; the same command tries again", err=True)
+        raise typer.Exit(1)
+    pretraining.export(experiment, stage, artifacts, out)
+    seconds = time.monotonic() - started
+    screen.print(progress.to_table(progress.parts(outcomes.values(), seconds), seconds))
+    screen.print(f"written to {out}", soft_wrap=True)

@@ -1,0 +1,111 @@
+"""maskpolicy show: what a policy hides in a text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console, log_to, policy_keys
+from maskpolicy.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from maskpolicy.showing import Shown
+    from maskpolicy.store import Store
+
+DEFAULT = "mini"  # whose tokenizer a text is cut by
+
+
+def show(
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="A policy; with --run, a row.")],
+    text: Annotated[str, typer.Option(metavar="TEXT", help="The text to hide parts of.")],
+    keys: Keys = None,
+    plugin: Plugins = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_DIR", help="Whose tokenizer; default: mini's.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A run to take row and fitted policy from.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    store: StorePath = STORE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a policy hides in a text, and the source and target that come of it."""
+    from maskpolicy import blocks, plugins, showing
+    from maskpolicy import model as models
+    from maskpolicy.store import Store
+
+    log_to(console(err=True))
+    plugins.load_files([*_of_run(run), *(plugin or ())])
+    artifacts = Store(store)
+    taken = showing.from_run(run, policy, artifacts) if run else None
+    block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
+    if taken and model is None:
+        tokenizer = models.load_tokenizer(str(taken.tokenizer))
+    else:
+        tokenizer = _tokenizer(model or DEFAULT, artifacts)
+    shown = showing.show(text, block, tokenizer, taken.fitted if taken else None, seed)
+    if as_json:
+        found = {"spans": shown.spans, "source": shown.source, "target": shown.target}
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    screen = console()
+    hidden = " | ".join(part for _, _, part in shown.spans) or "nothing"
+    parts = (_coloured(shown), hidden, shown.source, shown.target or "–")
+    for name, part in zip(("text", "hidden", "source", "target"), parts, strict=True):
+        screen.print(f"{name:<8}", part, sep="", soft_wrap=True)
+
+
+def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
+    """Return the policy's block: what the run had, then the keys of this command."""
+    from maskpolicy.registry import HOW_KEYS
+
+    own, rest = policy_keys(name, words)
+    strange = sorted(set(rest) - set(HOW_KEYS))
+    if strange:
+        choices = [*HOW_KEYS, "policy.FIELD"]
+        raise ConfigError(unknown("key", strange[0], choices))
+    if taken is None:
+        return {**rest, **own}
+    return {**taken.policy, **rest, **own, "name": taken.policy["name"]}
+
+
+def _of_run(run: Path | None) -> list[str]:
+    """Return the plugin files of a run."""
+    about = run / "experiment.json" if run else None
+    if about is None or not about.is_file():
+        return []
+    return list(json.loads(about.read_text(encoding="utf-8")).get("plugins", ()))
+
+
+def _tokenizer(name: str, artifacts: Store) -> Any:
+    """Return a model's tokenizer; that of a preset is made once and kept in the store."""
+    from maskpolicy import config, graph, stages
+    from maskpolicy import model as models
+    from maskpolicy.budgets import SCRATCH
+
+    keys = {"model": name, "corpus": config.WORLD, "policies": [config.NONE], "tasks": []}
+    experiment = config.make(keys, "show", "", Path.cwd(), needs=())
+    if experiment.model.name not in SCRATCH:
+        return models.load_tokenizer(experiment.model.name)
+    stage = stages.tokenizer(experiment, artifacts.hash_file)
+    outcome = graph.execute([stage], artifacts)[stage.key]
+    if outcome.artifact is None:
+        raise outcome.exception or ConfigError(str(outcome.error))
+    return models.load_tokenizer(str(outcome.artifact.path))
+
+
+def _coloured(shown: Shown) -> Text:
+    from rich.text import Text
+
+    text = Text(shown.text)
+    for start, end, _ in shown.spans:
+        text.stylize("bold black on yellow", start, end)
+    return text

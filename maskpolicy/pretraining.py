@@ -1,0 +1,152 @@
+"""Continued pre-training of one model on one's own text: an experiment without tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from maskpolicy import cards, config, manifest, plugins
+from maskpolicy.disk import sync
+from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.experiment import NONE, WORLD, Experiment
+from maskpolicy.stages.models import WORK
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from maskpolicy.nodes import Stage
+    from maskpolicy.store import Store
+
+RECORD = "maskpolicy.json"  # what made a folder; a folder without it is somebody else's
+CARD = "README.md"
+_OURS = {"model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune", "keep"}
+
+
+def experiment(
+    model: str,
+    files: Sequence[str],
+    policy: Mapping[str, Any],
+    given: Mapping[str, Any],
+    plugin_files: Sequence[Path] = (),
+) -> Experiment:
+    """Return the experiment that pre-trains `model` once with the block `policy`.
+
+    `files` are paths, patterns, or the one word "world"; `given` are further keys of an experiment
+    (intermediate, corpus, general, world, keys of How). Raises ConfigError naming the key.
+    """
+    plugins.load_files(plugin_files)
+    block = config.policy_block(policy, "policy", {})
+    if not block.has_stage:
+        raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
+    keys = {
+        **_settable(given),
+        "model": {"name": model, **_part(given, "model")},
+        "corpus": {**_source(files), **_part(given, "corpus")},
+        "policies": [dict(policy)],
+        "tasks": [],
+        "baseline": block.name,
+    }
+    return config.make(keys, "pretrain", "", Path.cwd(), plugin_files, needs=("corpus",))
+
+
+def claim(out: Path) -> None:
+    """Refuse an --out that cannot be used, before any work: raises StoreError.
+
+    A folder that an earlier `pretrain` made is replaced in the end.
+    """
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out}: is a file: choose another --out")
+    if out.is_dir() and any(out.iterdir()) and not (out / RECORD).is_file():
+        raise StoreError(
+            f"{out}: is not empty and was not made by `maskpolicy pretrain`: choose another --out"
+        )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{out.parent}: cannot be made: {error.strerror}; choose another --out"
+        ) from error
+    if not os.access(out.parent, os.W_OK):
+        raise StoreError(f"{out.parent}: cannot be written: choose another --out")
+
+
+def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
+    """Write model, tokenizer and model card of a finished intermediate stage to the folder `out`.
+
+    The folder appears whole or not at all. Raises StoreError.
+    """
+    artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
+    if artifact is None or tokenizer is None:
+        raise StoreError(f"store {store.root}: {stage.name} is not there: give the command again")
+    work = json.loads((artifact.path / WORK).read_text())
+    corpus = stage.inputs["corpus"].params["corpus"]
+    record = {"version": 1, "stage": stage.key, **stage.params, "corpus": corpus, "work": work}
+    with _replacing(out) as folder:
+        for part in (tokenizer.path, artifact.path):
+            for path in part.iterdir():
+                if path.name not in (manifest.NAME, WORK):
+                    shutil.copyfile(path, folder / path.name)
+        (folder / CARD).write_text(cards.card(made, stage, artifact, out.name), encoding="utf-8")
+        (folder / RECORD).write_text(_json(record), encoding="utf-8")
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """Give a new folder beside `out`, and put it in its place, flushed to disk, on a clean exit."""
+    out = out.absolute()
+    for left in out.parent.glob(f".{out.name}.*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
+    away = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
+    try:
+        folder.mkdir()
+        yield folder
+        for path in (*folder.iterdir(), folder):
+            sync(path)
+        claim(out)  # hours have passed
+        if out.exists():
+            out.rename(away)
+        folder.rename(out)
+        sync(out.parent)
+    except OSError as error:
+        if away.exists() and not out.exists():
+            with suppress(OSError):
+                away.rename(out)
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(away, ignore_errors=True)
+
+
+def _settable(given: Mapping[str, Any]) -> dict[str, Any]:
+    fixed = sorted(_OURS & set(given) - {"model"})
+    if fixed:
+        raise ConfigError(
+            f"{fixed[0]}: is not to be set here: pretrain has one policy, one model and no task"
+        )
+    return {key: value for key, value in given.items() if key not in ("model", "corpus")}
+
+
+def _part(given: Mapping[str, Any], key: str) -> dict[str, Any]:
+    block = given.get(key, {})
+    if not isinstance(block, Mapping):
+        raise ConfigError(f"{key}={block}: use --{key}; {key}.KEY=value sets what goes with it")
+    return dict(block)
+
+
+def _source(files: Sequence[str]) -> dict[str, Any]:
+    if list(files) == [WORLD] and not Path(WORLD).exists():
+        return {"name": WORLD}
+    return {"files": list(files)} if files else {}
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"

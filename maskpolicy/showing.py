@@ -1,0 +1,132 @@
+"""What a policy hides in one text, and what a finished run fitted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy import masking, results
+from maskpolicy.annotate import annotate
+from maskpolicy.blocks import instance
+from maskpolicy.corpus import Document, tokenize
+from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
+from maskpolicy.experiment import PolicyBlock
+from maskpolicy.types import Json, Passage
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.store import Store
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One text as a policy hides it; `spans` are (first character, end, their text)."""
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...]
+    source: str
+    target: str  # empty where nothing is hidden
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One row of a finished run: its policy's keys, its tokenizer, and what was fitted."""
+
+    policy: Mapping[str, Json]  # name, fields and keys of How
+    tokenizer: Path
+    fitted: Path | None = None
+
+
+def show(
+    text: str,
+    block: PolicyBlock,
+    tokenizer: PreTrainedTokenizerBase,
+    fitted: Path | None = None,
+    seed: int = 0,
+) -> Shown:
+    """Return what the policy of `block` hides in `text` with this seed, as one passage.
+
+    `fitted` is the artifact of a learned policy. Raises ConfigError for text without a word.
+    """
+    if not block.has_stage:
+        raise ConfigError(f"policy {block.name}: hides nothing: it has no intermediate stage")
+    policy = instance("policy", block.name, block.fields)
+    passage = _passage(text, tokenizer)
+    if hasattr(policy, "annotate"):
+        columns = {name: rows[0] for name, rows in annotate(policy, [passage], fitted).items()}
+        passage = replace(passage, columns=columns)
+    spans = masking.select(policy, [passage], seed, [0])[0]
+    masked = masking.hide(passage, spans, block.how, tokenizer.mask_token_id, seed)
+    return Shown(
+        text,
+        tuple(_characters(passage, *span) for span in spans.tolist()),
+        _written(masked.source, tokenizer),
+        _written(masked.target, tokenizer),
+    )
+
+
+def from_run(folder: Path, name: str, store: Store) -> Taken:
+    """Return the row of a finished run that is labelled `name`, or has that policy.
+
+    Raises ConfigError when there is no such row, StoreError when its artifacts are gone.
+    """
+    found = results.read(folder)
+    label = _label(found, name)
+    cell = next(result for result in found.results if result.policy == label)
+    keys = {stage.partition(" ")[0]: key for stage, key in cell.stages.items()}
+    if "tokenizer" not in keys:
+        raise DataError(f"{folder}: row {label!r} names no tokenizer: run its experiment again")
+    fitted = (
+        _artifact(store, keys["fit"], f"the fitted policy of {label}") if "fit" in keys else None
+    )
+    tokenizer = _artifact(store, keys["tokenizer"], f"the tokenizer of {folder}")
+    return Taken(cell.config["policy"], tokenizer, fitted)
+
+
+def _label(run: results.Run, name: str) -> str:
+    policies = {result.policy: result.config["policy"]["name"] for result in run.results}
+    if name in policies:
+        return name
+    labels = [label for label, policy in policies.items() if policy == name]
+    if len(labels) > 1:
+        raise ConfigError(
+            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of these"
+        )
+    if not labels:
+        raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
+    return labels[0]
+
+
+def _artifact(store: Store, key: str, what: str) -> Path:
+    artifact = store.get(key)
+    if artifact is None:
+        raise StoreError(
+            f"store {store.root}: {what} is not there: name the store of that run with --store, or "
+            "run its experiment again"
+        )
+    return artifact.path
+
+
+def _passage(text: str, tokenizer: PreTrainedTokenizerBase) -> Passage:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ConfigError("--text: holds a lone surrogate (not UTF-8?): remove it")
+    passage = next(iter(tokenize([Document("text", text)], tokenizer)))
+    if not text.strip() or not len(passage.tokens):
+        raise ConfigError("--text: holds no word: give some text")
+    return passage
+
+
+def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
+    """Return the characters of a token span, blanks around them left out."""
+    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
+    part = passage.text[start:stop]
+    start, stop = start + len(part) - len(part.lstrip()), stop - len(part) + len(part.rstrip())
+    return (start, stop, passage.text[start:stop]) if start < stop else (start, start, "")
+
+
+def _written(ids: Any, tokenizer: PreTrainedTokenizerBase) -> str:
+    text = tokenizer.decode(ids.tolist(), clean_up_tokenization_spaces=False)
+    return str(text).strip()
