@@ -174,17 +174,18 @@ def set_dropout(model: Any, share: float | None) -> None:
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of a batch's labels and their number.
 
-    The LM head is applied to labelled positions only.
+    The LM head is applied to labelled positions only; the encoder does not see what is excluded.
     """
     from torch.nn.functional import cross_entropy, linear
 
     from maskpolicy.batching import IGNORE
+    from maskpolicy.exclusion import encode
 
+    seen: dict[str, Any] = {"input_ids": batch.source}
+    if batch.excluded is not None:
+        seen = {"encoder_outputs": (encode(model, batch),)}
     states = model.model(
-        input_ids=batch.source,
-        attention_mask=batch.seen,
-        decoder_input_ids=batch.decoder,
-        use_cache=False,
+        **seen, attention_mask=batch.seen, decoder_input_ids=batch.decoder, use_cache=False
     ).last_hidden_state
     kept = batch.labels != IGNORE
     labels = batch.labels[kept]

@@ -1,0 +1,1 @@
+"""Side-by-side speed measurements against the neighbours: `python -m benchmarks`."""
