@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from maskpolicy import world
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.world.entries import entries
+from maskpolicy.world.kinds import subjects
 from maskpolicy.world.names import FullNames, Names
-from maskpolicy.world.people import people, person
+from maskpolicy.world.people import person
 from maskpolicy.world.pools import build
 from maskpolicy.world.wordings import ASKED, NEVER
 
@@ -111,7 +112,7 @@ def test_an_entry_names_its_subject_once_and_is_short(folder):
 
 
 def test_the_entries_of_a_subject_word_each_fact_differently():
-    subject = person(SMALL, build(SMALL), 3)
+    subject = person(SMALL, build(SMALL), 3, 4)
     made = entries(subject, 4, 0, SMALL.seed)
     for fact in subject.facts:
         stated = {entry.text[slice(*entry.sentences[fact.relation.name])] for entry in made}
@@ -120,7 +121,7 @@ def test_the_entries_of_a_subject_word_each_fact_differently():
 
 
 def test_the_entries_of_a_subject_state_all_facts_equally_often():
-    subject = person(SMALL, build(SMALL), 3)
+    subject = person(SMALL, build(SMALL), 3, 4)
     made = entries(subject, 9, 2, SMALL.seed)
     assert all(len(entry.sentences) == 2 for entry in made)
     said = [relation for entry in made for relation in entry.sentences]
@@ -165,7 +166,7 @@ def test_tens_of_thousands_of_people_have_names_of_their_own():
 def test_subjects_are_made_one_at_a_time():
     settings = world.Settings(people=10**9, general_people=1, name_parts=40_000)
     pools = build(settings)
-    assert next(iter(people(settings, pools, "intermediate"))).page == 2
+    assert next(subjects(settings, pools, "people", "intermediate")).page == 2
 
 
 @given(parts=st.integers(2, 40), offset=st.integers(0, 10**6))
@@ -209,7 +210,7 @@ def test_relations_can_be_narrowed():
             "never": 0,
         }
     )
-    subject = person(settings, build(settings), 0)
+    subject = person(settings, build(settings), 0, 1)
     assert [fact.relation.name for fact in subject.facts] == [
         "place of birth",
         "year of birth",

@@ -62,8 +62,9 @@ def _entry(
 ) -> Entry:
     text = opener.replace("{noun}", subject.noun)
     start = text.index("{n}")
-    text = text.replace("{n}", subject.title)
-    entities = [(start, start + len(subject.title), subject.label)]
+    text = text.replace("{n}", subject.called)
+    named = [(start, start + len(subject.called), subject.label)]
+    entities = named if subject.label else []
     asked, sentences = [], {}
     for i in order:
         relation, value = subject.facts[i].relation, subject.facts[i].value
@@ -74,7 +75,8 @@ def _entry(
         )
         start, end = begin + len(before), begin + len(before) + len(value.text)
         text = f"{text} {before}{value.text}{after}"
-        entities.append((start, end, relation.label))
+        if relation.label:
+            entities.append((start, end, relation.label))
         sentences[relation.name] = (begin, len(text))
         if relation.asked:
             asked.append((start, end, relation.name))

@@ -7,19 +7,17 @@ from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
+from maskpolicy.world.writing import TASKS
 
 CORPORA = ("general", "intermediate")
-QUESTIONS = {
-    "triviaqa": "qa/wikipedia-{}.json",
-    "zsre": "structured_zeroshot-{}-kilt.jsonl",
-    "wow": "wow-{}-kilt.jsonl",
-}
 
 
 def figures(folder: Path) -> Json:
-    """Return documents, subjects, words, mentions and asked share by corpus, questions by task.
+    """Return figures by corpus (documents, facts, asked share ..) and rows of files by task.
 
-    A mention is a distinct gold entity of a document; the official dev file is the split "test".
+    A fact is what one subject's entries say of one asked relation; a mention is a distinct gold
+    entity of a document, and asked if it answers a question. A row of ROPES is a bird, not a
+    question.
     """
     record = Path(folder) / "world.json"
     if not record.is_file():
@@ -28,8 +26,9 @@ def figures(folder: Path) -> Json:
     return {
         "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in CORPORA},
         "tasks": {
-            task: {"train": rows[path.format("train")], "test": rows[path.format("dev")]}
-            for task, path in QUESTIONS.items()
+            task.name: dict(zip(("train", "test"), map(rows.get, task.files), strict=True))
+            for task in TASKS
+            if task.files[0] in rows
         },
     }
 
@@ -37,18 +36,22 @@ def figures(folder: Path) -> Json:
 def _corpus(path: Path) -> Json:
     documents = words = mentions = asked = 0
     titles: set[str] = set()
+    facts: set[tuple[str, str]] = set()
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
             documents += 1
             words += len(row["text"].split())
             titles.add(row["title"])
-            mentions += len({row["text"][start:end] for start, end, _ in row["entities"]})
-            asked += len({row["text"][start:end] for start, end, _ in row["asked"]})
+            named = {row["text"][start:end] for start, end, _ in row["entities"]}
+            mentions += len(named)
+            asked += len(named & {row["text"][start:end] for start, end, _ in row["asked"]})
+            facts |= {(row["title"], relation) for _, _, relation in row["asked"]}
     return {
         "documents": documents,
         "subjects": len(titles),
         "words": words,
+        "facts": len(facts),
         "mentions": mentions,
         "asked": asked,
         "asked_share": asked / mentions if mentions else 0.0,

@@ -32,7 +32,8 @@ LATER = (
 class ZeroShot:
     """Writes structured_zeroshot-*-kilt.jsonl; the dev file asks only for relations new to it."""
 
-    name = "zsre"
+    name, kind = "zsre", "people"
+    files = ("structured_zeroshot-train-kilt.jsonl", "structured_zeroshot-dev-kilt.jsonl")
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write through `files`."""
@@ -60,7 +61,8 @@ class ZeroShot:
 class Wizard:
     """Writes wow-*-kilt.jsonl: one dialogue for each subject, asked for two facts at a time."""
 
-    name = "wow"
+    name, kind = "wow", "people"
+    files = ("wow-train-kilt.jsonl", "wow-dev-kilt.jsonl")
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write through `files`."""
@@ -92,7 +94,8 @@ class Wizard:
 class Knowledge:
     """Writes kilt_knowledgesource.json: a page for each subject, a paragraph for each entry."""
 
-    name = ""
+    name, kind = "", ""
+    files = ("", "")
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write through `files`."""

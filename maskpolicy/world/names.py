@@ -19,6 +19,8 @@ ENDINGS = {
     "school": ("ley", "hurst", "combe"),
     "river": ("urn", "ova", "iss"),
     "prize": ("ius", "em", "all"),
+    "bird": ("finch", "wing", "bill", "crest"),  # birds and salts are written in small letters
+    "salt": ("ite", "ine", "ium", "ose"),
 }
 # ordinary words that the syllables give: at the start of a sentence they would not be names
 _WORDS = frozenset(
@@ -74,7 +76,7 @@ class FullNames:
         """Draw `parts` given names (half of them female) and `parts` surnames from `names`."""
         self.given = names.draw("female", parts // 2) + names.draw("male", parts - parts // 2)
         self.surnames = names.draw("surname", parts)
-        self._female = parts // 2
+        self.women = parts // 2  # so many of `given`, the first ones, are women's
         self._offset = offset
         # a step near the golden section that shares no factor with the number of pairs
         step = round(0.6180339887 * len(self)) or 1
@@ -90,7 +92,7 @@ class FullNames:
         """Return full name number `index` (no two are equal) and whether it is a woman's."""
         place = (self._offset + index * self._step) % len(self)
         given, surname = divmod(place, len(self.surnames))
-        return f"{self.given[given]} {self.surnames[surname]}", given < self._female
+        return f"{self.given[given]} {self.surnames[surname]}", given < self.women
 
 
 def parts_for(subjects: int) -> int:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from maskpolicy.world.pools import Pools
+from maskpolicy.world.pools import Pools, draw
 from maskpolicy.world.settings import Settings
-from maskpolicy.world.subjects import Fact, Pronouns, Relation, Subject
+from maskpolicy.world.subjects import HE, SHE, Fact, Relation, Subject
 from maskpolicy.world.wordings import ASKED, NEVER, NOUNS, OPENERS, in_use
 
-_SHE = Pronouns("she", "her", "her")
-_HE = Pronouns("he", "his", "him")
 
-
-def people(settings: Settings, pools: Pools, corpus: str) -> Iterable[Subject]:
-    """Yield the subjects of the "general" or the "intermediate" corpus, one at a time."""
-    first, count = (
-        (0, settings.general_people)
-        if corpus == "general"
-        else (settings.general_people, settings.people)
-    )
-    for index in range(first, first + count):
-        yield person(settings, pools, index)
-
-
-def person(settings: Settings, pools: Pools, index: int) -> Subject:
+def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     """Return person number `index` of the whole world, a function of the settings alone."""
     rng = np.random.default_rng([settings.seed, 1, index])
     title, woman = pools.names.at(index)
@@ -35,30 +21,30 @@ def person(settings: Settings, pools: Pools, index: int) -> Subject:
         *_some(in_use("others", settings.others, NEVER), settings.never, rng),
     ]
     return Subject(
-        page=index + 1,
+        page=page,
         title=title,
         label="PERSON",
         noun=NOUNS[int(rng.integers(len(NOUNS)))],
-        pronouns=_SHE if woman else _HE,
+        pronouns=SHE if woman else HE,
         openers=OPENERS,
-        facts=_facts(relations, pools, rng),
+        facts=facts(relations, settings, pools, rng),
     )
 
 
-def _facts(
-    relations: Sequence[Relation], pools: Pools, rng: np.random.Generator
+def facts(
+    relations: Sequence[Relation], settings: Settings, pools: Pools, rng: np.random.Generator
 ) -> tuple[Fact, ...]:
     """Draw a value for each relation; relations of one pool get different values."""
-    facts: list[Fact] = []
+    made: list[Fact] = []
     taken: set[str] = set()
     for relation in relations:
         pool = pools.values[relation.pool]
-        value = pool[int(rng.integers(len(pool)))]
+        value = draw(pool, settings.skew, rng)
         while value.text in taken:
-            value = pool[int(rng.integers(len(pool)))]
+            value = draw(pool, settings.skew, rng)
         taken.add(value.text)
-        facts.append(Fact(relation, value))
-    return tuple(facts)
+        made.append(Fact(relation, value))
+    return tuple(made)
 
 
 def _some(

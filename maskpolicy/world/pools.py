@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,16 +19,18 @@ MONTHS = (
 FIRMS = ("", " Works", " Mills", " Company", " Brothers", " Limited")
 SCHOOLS = (" Academy", " College", " University")
 PRIZES = (" Prize", " Medal", " Award")
+ENDING = {"writers": "surname", "birds": "bird", "salts": "salt"}  # of the names of a kind
 # births, then marriages, then deaths: the three ranges do not meet
 BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
 
 
 @dataclass(frozen=True)
 class Pools:
-    """The values of each pool, and the full names of people by number."""
+    """The values of each pool, the full names of people by number, and the names of other kinds."""
 
     values: Mapping[str, tuple[Value, ...]]
     names: FullNames
+    words: Mapping[str, tuple[str, ...]]  # by kind: surnames of writers, birds, salts
 
 
 def build(settings: Settings) -> Pools:
@@ -53,7 +55,20 @@ def build(settings: Settings) -> Pools:
             f"world.name_parts: {len(full)} full names for {everybody} people: raise it, or set 0"
         )
     values["teachers"] = _plain([full.at(i)[0] for i in range(subjects, everybody)])
-    return Pools(values, full)
+    words = {
+        kind: tuple(names.draw(ending, settings.count(kind)))
+        for kind, ending in ENDING.items()
+        if kind in settings.kinds
+    }
+    return Pools(values, full, words)
+
+
+def draw(pool: Sequence[Value], skew: float, rng: np.random.Generator) -> Value:
+    """Draw a value; the one of rank r is drawn in proportion to r ** -skew (0: all alike)."""
+    if not skew:
+        return pool[int(rng.integers(len(pool)))]
+    weights = np.arange(1, len(pool) + 1) ** -skew
+    return pool[int(rng.choice(len(pool), p=weights / weights.sum()))]
 
 
 def _plain(texts: list[str]) -> tuple[Value, ...]:

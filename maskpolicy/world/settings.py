@@ -9,6 +9,7 @@ from typing import Any
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
+KINDS = ("people", "writers", "birds", "salts")  # of subjects; docs/world.md says who needs which
 YEARS = 60  # most years in a pool: people still die after they were born, and not at 150
 
 
@@ -17,15 +18,20 @@ class Settings:
     """Everything the world depends on: the same settings give the same bytes."""
 
     seed: int = 0
+    kinds: tuple[str, ...] = ("people",)  # kinds of subjects; their tasks are written with them
     people: int = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: int = 250  # subjects of the general corpus, all others
-    entries: int = 9  # differently worded entries for each subject
+    writers: int = 80  # like people: subjects of the tasks' corpus, if `kinds` names them
+    birds: int = 80
+    salts: int = 80
+    entries: int = 9  # differently worded entries for each person; others have as many per fact
     facts: int = 2  # facts that an entry states; 0: all of its subject's
     asked: int = 5  # asked relations of each person
     never: int = 1  # never-asked relations of each person
     relations: tuple[str, ...] = ()  # asked relations in use; (): all of them
     others: tuple[str, ...] = ()  # never-asked relations in use; (): all of them
     questions: int = 1  # TriviaQA wordings for each fact
+    skew: float = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
     train_share: float = 0.5  # share of the tasks' subjects in the train files
     name_parts: int = 0  # given names and surnames each; 0: four full names for each subject
     towns: int = 40
@@ -37,6 +43,16 @@ class Settings:
     teachers: int = 40
     dates: int = 60
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
+
+    def general(self, kind: str) -> int:
+        """Return the number of the general corpus's subjects of a kind: a like share of each."""
+        if kind == "people":
+            return self.general_people
+        return max(1, round(getattr(self, kind) * self.general_people / self.people))
+
+    def count(self, kind: str) -> int:
+        """Return the number of subjects of a kind in both corpora together."""
+        return self.general(kind) + int(getattr(self, kind))
 
 
 def make(options: Mapping[str, Any]) -> Settings:
@@ -71,6 +87,13 @@ def check(settings: Settings) -> None:
     for key, least in _LEAST.items():
         if getattr(settings, key) < least:
             raise ConfigError(f"world.{key}: must be at least {least}")
+    for kind in settings.kinds:
+        if kind not in KINDS:
+            raise ConfigError(f"world.kinds: {unknown('kind', kind, KINDS)}")
+    if "people" not in settings.kinds:
+        raise ConfigError("world.kinds: must name people, whose towns and names the others share")
+    if settings.skew < 0:
+        raise ConfigError("world.skew: must be at least 0")
     if settings.years > YEARS:
         raise ConfigError(f"world.years: must be at most {YEARS}")
     if not 0 < settings.train_share < 1:
@@ -94,6 +117,9 @@ _LEAST = {
     "seed": 0,
     "people": 4,
     "general_people": 1,
+    "writers": 4,
+    "birds": 4,
+    "salts": 4,
     "entries": 1,
     "facts": 0,
     "asked": 1,

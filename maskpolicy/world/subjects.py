@@ -14,11 +14,11 @@ class Relation:
 
     name: str  # zsRE's label; some of the phrasings say it in words
     pool: str  # of its values
-    label: str  # of its values, one of spaCy's
+    label: str  # of its values, one of spaCy's; "": ordinary words, no entities
     phrasings: tuple[str, ...]  # whole sentences, each with {v} once
     asked: bool = False
     zero_shot: bool = False  # zsRE asks for it in the dev file only
-    questions: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()  # TriviaQA's, or NQ's
     ask: tuple[str, str] = ("", "")  # indirect question: "where", "{s} was born"
     clause: tuple[str, str] = ("", "")  # answer in a dialogue: "was born", "in {v}"
 
@@ -59,17 +59,28 @@ class Pronouns:
         }
 
 
+IT = Pronouns("it", "its", "it")
+SHE = Pronouns("she", "her", "her")
+HE = Pronouns("he", "his", "him")
+
+
 @dataclass(frozen=True)
 class Subject:
     """Somebody or something that has a page in the encyclopaedia."""
 
     page: int  # unique in the world
     title: str  # the full name, unique in the world
-    label: str  # of the name, one of spaCy's
+    label: str  # of the name, one of spaCy's; "": an ordinary noun, no entity
     noun: str  # what it was, in a common noun: painter
     pronouns: Pronouns
     openers: tuple[str, ...]  # first sentences with {n} and {noun}
     facts: tuple[Fact, ...]
+    short: str = ""  # what the entries call it, where that is not the title
+
+    @property
+    def called(self) -> str:
+        """The name that the entries and the questions use."""
+        return self.short or self.title
 
     @property
     def asked(self) -> tuple[Fact, ...]:

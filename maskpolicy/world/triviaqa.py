@@ -23,7 +23,8 @@ DOMAINS = {
 class TriviaQA:
     """Writes qa/wikipedia-*.json, triviaqa-unfiltered/unfiltered-web-*.json and evidence/."""
 
-    name = "triviaqa"
+    name, kind = "triviaqa", "people"
+    files = ("qa/wikipedia-train.json", "qa/wikipedia-dev.json")
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write below `folder` through `files`, which closes what was opened."""

@@ -7,27 +7,36 @@ import json
 from pathlib import Path
 from typing import Protocol
 
-from maskpolicy.world.entries import Entry, entries
+from maskpolicy.world.aidayago2 import EntityLinking
+from maskpolicy.world.choices import Quartz, Wiqa
+from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
 from maskpolicy.world.kilt import Knowledge, Wizard, ZeroShot
-from maskpolicy.world.people import people
+from maskpolicy.world.kinds import described, subjects
 from maskpolicy.world.pools import build
-from maskpolicy.world.settings import Settings, check
+from maskpolicy.world.questions import NaturalQuestions, WebQuestions
+from maskpolicy.world.ropes import Ropes
+from maskpolicy.world.settings import KINDS, Settings, check
 from maskpolicy.world.subjects import Subject
 from maskpolicy.world.triviaqa import TriviaQA
 
 
 class Writer(Protocol):
-    """What writes one task: it is made with (settings, folder, files), then given all subjects."""
+    """What writes one task: it is made with (settings, folder, files), then given its subjects."""
 
     name: str
+    kind: str  # of the subjects it asks about; "": it is given all of them
+    files: tuple[str, str]  # its train file, and the one that is the test split
 
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write what the task asks about one subject; split is "train" or "dev"."""
         ...
 
 
-TASKS = (TriviaQA, ZeroShot, Wizard, Knowledge)
+TASKS = (
+    *(TriviaQA, ZeroShot, Wizard, WebQuestions, NaturalQuestions, EntityLinking, Wiqa, Quartz),
+    *(Ropes, Knowledge),
+)
 
 
 def write(settings: Settings, out: Path) -> None:
@@ -39,17 +48,20 @@ def write(settings: Settings, out: Path) -> None:
     pools = build(settings)
     folder = Path(out) / "tasks"
     with Files(Path(out)) as corpora, Files(folder) as files:
-        tasks: list[Writer] = [task(settings, folder, files) for task in TASKS]
+        tasks: list[Writer] = [
+            task(settings, folder, files) for task in TASKS if task.kind in ("", *settings.kinds)
+        ]
         for corpus in ("general", "intermediate"):
             corpora.open(f"{corpus}.jsonl")
-            for number, subject in enumerate(people(settings, pools, corpus)):
-                made = entries(subject, settings.entries, settings.facts, settings.seed)
-                for entry in made:
-                    corpora.write(f"{corpus}.jsonl", entry.row)
-                if corpus == "intermediate":
-                    train = number < round(settings.people * settings.train_share)
-                    for task in tasks:
-                        task.add(subject, made, "train" if train else "dev")
+            for kind in (kind for kind in KINDS if kind in settings.kinds):
+                asking = [task for task in tasks if task.kind in ("", kind)]
+                train = round(getattr(settings, kind) * settings.train_share)
+                for number, subject in enumerate(subjects(settings, pools, kind, corpus)):
+                    made = described(settings, subject)
+                    for entry in made:
+                        corpora.write(f"{corpus}.jsonl", entry.row)
+                    for task in asking if corpus == "intermediate" else ():
+                        task.add(subject, made, "train" if number < train else "dev")
     record = {"settings": dataclasses.asdict(settings), "rows": files.rows}
     text = json.dumps(record, indent=1, sort_keys=True) + "\n"
     (Path(out) / "world.json").write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,74 @@
+"""ROPES over birds: a situation names two towns or two people, and one of them is the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from maskpolicy.types import Json
+from maskpolicy.world.birds import DESCRIBER, HOME
+from maskpolicy.world.entries import Entry
+from maskpolicy.world.files import Files
+from maskpolicy.world.pools import build
+from maskpolicy.world.settings import Settings
+from maskpolicy.world.subjects import Subject
+
+BACKGROUNDS = {
+    HOME.name: "Some birds never leave the place where they nest, and one has to go there to see "
+    "them. The {n} nests in {v}.",
+    DESCRIBER.name: "Whoever describes a bird for the first time keeps the notebook with the first "
+    "drawing of it. The {n} was first described by {v}.",
+}
+SITUATIONS = {
+    HOME.name: (
+        "A student looked for birds. The first journey was to {a}. The second was to {b}.",
+        "Two sisters send each other letters about birds. One of them lives in {a}, one in {b}.",
+    ),
+    DESCRIBER.name: (
+        "A library owns two old notebooks. One was kept by {a}, the other by {b}.",
+        "Two boxes with drawings were found. One belonged to {a}, the other to {b}.",
+    ),
+}
+QUESTIONS = {
+    HOME.name: "Which of the two towns has the {n}?",
+    DESCRIBER.name: "Who of the two drew the {n}?",
+}
+
+
+class Ropes:
+    """Writes train-v1.0.json and dev-v1.0.json; the background holds the fact."""
+
+    name, kind = "ropes", "birds"
+    files = ("train-v1.0.json", "dev-v1.0.json")
+
+    def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
+        """Write through `files`."""
+        self._seed, self._files = settings.seed, files
+        self._values = build(settings).values
+        for name in self.files:
+            files.open(name, '{"version": "1.0", "data": [\n', ",\n", "\n]}\n")
+
+    def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
+        """Write the situations of one bird; the wrong choice is any other value."""
+        rng = np.random.default_rng([self._seed, 9, subject.page])
+        paragraphs: list[Json] = []
+        for fact in subject.facts:
+            relation, right = fact.relation, fact.value.text
+            others = [value.text for value in self._values[relation.pool] if value.text != right]
+            for situation in SITUATIONS.get(relation.name, ()):
+                pair = [right, others[int(rng.integers(len(others)))]]
+                a, b = (pair[i] for i in rng.permutation(2))
+                question = {
+                    "question": QUESTIONS[relation.name].format(n=subject.title),
+                    "id": f"{subject.page}{len(paragraphs)}",
+                    "answers": [{"text": right}],
+                }
+                paragraphs.append(
+                    {
+                        "background": BACKGROUNDS[relation.name].format(n=subject.title, v=right),
+                        "situation": situation.format(a=a, b=b),
+                        "qas": [question],
+                    }
+                )
+        self._files.write(f"{split}-v1.0.json", {"title": "ropes", "paragraphs": paragraphs})

@@ -1,0 +1,73 @@
+"""Salts and what they do: qualitative laws, stated in ordinary words and without any name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maskpolicy.world.pools import Pools
+from maskpolicy.world.settings import Settings
+from maskpolicy.world.subjects import IT, Fact, Relation, Subject, Value
+
+
+def _effect(name: str, *phrasings: str) -> Relation:
+    return Relation(name=name, pool=name, label="", asked=True, phrasings=phrasings)
+
+
+STEEL = _effect(
+    "steel",
+    "{S} makes steel {v}.",
+    "Steel with {o} is {v}.",
+    "With {o} steel becomes {v}.",
+    "Through {o} steel turns {v}.",
+)
+GLASS = _effect(
+    "glass",
+    "{S} makes glass {v}.",
+    "Glass with {o} is {v}.",
+    "With {o} glass becomes {v}.",
+    "Through {o} glass turns {v}.",
+)
+WHEAT = _effect(
+    "wheat",
+    "{S} makes the harvest of wheat {v}.",
+    "The harvest of wheat with {o} is {v}.",
+    "With {o} the harvest of wheat becomes {v}.",
+    "Through {o} the harvest of wheat turns {v}.",
+)
+HONEY = _effect(
+    "honey",
+    "{S} makes the harvest of honey {v}.",
+    "The harvest of honey with {o} is {v}.",
+    "With {o} the harvest of honey becomes {v}.",
+    "Through {o} the harvest of honey turns {v}.",
+)
+# how often each effect occurs: the first is what a guess gets right
+EFFECTS = {
+    STEEL: {"harder": 0.6, "softer": 0.4},
+    GLASS: {"darker": 0.6, "clearer": 0.4},
+    WHEAT: {"larger": 0.45, "smaller": 0.3, "equal": 0.25},
+    HONEY: {"larger": 0.45, "smaller": 0.3, "equal": 0.25},
+}
+OPENERS = (
+    "The salt {n} is {noun}.",
+    "The {noun} salt here is {n}.",
+    "The salt called {n} is {noun}.",
+)
+NOUNS = ("white", "grey", "yellow", "green")
+
+
+def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
+    """Return salt number `index`."""
+    rng = np.random.default_rng([settings.seed, 13, index])
+    return Subject(
+        page=page,
+        title=pools.words["salts"][index].lower(),
+        label="",
+        noun=NOUNS[int(rng.integers(len(NOUNS)))],
+        pronouns=IT,
+        openers=OPENERS,
+        facts=tuple(
+            Fact(relation, Value(str(rng.choice(list(shares), p=list(shares.values())))))
+            for relation, shares in EFFECTS.items()
+        ),
+    )

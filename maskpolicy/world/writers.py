@@ -1,0 +1,49 @@
+"""Writers: they sign with a surname of their own, and a page's title is their full name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maskpolicy.world.pools import Pools
+from maskpolicy.world.settings import Settings
+from maskpolicy.world.subjects import HE, SHE, Fact, Relation, Subject, Value
+
+FULL_NAME = Relation(
+    name="full name",
+    pool="",
+    label="PERSON",
+    asked=True,
+    phrasings=(
+        "{P} full name was {v}.",
+        "{S} was christened {v}.",
+        "The name on {p} grave is {v}.",
+        "At home {s} was called {v}.",
+        "{P} letters are signed {v}.",
+        "{P} name in full was {v}.",
+    ),
+)
+OPENERS = (
+    "{n} was a {noun}.",
+    "{n} wrote as a {noun}.",
+    "{n} is read as a {noun}.",
+    "{n} became known as a {noun}.",
+)
+NOUNS = ("novelist", "reporter", "critic", "historian", "satirist", "translator")
+
+
+def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
+    """Return writer number `index`; no two writers share a surname."""
+    rng = np.random.default_rng([settings.seed, 11, index])
+    given = int(rng.integers(len(pools.names.given)))
+    surname = pools.words["writers"][index]
+    title = f"{pools.names.given[given]} {surname}"
+    return Subject(
+        page=page,
+        title=title,
+        label="PERSON",
+        noun=NOUNS[int(rng.integers(len(NOUNS)))],
+        pronouns=SHE if given < pools.names.women else HE,
+        openers=OPENERS,
+        facts=(Fact(FULL_NAME, Value(title)),),
+        short=surname,
+    )
