@@ -200,18 +200,23 @@ def _add_contexts(plugin: Any, beside: Sequence[Path], reading: _Reading) -> Non
 
 
 def _with_context(examples: list[Example], name: str) -> list[Example]:
-    """Append each context to its source: the oracle row."""
+    """Append to each source the lines of its context that it has not: the oracle row."""
     if not any(example.context for example in examples):
         raise DataError(
             f"{name}: context: true, but no example has a context: put the task's evidence or "
             "knowledge source beside the file"
         )
     return [
-        replace(example, source=f"{example.source}\n{example.context}")
-        if example.context
-        else example
+        replace(example, source=_joined(example.source, example.context or ""))
         for example in examples
     ]
+
+
+def _joined(source: str, context: str) -> str:
+    lines = source.split("\n")
+    return "\n".join(
+        [*lines, *(line for line in context.split("\n") if line and line not in lines)]
+    )
 
 
 def _tell(reading: _Reading, name: str) -> None:

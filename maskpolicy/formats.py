@@ -28,8 +28,9 @@ class Row:
 def rows(path: Path, at: str = "") -> Iterator[Row]:
     """Yield the rows of a .jsonl file, or of the list in a .json file (under its key `at`).
 
-    A line that is not JSON is a row with an error; a .json file that cannot be parsed raises
-    DataError, because nothing of it can be used.
+    `at` may lead through lists, as in "data.paragraphs.qas": then a row also has the keys of all
+    that encloses it. A line that is not JSON is a row with an error; a .json file that cannot be
+    parsed raises DataError, because nothing of it can be used.
     """
     try:
         if path.suffix == ".jsonl":
@@ -53,6 +54,14 @@ def text(row: Mapping[str, Any], *keys: str) -> str:
     if not value.strip():
         raise DataError(f"key {keys[0]!r} is empty")
     return value
+
+
+def optional(row: Mapping[str, Any], *keys: str) -> str:
+    """Return the text under the first of `keys` that the row has, stripped; absent or null: ""."""
+    value = _first(row, keys)
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"key {keys[0]!r} must be text, not {_shown(value)}")
+    return (value or "").strip()
 
 
 def texts(row: Mapping[str, Any], *keys: str) -> list[str]:
@@ -126,12 +135,30 @@ def _items(path: Path, at: str) -> Iterator[Row]:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{path}: not JSON: {error}") from error
-    if at:
-        content = content.get(at) if isinstance(content, dict) else None
+    first, _, inner = at.partition(".")
+    if first:
+        content = content.get(first) if isinstance(content, dict) else None
     if not isinstance(content, list):
-        raise DataError(f"{path}: must hold a list of rows{f' under the key {at!r}' if at else ''}")
-    for number, value in enumerate(content):
-        yield _row(f"{path}, {at or 'row'}[{number}]", number, value)
+        under = f" under the key {first!r}" if first else ""
+        raise DataError(f"{path}: must hold a list of rows{under}")
+    for number, (place, value) in enumerate(_nested(content, f"{first or 'row'}", inner, {})):
+        yield _row(f"{path}, {place}", number, value)
+
+
+def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tuple[str, Json]]:
+    """Yield (place, value) of the rows that lie under the keys `at` of each item."""
+    key, _, inner = at.partition(".")
+    for number, item in enumerate(items):
+        where = f"{place}[{number}]"
+        if not isinstance(item, dict):
+            yield where, item
+        elif not key:
+            yield where, {**around, **item}
+        else:
+            outer = {name: value for name, value in item.items() if name != key}
+            below = item.get(key)
+            rows = below if isinstance(below, list) else [below]
+            yield from _nested(rows, f"{where}.{key}", inner, {**around, **outer})
 
 
 def _row(place: str, number: int, value: Json) -> Row:

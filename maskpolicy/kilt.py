@@ -29,8 +29,12 @@ def answers(row: Json) -> tuple[str, ...]:
     return formats.distinct(kept)
 
 
-def places(row: Json) -> Iterator[Place]:
-    """Yield the paragraphs of a row's provenance, those that come with an answer first."""
+def places(row: Json, lead: bool = False) -> Iterator[Place]:
+    """Yield the paragraphs of a row's provenance, those that come with an answer first.
+
+    Of a page that is given without a paragraph, as in entity linking, `lead` takes its title and
+    first paragraph.
+    """
     entries = formats.records(row, "output")
     for entry in sorted(entries, key=lambda entry: not entry.get("answer")):
         for origin in formats.records(entry, "provenance"):
@@ -38,6 +42,8 @@ def places(row: Json) -> Iterator[Place]:
             end = origin.get("end_paragraph_id")
             if page and isinstance(start, int) and start >= 0:
                 yield str(page), start, max(start, end) if isinstance(end, int) else start
+            elif page and lead:
+                yield str(page), 0, 1
 
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
@@ -47,16 +53,16 @@ def knowledge(beside: Sequence[Path]) -> list[Path]:
 
 
 def paragraphs(
-    rows: Iterable[Json], beside: Sequence[Path]
+    rows: Iterable[Json], beside: Sequence[Path], lead: bool = False
 ) -> Callable[[Json, Example], str | None]:
     """Return a lookup of a row's provenance text, read in one pass over the knowledge source."""
-    wanted = {page for row in rows for page in _wanted(row)}
+    wanted = {page for row in rows for page in _wanted(row, lead)}
     pages = {
         page: text for path in knowledge(beside) if wanted for page, text in _pages(path, wanted)
     }
 
     def find(row: Json, example: Example) -> str | None:
-        for page, start, end in places(row):
+        for page, start, end in places(row, lead):
             parts = (part.strip() for part in pages.get(page, [])[start : end + 1])
             text = "\n".join(part for part in parts if part)
             if text:
@@ -66,10 +72,10 @@ def paragraphs(
     return find
 
 
-def _wanted(row: Json) -> set[str]:
+def _wanted(row: Json, lead: bool) -> set[str]:
     """Return the pages of a row; none when its provenance is malformed, which `find` reports."""
     try:
-        return {page for page, _, _ in places(row)}
+        return {page for page, _, _ in places(row, lead)}
     except DataError:
         return set()
 

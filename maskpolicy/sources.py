@@ -19,13 +19,13 @@ _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 @dataclass(frozen=True)
 class Hub:
-    """A dataset on the Hub; `config` may differ by edition.
+    """A dataset on the Hub; `id` and `config` may differ by edition.
 
     `bare` ends the name of its configuration for a task with the field `documents: false`.
     """
 
-    id: str
-    config: str | Mapping[str, str]
+    id: str | Mapping[str, str]
+    config: str | Mapping[str, str] = ""  # "": the dataset's default
     bare: str = ""
 
 
@@ -38,10 +38,17 @@ class TaskFacts:
     files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
     folders: tuple[str, ...] = ()  # official sub-folders in which the files may lie
     editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
-    at: str = ""  # the key under which a .json file keeps its rows
+    others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
+    at: str = ""  # the key under which a .json file keeps its rows, as in "data.paragraphs.qas"
+    mark: str = ""  # a key, as in "question.stem", by which a row is told from other tasks' rows
     hub: Hub | None = None
     keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
     dev_share: float = 0.1  # of the groups of train, where dev is carved from it
+
+    def names(self, edition: str) -> dict[str, str]:
+        """Return the file names of an edition: those of `others`, or else `files` with its name."""
+        named = self.others.get(edition, self.files)
+        return {split: name.format(edition=edition) for split, name in named.items()}
 
     def part(self, split: str) -> tuple[str, str]:
         """Return the official split that `split` is read from, and the side of the carve.
@@ -110,6 +117,7 @@ def find(task: Task, official: str, folder: Path) -> Found:
     """Return the official file of a split in `folder` or its official sub-folders.
 
     Of several editions the first that has any file there is read, so that no split mixes them.
+    A file of that name whose first row lacks the task's mark belongs to another task.
     """
     stated = task.facts
     if official not in stated.files:
@@ -117,18 +125,37 @@ def find(task: Task, official: str, folder: Path) -> Found:
     bases = (folder, folder / task.name)
     beside = tuple(base / sub for base in bases for sub in ("", *stated.folders))
     names: list[str] = []
+    foreign: list[Path] = []
     for edition in (task.edition,) if task.edition else stated.editions or ("",):
-        every = {split: name.format(edition=edition) for split, name in stated.files.items()}
+        every = stated.names(edition)
         names.append(every[official])
-        path = next((p for p in (f / every[official] for f in beside) if p.is_file()), None)
-        if path is not None:
-            return Found(path, (path.parent, *beside))
+        for path in (folder / every[official] for folder in beside):
+            if path.is_file() and _is_marked(path, stated):
+                return Found(path, (path.parent, *beside))
+            foreign += [path] if path.is_file() else []
         if any((f / name).is_file() for f in beside for name in every.values()):
             break
+    if foreign:
+        raise DataError(
+            f"{foreign[0]}: is no file of task {task.name!r}: its first row has no key "
+            f"{stated.mark!r} (each task's files belong in a folder of its name)"
+        )
     raise DataError(
         f"task {task.name!r}: {folder} has no {' or '.join(names)}, neither in itself nor in "
         f"{', '.join(dict.fromkeys((*stated.folders, task.name)))}"
     )
+
+
+def _is_marked(path: Path, stated: TaskFacts) -> bool:
+    """Whether the first row that can be read has the task's mark."""
+    if not stated.mark:
+        return True
+    value = next((row.value for row in formats.rows(path, stated.at) if not row.error), None)
+    for key in stated.mark.split("."):
+        if value is not None and (not isinstance(value, dict) or key not in value):
+            return False
+        value = value and value[key]
+    return True
 
 
 def hub_config(task: Task) -> tuple[str, str]:
@@ -139,12 +166,19 @@ def hub_config(task: Task) -> tuple[str, str]:
             f"task {task.name!r} cannot be read from the Hub: name the folder of its official "
             f"files ({', '.join(stated.files.values())}) as data"
         )
-    config = stated.hub.config
-    if not isinstance(config, str):
-        config = config[task.edition or stated.editions[0]]
-    return stated.hub.id, config + (
-        "" if getattr(task.plugin, "documents", True) else stated.hub.bare
-    )
+    name, config = (_of_edition(value, task) for value in (stated.hub.id, stated.hub.config))
+    return name, config + ("" if getattr(task.plugin, "documents", True) else stated.hub.bare)
+
+
+def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
+    if isinstance(value, str):
+        return value
+    edition = task.edition or task.facts.editions[0]
+    if edition not in value:
+        raise DataError(
+            f"task {task.name!r}: the Hub has no edition {edition!r} (it has {', '.join(value)})"
+        )
+    return value[edition]
 
 
 def hub_rows(dataset: str, config: str | None, official: str, revision: str | None) -> list[Row]:
@@ -173,6 +207,6 @@ def rows(
     """Return the rows of an official split, the folders beside them, and a name for messages."""
     if block.data == "hub":
         dataset, config = hub_config(task)
-        return iter(hub_rows(dataset, config, official, block.revision)), (), dataset
+        return iter(hub_rows(dataset, config or None, official, block.revision)), (), dataset
     found = find(task, official, folder)
     return formats.rows(found.path, task.facts.at), found.beside, str(found.path)

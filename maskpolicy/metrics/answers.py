@@ -43,8 +43,14 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def multiple_choice(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1 if the normalised prediction equals the right choice's text, else 0."""
-    return exact_match(prediction, answers[:1])
+    """Return 1 if the normalised prediction equals the right choice's text, else 0.
+
+    Of a choice such as "A" or "+" the normalisation leaves nothing: it is compared as it stands.
+    """
+    right = answers[0]
+    if normalise(right):
+        return exact_match(prediction, [right])
+    return float(prediction.strip().lower() == right.strip().lower())
 
 
 def _overlap(guess: Sequence[str], answer: Sequence[str]) -> float:

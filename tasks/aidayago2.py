@@ -1,0 +1,70 @@
+"""AIDA CoNLL-YAGO (Hoffart et al. 2011) in KILT's form: which page does a mention stand for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from maskpolicy import kilt
+from maskpolicy.errors import DataError
+from maskpolicy.formats import text
+from maskpolicy.registry import task
+from maskpolicy.schema import Count
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+START, END = "[START_ENT]", "[END_ENT]"
+
+
+@task(
+    "aidayago2",
+    group="knowledge-intensive",
+    metric="kilt_accuracy",
+    files={"train": "aidayago2-train-kilt.jsonl", "dev": "aidayago2-dev-kilt.jsonl"},
+    folders=kilt.FOLDERS,
+    hub=Hub("facebook/kilt_tasks", "aidayago2"),
+)
+@dataclass(frozen=True)
+class AidaYago2:
+    """A marked mention with the words around it; the answer is a page's title.
+
+    The mentions of one document belong together. The context is the title and first paragraph of
+    the page in KILT's knowledge source, or the paragraph that the provenance names.
+    """
+
+    words: Count = 40  # on either side of the mention
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; blanks in the document count as one space each."""
+        targets = kilt.answers(row)
+        if not targets:
+            return None
+        left, mention, right = parts(text(row, "input"))
+        around = [*left[-self.words :], START, *mention, END, *right[: self.words]]
+        document = " ".join([*left, *mention, *right])
+        group = hashlib.sha256(document.encode(errors="surrogatepass")).hexdigest()[:16]
+        seen = "yes" if " ".join(mention) in targets else "no"
+        return Example(
+            text(row, "id"), group, " ".join(around), targets, slices={"mention is title": seen}
+        )
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path]
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the page in the knowledge source."""
+        return kilt.paragraphs(rows, beside, lead=True)
+
+    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+        """Return KILT's knowledge source, where it is there."""
+        return kilt.knowledge(beside)
+
+
+def parts(document: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the words before, inside and after the marks."""
+    left, start, rest = document.partition(START)
+    mention, end, right = rest.partition(END)
+    if not (start and end and mention.strip()) or START in rest or END in left + right:
+        raise DataError(f"key 'input' must mark one mention: {START} mention {END}")
+    return left.split(), mention.split(), right.split()

@@ -1,0 +1,70 @@
+"""Natural Questions (Kwiatkowski et al. 2019), open-domain (Lee et al. 2019), as closed-book."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from maskpolicy import dpr, kilt
+from maskpolicy.formats import optional, text, texts
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "nq",
+    group="closed-book",
+    metric="exact_match",
+    editions=("open", "kilt", "efficientqa"),
+    files={"train": "NQ-open.train.jsonl", "dev": "NQ-open.dev.jsonl"},
+    others={
+        "kilt": {"train": "nq-train-kilt.jsonl", "dev": "nq-dev-kilt.jsonl"},
+        "efficientqa": {
+            "train": "NQ-open.train.jsonl",
+            "dev": "NQ-open.efficientqa.dev.1.1.jsonl",
+        },
+    },
+    folders=("nq_open", *kilt.FOLDERS),
+    hub=Hub(
+        {"open": "google-research-datasets/nq_open", "kilt": "facebook/kilt_tasks"},
+        {"open": "", "kilt": "nq"},
+    ),
+)
+@dataclass(frozen=True)
+class NaturalQuestions:
+    """Questions to a search engine, in lower case.
+
+    The context is KILT's provenance paragraph, else a passage of DPR's file. EfficientQA has the
+    train file of NQ-open and a dev file of its own.
+    """
+
+    edition: Literal["auto", "open", "kilt", "efficientqa"] = "auto"
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of NQ-open or of KILT's form; equal questions belong together."""
+        targets = (*texts(row, "answer"), *kilt.answers(row))
+        if not targets:
+            return None
+        source = text(row, "question", "input")
+        return Example(optional(row, "id"), " ".join(source.lower().split()), source, targets)
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path]
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the provenance paragraph, or a positive passage with an answer."""
+        provenance = kilt.paragraphs(rows, beside)
+        questions = (text(row, "question", "input") for row in rows)
+        passage = dpr.passages(questions, dpr.companions("nq", beside))
+
+        def find(row: Json, example: Example) -> str | None:
+            return provenance(row, example) or passage(row, example)
+
+        return find
+
+    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+        """Return DPR's files and, for KILT's form, the knowledge source, where they are there."""
+        pages = kilt.knowledge(beside) if any("output" in row for row in rows) else []
+        return [*pages, *dpr.companions("nq", beside)]

@@ -1,0 +1,53 @@
+"""QuaRTz (Tafjord et al. 2019): questions about qualitative relations, two choices each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import choices
+from maskpolicy.formats import block, optional, records, text
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "quartz",
+    group="multiple-choice",
+    metric="multiple_choice",
+    files={"train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+    folders=("quartz-dataset-v1-aug2019", "quartz-dataset-v1"),
+    mark="para",
+    hub=Hub("allenai/quartz"),
+)
+@dataclass(frozen=True)
+class Quartz:
+    """Stem, choices and the sentence with the relation, which is the context too.
+
+    Questions on one sentence belong together. `paragraph: false` leaves it out of the source.
+    """
+
+    choose: choices.Choose = "generate"
+    paragraph: bool = True
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; on the Hub `question` is the stem, and `choices` lies beside it."""
+        question = row if isinstance(row.get("question"), str) else block(row, "question")
+        given = choices.read(records(question, "choices"))
+        label = optional(row, "answerKey")
+        if not label:
+            return None
+        paragraph = optional(row, "para")
+        parts = [
+            text(question, "stem", "question").strip(),
+            choices.shown(given),
+            paragraph if self.paragraph else "",
+        ]
+        return Example(
+            id=text(row, "id"),
+            group=str(row.get("para_id") or paragraph),
+            source="\n".join(filter(None, parts)),
+            targets=(choices.right(given, "answerKey", label),),
+            context=paragraph or None,
+            choices=tuple(given.values()),
+        )

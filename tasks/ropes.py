@@ -1,0 +1,49 @@
+"""ROPES (Lin et al. 2019): what a background passage says of a new situation."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from maskpolicy.formats import optional, records, text
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "ropes",
+    group="multiple-choice",
+    metric="exact_match",
+    files={"train": "train-v1.0.json", "dev": "dev-v1.0.json"},
+    folders=("ropes-train-dev-v1.0",),
+    at="data.paragraphs.qas",
+    hub=Hub("allenai/ropes"),
+)
+@dataclass(frozen=True)
+class Ropes:
+    """Question, situation, background; the answer lies in one of them.
+
+    Questions on one background belong together. `background: false` leaves it out of the source.
+    """
+
+    background: bool = True
+
+    def example(self, row: Json) -> Example | None:
+        """Map a question with its paragraph's keys: a row of the Hub, or of the official file."""
+        targets = tuple(text(answer, "text") for answer in records(row, "answers"))
+        if not targets:
+            return None
+        background, situation = optional(row, "background"), optional(row, "situation")
+        parts = [
+            text(row, "question").strip(),
+            situation,
+            background if self.background else "",
+        ]
+        return Example(
+            id=text(row, "id"),
+            group=hashlib.sha256(background.encode(errors="surrogatepass")).hexdigest()[:16],
+            source="\n".join(filter(None, parts)),
+            targets=targets,
+            context="\n".join(filter(None, [situation, background])) or None,
+        )

@@ -1,0 +1,75 @@
+"""WebQuestions (Berant et al. 2013) as closed-book question answering."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from maskpolicy import dpr
+from maskpolicy.errors import DataError
+from maskpolicy.formats import optional, text, texts
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+_HEAD = "(list"
+# quotes inside quotes are not escaped: a value ends where the next one begins, or the list ends
+_VALUE = re.compile(
+    r'\s*\(description\s+(?:"(?P<quoted>.*?)"|(?P<bare>[^"].*?))\s*\)'
+    r"(?=\s*\(description\s|\s*\)\s*\Z)",
+    re.DOTALL,
+)
+
+
+@task(
+    "webquestions",
+    group="closed-book",
+    metric="exact_match",
+    files={
+        "train": "webquestions.examples.train.json",
+        "test": "webquestions.examples.test.json",
+    },
+    hub=Hub("stanfordnlp/web_questions"),
+)
+@dataclass(frozen=True)
+class WebQuestions:
+    """Questions of web users; the context is a passage of DPR's file, where that is there.
+
+    Questions about one Freebase entity belong together. The Hub's copy was parsed by a regular
+    expression that breaks answers with quotes or parentheses: prefer the official files.
+    """
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; the Hub has its answers in a list."""
+        answers = values(text(row, "targetValue")) if row.get("targetValue") else ()
+        targets = answers or tuple(texts(row, "answers"))
+        if not targets:
+            return None
+        return Example("", optional(row, "url"), text(row, "utterance", "question"), targets)
+
+    def evidence(
+        self, rows: Sequence[Json], beside: Sequence[Path]
+    ) -> Callable[[Json, Example], str | None]:
+        """Return a lookup of the first positive passage that holds an answer."""
+        questions = (text(row, "utterance", "question") for row in rows)
+        return dpr.passages(questions, self.evidence_files(rows, beside))
+
+    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+        """Return DPR's files, where they are there."""
+        return dpr.companions("webquestions", beside)
+
+
+def values(expression: str) -> tuple[str, ...]:
+    """Return the values of `(list (description "A") (description B))`, one pair of quotes less."""
+    stated = expression.strip()
+    found, at = [], len(_HEAD)
+    while stated.startswith(_HEAD) and (match := _VALUE.match(stated, at)):
+        found.append(match["bare"] if match["quoted"] is None else match["quoted"])
+        at = match.end()
+    if not stated.startswith(_HEAD) or stated[at:].strip() != ")":
+        raise DataError(
+            f"key 'targetValue' must read (list (description ..) ..), not {expression[:60]!r}"
+        )
+    return tuple(found)

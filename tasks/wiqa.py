@@ -1,0 +1,65 @@
+"""WIQA (Tandon et al. 2019): what a change does to a step of a process: more, less, no effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import choices
+from maskpolicy.errors import DataError
+from maskpolicy.formats import block, optional, records, text, texts
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "wiqa",
+    group="multiple-choice",
+    metric="multiple_choice",
+    files={"train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
+    folders=("wiqa-dataset-v2-october-2019", "wiqa-dataset-v2"),
+    mark="question.para_steps",
+)
+@dataclass(frozen=True)
+class Wiqa:
+    """Stem, choices and the steps of the process, which are the context too.
+
+    Questions on one process belong together. `steps: false` leaves the steps out of the source.
+    """
+
+    choose: choices.Choose = "generate"
+    steps: bool = True
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; the target is the text of the right choice."""
+        question, about = block(row, "question"), block(row, "metadata")
+        if "para_steps" not in question:
+            raise DataError("key 'question.para_steps' is missing: this is no row of WIQA")
+        given = choices.read(records(question, "choices"))
+        target = _right(question, given)
+        if target is None:
+            return None
+        process = "\n".join(filter(None, map(choices.clean, texts(question, "para_steps"))))
+        stem = choices.clean(text(question, "stem"))
+        return Example(
+            id=optional(about, "ques_id"),
+            group=str(about.get("para_id") or ""),
+            source="\n".join(
+                filter(None, [stem, choices.shown(given), process if self.steps else ""])
+            ),
+            targets=(target,),
+            context=process or None,
+            choices=tuple(given.values()),
+            slices={
+                "question type": str(about.get("question_type", "")),
+                "hops": str(about.get("path_len", "")),
+            },
+        )
+
+
+def _right(question: Json, given: dict[str, str]) -> str | None:
+    """Return the right choice's text; `no_effect` names the choice `no effect`."""
+    label = optional(question, "answer_label_as_choice")
+    if label:
+        return choices.right(given, "answer_label_as_choice", label)
+    name = optional(question, "answer_label").replace("_", " ")
+    return choices.right({t: t for t in given.values()}, "answer_label", name) if name else None
