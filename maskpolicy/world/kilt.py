@@ -75,7 +75,7 @@ class Wizard:
         """Write a row for each turn of the dialogue about one subject (id DIALOGUE_TURN)."""
         rng = np.random.default_rng([self._seed, 4, subject.page])
         turns: list[str] = []
-        for number, facts in enumerate(_topics(subject.asked, rng)):
+        for number, facts in enumerate(_topics(subject.asked, entries, rng)):
             remarks = LATER if number else FIRST
             remark = remarks[int(rng.integers(len(remarks)))]
             turns.append(
@@ -115,10 +115,19 @@ class Knowledge:
         self._files.write(KNOWLEDGE, page)
 
 
-def _topics(facts: Sequence[Fact], rng: np.random.Generator) -> list[list[Fact]]:
-    """Cut the facts in random order into at most two topics of at most two facts."""
-    order = rng.permutation(len(facts)).tolist()
-    return [[facts[i] for i in sorted(order[at : at + 2])] for at in range(0, len(order), 2)[:2]]
+def _topics(
+    facts: Sequence[Fact], entries: list[Entry], rng: np.random.Generator
+) -> list[list[Fact]]:
+    """Choose two topics of at most two facts; one entry states all of a topic."""
+    order = [entries[i] for i in rng.permutation(len(entries)).tolist()]
+    topics: list[list[Fact]] = []
+    left = list(facts)
+    for _ in range(2):
+        stated = [[f for f in left if f.relation.name in entry.sentences][:2] for entry in order]
+        topic = max(stated, key=len)
+        left = [fact for fact in left if fact not in topic]
+        topics += [topic] if topic else []
+    return topics
 
 
 def _ask(subject: Subject, facts: Sequence[Fact]) -> str:
@@ -151,8 +160,8 @@ def _joined(pairs: Sequence[tuple[str, str]], inner: str, after: bool = False) -
 def _output(
     subject: Subject, entries: list[Entry], facts: Sequence[Fact], answer: str
 ) -> list[Json]:
-    """Return KILT's output: the answer, and for each fact the first sentence that states it."""
-    places = [_place(entries, fact.relation.name) for fact in facts]
+    """Return KILT's output: the answer, and for each fact the sentence that states it."""
+    paragraph, places = _places(entries, [fact.relation.name for fact in facts])
     provenance = [
         {
             "wikipedia_id": str(subject.page),
@@ -165,14 +174,14 @@ def _output(
             "meta": {},
             "section": "Section::::Abstract.",
         }
-        for paragraph, (start, end) in places
+        for start, end in places
     ]
     return [{"answer": answer, "provenance": provenance}]
 
 
-def _place(entries: list[Entry], relation: str) -> tuple[int, tuple[int, int]]:
-    """Return the number of the first paragraph that states a relation, and the sentence in it."""
+def _places(entries: list[Entry], relations: list[str]) -> tuple[int, list[tuple[int, int]]]:
+    """Return the first paragraph that states all relations, and the sentences that do so in it."""
     for number, entry in enumerate(entries):
-        if relation in entry.sentences:
-            return number + 1, entry.sentences[relation]
-    raise DataError(f"world: no entry states {relation!r}: raise world.facts or world.entries")
+        if all(relation in entry.sentences for relation in relations):
+            return number + 1, [entry.sentences[relation] for relation in relations]
+    raise DataError(f"world: no entry states {relations}: raise world.facts or world.entries")
