@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -200,23 +200,24 @@ def _add_contexts(plugin: Any, beside: Sequence[Path], reading: _Reading) -> Non
 
 
 def _with_context(examples: list[Example], name: str) -> list[Example]:
-    """Append to each source the lines of its context that it has not: the oracle row."""
+    """Append each context to its source: the oracle row."""
     if not any(example.context for example in examples):
         raise DataError(
             f"{name}: context: true, but no example has a context: put the task's evidence or "
             "knowledge source beside the file"
         )
     return [
-        replace(example, source=_joined(example.source, example.context or ""))
+        replace(example, source=_joined(example.source, example.context))
+        if example.context
+        else example
         for example in examples
     ]
 
 
 def _joined(source: str, context: str) -> str:
+    """Return both; a context that begins with lines of the source goes on behind them."""
     lines = source.split("\n")
-    return "\n".join(
-        [*lines, *(line for line in context.split("\n") if line and line not in lines)]
-    )
+    return "\n".join([*lines, *dropwhile(lambda line: line in lines, context.split("\n"))])
 
 
 def _tell(reading: _Reading, name: str) -> None:

@@ -141,7 +141,7 @@ def find(task: Task, official: str, folder: Path) -> Found:
             f"{stated.mark!r} (each task's files belong in a folder of its name)"
         )
     raise DataError(
-        f"task {task.name!r}: {folder} has no {' or '.join(names)}, neither in itself nor in "
+        f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, neither in itself nor in "
         f"{', '.join(dict.fromkeys((*stated.folders, task.name)))}"
     )
 

@@ -44,6 +44,10 @@ def test_normalise(text, plain):
         ("f1", "", ["a dog"], 0.0),
         ("multiple_choice", "No effect.", ["no effect"], 1.0),
         ("multiple_choice", "less", ["more"], 0.0),
+        # articles and punctuation that make up a whole choice count
+        ("multiple_choice", " a", ["A"], 1.0),
+        ("multiple_choice", "", ["A"], 0.0),
+        ("multiple_choice", "-", ["+"], 0.0),
     ],
 )
 def test_score(name, prediction, answers, expected):

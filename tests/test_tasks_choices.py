@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from maskpolicy import examples, sources
+from maskpolicy import config, examples, sources
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.stages.assembly import build
 
 CHOICES = [
     {"label": "A", "text": "more"},
     {"label": "B", "text": "less"},
     {"label": "C", "text": "no effect"},
 ]
-WIQA = {
+WIQA: dict[str, Any] = {
     "question": {
         "stem": "suppose Earth&#x27;s rain stops, how will it affect rivers.",
         "para_steps": ["Rain falls", "", "It&#x27;s in the river.", " "],
@@ -31,7 +33,7 @@ WIQA = {
         "path_len": 0,
     },
 }
-QUARTZ = {
+QUARTZ: dict[str, Any] = {
     "answerKey": "B",
     "para_id": "QRSent-1",
     "id": "QRQA-1-flip",
@@ -229,6 +231,15 @@ def test_choose_is_a_field():
     with pytest.raises(ConfigError, match="nonsense"):
         examples.read(block("ropes", {"nonsense": 1}), "test", None)
     assert sources.task(block("wiqa", {"choose": "likelihood"})).plugin.choose == "likelihood"
+
+
+def test_choose_reaches_the_stages(tmp_path):
+    path = tmp_path / "mine.yaml"
+    tasks = "[ropes, wiqa, {name: wiqa, choose: likelihood, label: ranked}]"
+    path.write_text(f"model: mini\ncorpus: world\npolicies: [none]\ntasks: {tasks}\n")
+    cells = build(config.load(path)).cells
+    chosen = {task: stage.params.get("choose") for (_, task, _), stage in cells.items()}
+    assert chosen == {"ropes": None, "wiqa": None, "ranked": "likelihood"}
 
 
 @pytest.mark.parametrize("name", ["wiqa", "quartz"])
