@@ -41,7 +41,7 @@ def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
         "## Budget",
         _table(stage.params["spec"]),
         "## Work done",
-        _table({**work, "seconds": round(record["seconds"])}),
+        _table({**work, "seconds": round(record["seconds"], 1)}),
         "## How it was made",
         f"`maskpolicy pretrain`, with {_versions(record['versions'])}. `maskpolicy.json` holds all "
         "settings; the same command on the same files makes it again.",
@@ -81,8 +81,7 @@ def _corpus(made: Experiment, stage: Stage) -> str:
     if not paths:
         settings = {"source": made.corpus.hub or "the embedded world", **settings}
         return _table(settings | {"revision": block["revision"]} if made.corpus.hub else settings)
-    shown = list(zip(paths, block["files"], strict=True))[:_SHOWN]
-    rows = [f"| {_cell(Path(path).name)} | `{digest}` |" for path, digest in shown]
+    rows = [f"| {_cell(name)} | `{digest}` |" for name, digest in block["files"][:_SHOWN]]
     more = [f"| and {len(paths) - _SHOWN} more | see maskpolicy.json |"] if paths[_SHOWN:] else []
     return "\n".join([_table(settings), "", "| file | sha256 |", "|---|---|", *rows, *more])
 

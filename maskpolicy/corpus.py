@@ -29,6 +29,8 @@ _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
 _CHUNK = 1000  # documents tokenised in one call
 FILE = "passages.safetensors"
+FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
+"""The arrays that every corpus has; all others are its columns."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,7 @@ class Passages(Sequence[Passage]):
 
     def __init__(self, arrays: Mapping[str, Ragged]) -> None:
         self.arrays = arrays
-        fixed = {"ids", "texts", "tokens", "offsets", "words", "sentences"}
-        self.columns = tuple(name for name in arrays if name not in fixed)
+        self.columns = tuple(name for name in arrays if name not in FIXED)
 
     @classmethod
     def open(cls, folder: Path, *annotations: Path) -> Passages:
@@ -101,8 +102,8 @@ def build(
     rows: dict[str, list[NDArray]] = {}
     stream = (piece for document in documents for piece in cut(document, words))
     while chunk := list(islice(stream, _CHUNK)):
-        for passage in tokenize(chunk, tokenizer):
-            _append(rows, passage)
+        for made in tokenize(chunk, tokenizer):
+            _append(rows, made)
         progress(len(rows["tokens"]), 0, "passages")
     if not rows:
         raise DataError("the corpus holds no text: check its files and the column that is read")
@@ -155,13 +156,16 @@ def tokenize(
     """
     texts = [document.text for document in documents]
     for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
-        offsets = as_spans(encoding.offsets)
-        words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
-        sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
-        ids = np.asarray(encoding.ids, np.int32)
-        plain = Passage(document.id, document.text, ids, offsets, words, sentences)
-        columns = {name: plain.at(spans) for name, spans in document.columns.items()}
-        yield replace(plain, columns=columns)
+        yield passage(document, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets))
+
+
+def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Passage:
+    """Return the passage of tokens, shape (t,), that stand at `offsets` (t, 2) of a text."""
+    words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
+    sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
+    plain = Passage(document.id, document.text, tokens, offsets, words, sentences)
+    columns = {name: plain.at(spans) for name, spans in document.columns.items()}
+    return replace(plain, columns=columns)
 
 
 def encode(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:

@@ -3,38 +3,108 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from maskpolicy.corpus import Document
-from maskpolicy.errors import DataError
-from maskpolicy.experiment import Corpus
+from maskpolicy import formats, readers
+from maskpolicy.corpus import FIXED, Document
+from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.experiment import WORLD, Corpus
+from maskpolicy.formats import Row
 from maskpolicy.types import Json
 
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
+_COMMIT = re.compile("[0-9a-f]{40}")
+_NAMED = 10  # malformed rows that a message names
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Malformed:
+    """The rows that could not be used: counted where the corpus says so, else the end of it."""
+
+    skip: bool = False
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, row: Row, reason: str) -> None:
+        """Count a row; raises DataError naming file and row unless rows are skipped."""
+        message = f"{row.place}: {reason}"
+        if not self.skip:
+            raise DataError(f"{message} (on_error: skip leaves such rows out)")
+        self.count += 1
+        if self.count <= _NAMED:
+            self.first.append(message)
 
 
 def identify(corpus: Corpus, digest: Callable[[Path], str]) -> dict[str, Json]:
-    """Return what a corpus's passages depend on: its block, with digests in place of paths."""
-    block = asdict(corpus)
-    block["files"] = [digest(Path(path)) for path in corpus.files]
-    block["part"] = "intermediate"
-    return block
+    """Return what a corpus's passages depend on, with digests in place of paths.
+
+    A file's name stays: it says how it is read and is part of its documents' ids. The revision of
+    a Hub dataset becomes a commit. Raises ConfigError or DataError for what cannot be read.
+    """
+    block: dict[str, Json] = {"words": corpus.words, "limit": corpus.limit}
+    if corpus.name == WORLD:
+        if corpus.columns:
+            raise ConfigError(f"corpus.columns: the world has {', '.join(_GOLD)}: leave it out")
+        return {"name": WORLD, "part": "intermediate", **block}
+    _check_names(corpus)
+    block |= {"column": corpus.column, "columns": list(corpus.columns)}
+    block["on_error"] = corpus.on_error
+    if corpus.hub is None:
+        paths = [Path(path) for path in corpus.files]
+        _stems(path.name for path in paths)
+        return {"files": [[path.name, digest(path)] for path in paths], **block}
+    block |= {"subset": corpus.subset, "split": corpus.split}
+    folder = Path(corpus.hub)
+    if folder.is_dir():
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        found = [[path.relative_to(folder).as_posix(), digest(path)] for path in paths]
+        return {"hub": "", "revision": None, "files": found, **block}
+    return {"hub": corpus.hub, "revision": commit(corpus.hub, corpus.revision), **block}
 
 
 def where(corpus: Corpus) -> dict[str, Json]:
-    """Return the paths of a corpus, which are not part of its identity."""
-    return {"files": list(corpus.files)}
+    """Return where a corpus lies and how it is fetched, which is not part of its identity."""
+    return {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
 
 
-def read(block: Json, inputs: Mapping[str, Path], local: Mapping[str, Json]) -> Iterator[Document]:
-    """Yield the documents of a corpus; `inputs["world"]` is the world's folder."""
-    if block["name"] == "world":
+def read(
+    block: Json,
+    inputs: Mapping[str, Path],
+    local: Mapping[str, Json],
+    malformed: Malformed | None = None,
+) -> Iterator[Document]:
+    """Yield the documents of a corpus; `inputs["world"]` is the world's folder.
+
+    Rows without text are passed over. Raises DataError for a malformed row (unless on_error: skip,
+    when `malformed` counts them and a warning names the first ten) and when there is no text.
+    """
+    if block.get("name") == WORLD:
         found = world(inputs["world"] / f"{block['part']}.jsonl")
-        return islice(found, block["limit"] or None)
-    raise DataError(f"corpus {block}: not readable")
+        yield from islice(found, block["limit"] or None)
+        return
+    malformed = malformed or Malformed()
+    malformed.skip = block["on_error"] == "skip"
+    number = 0
+    try:
+        for document in islice(_documents(block, local, malformed), block["limit"] or None):
+            number += 1
+            yield document
+    finally:
+        if malformed.count:
+            shown = "; ".join(malformed.first)
+            log.warning("corpus: %d malformed rows skipped: %s", malformed.count, shown)
+    if not number:
+        bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
+        name = local["hub"] if "hub" in block else ", ".join(local["files"])
+        raise DataError(f"{name}: the corpus holds no text in {block['column']!r}{bad}")
 
 
 def world(path: Path) -> Iterator[Document]:
@@ -44,3 +114,97 @@ def world(path: Path) -> Iterator[Document]:
             row = json.loads(line)
             columns = {name: [span[:2] for span in row[key]] for name, key in _GOLD.items()}
             yield Document(row["id"], row["text"], columns)
+
+
+@lru_cache(maxsize=8)
+def commit(hub: str, revision: str | None) -> str:
+    """Return the commit that a revision of a Hub dataset stands for; a commit needs no network.
+
+    Raises DataError when the Hub cannot be asked or knows no such dataset.
+    """
+    if revision and _COMMIT.fullmatch(revision):
+        return revision
+    import httpx
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi().dataset_info(hub, revision=revision, timeout=20).sha
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"corpus {hub}: the Hub cannot say which commit it is at: {reason} (without a network, "
+            "name files, or the full commit of a copy in the cache as revision)"
+        ) from error
+    if found is None:
+        raise DataError(f"corpus {hub}: the Hub names no commit: give one as revision")
+    return found
+
+
+def _documents(block: Json, local: Mapping[str, Json], malformed: Malformed) -> Iterator[Document]:
+    for prefix, rows in _sources(block, local):
+        for row in rows:
+            try:
+                document = _document(row, prefix, block["column"], block["columns"])
+            except DataError as error:
+                malformed.add(row, str(error))
+            else:
+                if document is not None:
+                    yield document
+
+
+def _sources(block: Json, local: Mapping[str, Json]) -> Iterator[tuple[str, Iterator[Row]]]:
+    """Yield the rows of each file, or of the Hub dataset, and what their ids begin with."""
+    columns = [block["column"], *block["columns"]]
+    if "hub" in block:
+        place = (block["subset"], block["split"], block["revision"], local["stream"])
+        yield block["split"], readers.hub_rows(local["hub"], columns, *place)
+        return
+    paths = [Path(path) for path in local["files"]]
+    for path, prefix in zip(paths, _stems(path.name for path in paths), strict=True):
+        yield prefix, readers.rows(path, columns)
+
+
+def _stems(names: Iterator[str]) -> list[str]:
+    """Return what the ids of each file's documents begin with: its name without endings.
+
+    Files of one name are told apart by their place in the list.
+    """
+    stems = [readers.stem(name) for name in names]
+    return [
+        f"{index}/{stem}" if stems.count(stem) > 1 else stem for index, stem in enumerate(stems)
+    ]
+
+
+def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Document | None:
+    """Return the document of a row; None where it has no text. Raises DataError without a place."""
+    if row.error:
+        raise DataError(row.error)
+    text = row.value.get(column)
+    if isinstance(text, str) and not text.strip():
+        return None
+    text = formats.text(row.value, column)
+    formats.check(text, f"key {column!r}")
+    spans = {name: _spans(row.value, name, len(text)) for name in columns}
+    return Document(f"{prefix}:{row.number}", text, spans)
+
+
+def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
+    """Return the [start, end] of a column, in characters; null: []. More items are passed over."""
+    if name not in row:
+        raise DataError(f"key {name!r} is missing")
+    value = row[name] if row[name] is not None else []
+    if not isinstance(value, list):
+        raise DataError(f"key {name!r} must be a list of [start, end] characters")
+    for item in value:
+        bounds = item[:2] if isinstance(item, list) else []
+        if len(bounds) < 2 or any(type(bound) is not int for bound in bounds):
+            raise DataError(f"key {name!r} must be a list of [start, end] characters")
+        if not 0 <= bounds[0] < bounds[1] <= length:
+            raise DataError(f"key {name!r}: {bounds} is no range of a text of {length} characters")
+    return [item[:2] for item in value]
+
+
+def _check_names(corpus: Corpus) -> None:
+    for name in corpus.columns:
+        if name in FIXED or name == corpus.column:
+            raise ConfigError(f"corpus.columns: {name!r} is taken: rename that column")

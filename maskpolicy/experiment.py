@@ -36,6 +36,7 @@ class Corpus:
     revision: str | None = None
     stream: bool = False
     column: str = "text"
+    columns: tuple[str, ...] = ()  # lists of [start, end] characters that become columns
     words: Count = 100  # words per passage
     limit: Steps = 0  # most documents; 0: all
     on_error: OnError = "raise"

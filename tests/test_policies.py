@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ WITH_RATIO = [
 ]
 
 
-def built(sizes: list[int], marked: list[int] = (), name: str = "p") -> Passage:
+def built(sizes: Sequence[int], marked: Sequence[int] = (), name: str = "p") -> Passage:
     """Return a passage of words "a", "aa", .. with so many one-letter tokens each."""
     ends = np.cumsum([0, *sizes])
     words = np.stack([ends[:-1], ends[1:]], axis=1)

@@ -88,6 +88,8 @@ class _Builder:
         corpora = [GENERAL_CORPUS, self.experiment.corpus]
         blocks = [documents.identify(corpus, self.digest) for corpus in corpora]
         blocks[0]["part"] = "general"
+        for block in blocks:
+            del block["words"]  # it trains on documents, not on passages
         params = {"vocabulary": PRESETS[model.name].vocabulary, "corpora": blocks}
         made = self.stage("tokenizer", model.name, params, world=self.world)
         return replace(made, local={**made.local, **documents.where(self.experiment.corpus)})

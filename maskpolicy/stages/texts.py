@@ -50,10 +50,12 @@ def _texts(sources: list[Iterator[corpus.Document]]) -> Iterator[str]:
 def passages(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Cut a corpus into passages and tokenise them. params: {"corpus": its block}."""
     block = params["corpus"]
-    found = documents.read(block, inputs, run.local)
+    malformed = documents.Malformed()
+    found = documents.read(block, inputs, run.local, malformed)
     columns = corpus.build(
         found, models.load_tokenizer(str(inputs["tokenizer"])), block["words"], run.progress
     )
+    run.facts["malformed"] = malformed.count
     ragged.save(out / corpus.FILE, columns)
 
 
