@@ -90,11 +90,9 @@ def rank(
             means[chosen] = _mean_log_likelihoods(model, made.to(device))
         if progress:
             progress(min(begin + batch, len(order)), len(order), "")
-    best = np.full(len(rows), -1)
-    for index, owner in enumerate(owners):
-        if best[owner] < 0 or means[index] > means[best[owner]]:
-            best[owner] = index
-    return [texts[index] for index in best]
+    bounds = np.cumsum([0, *map(len, choices)])
+    firsts = zip(bounds[:-1], bounds[1:], strict=True)
+    return [texts[a + int(np.argmax(means[a:b]))] for a, b in firsts]
 
 
 def _mean_log_likelihoods(model: Any, batch: Batch) -> Any:

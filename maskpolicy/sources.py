@@ -140,9 +140,10 @@ def find(task: Task, official: str, folder: Path) -> Found:
             f"{foreign[0]}: is no file of task {task.name!r}: its first row has no key "
             f"{stated.mark!r} (each task's files belong in a folder of its name)"
         )
+    places = ", ".join(dict.fromkeys((*stated.folders, task.name)))
     raise DataError(
-        f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, neither in itself nor in "
-        f"{', '.join(dict.fromkeys((*stated.folders, task.name)))}"
+        f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
+        f"neither in itself nor in {places}"
     )
 
 
