@@ -52,9 +52,11 @@ class Passage:
         """Return the token spans of character ranges, widened to whole words.
 
         `characters`: (n, 2) half-open ranges of `text`, in any order. Ranges that touch the same
-        word become one span; ranges that touch no word are dropped. The only place that snaps.
+        word become one span; empty ones and those that touch no word are dropped. The only place
+        that snaps.
         """
         ranges = as_spans(characters)
+        ranges = ranges[ranges[:, 0] < ranges[:, 1]]
         if not len(ranges) or not len(self.words):
             return as_spans([])
         starts = self.offsets[self.words[:, 0], 0]

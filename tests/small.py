@@ -1,0 +1,71 @@
+"""A tokenizer, passages and a BART that are small enough for every test."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from maskpolicy import corpus, model
+from maskpolicy.types import Passage, as_spans
+
+TEXTS = (
+    "Anna Kovar was born in Rome in 1901. She wrote The Red River. It won a prize in Paris!",
+    "The river Oder runs through the town of Lindau, and then through Rome. Boats go down it.",
+    "In 1934 Karl Berg founded Berg & Sons in Paris; his sister Maria joined him in 1936.",
+    "Why did Maria leave Lindau? Nobody knows. She said: “It rained.” Then she was gone.",
+    "A prize of 300 francs went to Anna Kovar's pupil. He was nine.",
+    "Boats.",
+    "Lindau is a town on the Oder. It has two bridges, a mill and a café.",
+    "Karl Berg sold the mill in 1950. The bridges were built by his sons.",
+)
+
+
+@cache
+def tokenizer() -> Any:
+    """Return a byte-level BPE of 320 entries; not to be changed."""
+    return model.train_tokenizer(TEXTS, 320)
+
+
+@cache
+def passages() -> corpus.Passages:
+    """Return the texts as passages of at most 12 words."""
+    documents = [corpus.Document(f"d{index}", text) for index, text in enumerate(TEXTS)]
+    return corpus.Passages(corpus.build(documents, tokenizer(), words=12))
+
+
+def passage(text: str, **columns: Any) -> Passage:
+    """Return one tokenised text."""
+    document = corpus.Document("it", text, columns)
+    return next(corpus.tokenize([document], tokenizer()))
+
+
+def ids(tokens: Any, sentences: Any = None, name: str = "it") -> Passage:
+    """Return a passage of bare ids, one word each, without text."""
+    array = np.asarray(tokens, np.int32)
+    pieces = as_spans([(place, place + 1) for place in range(len(array))])
+    whole = [(0, len(array))] if array.size else []
+    return Passage(name, "", array, pieces, pieces, as_spans(sentences or whole))
+
+
+def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:
+    """Return a BART of one layer and width 16 with the tokenizer's vocabulary."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    shape = {
+        "d_model": 16,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 64,
+        "init_std": 0.2,
+    }
+    config = BartConfig(vocab_size=len(tokenizer()), dropout=dropout, **shape | settings)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return BartForConditionalGeneration(config)

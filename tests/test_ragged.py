@@ -1,0 +1,108 @@
+"""Lists of arrays of unequal length, as made and as read back from a file."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from maskpolicy import ragged
+from maskpolicy.errors import DataError
+from maskpolicy.ragged import Ragged
+
+ROWS = st.lists(
+    st.integers(0, 4).flatmap(lambda n: arrays(np.int32, (n, 2), elements=st.integers(-9, 9))),
+    max_size=6,
+)
+
+
+def same(one, other):
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and a.shape == b.shape and (a == b).all()
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@given(ROWS)
+def test_a_ragged_is_the_list_that_it_was_made_of(rows):
+    packed = Ragged.of(rows, np.int32, width=2)
+    assert same(packed, rows)
+    assert packed.lengths.tolist() == [len(row) for row in rows]
+
+
+@given(ROWS, st.integers(-7, 7), st.integers(-7, 7))
+def test_a_slice_is_the_slice_of_the_list(rows, begin, end):
+    assert same(Ragged.of(rows, np.int32, width=2)[begin:end], rows[begin:end])
+
+
+def test_places_count_from_both_ends():
+    packed = Ragged.of([[1], [2, 3]], np.int32)
+    assert packed[-1].tolist() == [2, 3]
+    assert list(map(len, packed)) == [1, 2]
+    for place in (2, -3):
+        with pytest.raises(IndexError):
+            packed[place]
+    with pytest.raises(IndexError, match="step 1"):
+        packed[::2]
+
+
+@given(st.lists(st.text(max_size=9), max_size=5))
+def test_texts_come_back(texts):
+    packed = Ragged.of_texts(texts)
+    assert [packed.text(index) for index in range(len(packed))] == texts
+
+
+def test_a_file_gives_back_every_column_of_every_type(tmp_path):
+    columns = {
+        "tokens": Ragged.of([[1, 2], [], [3]], np.int32),
+        "spans": Ragged.of([np.zeros((0, 2)), [[1, 2]], np.zeros((0, 2))], np.int32, 2),
+        "nowhere": Ragged.of([np.zeros((0, 2))] * 3, np.int32, 2),
+        "texts": Ragged.of_texts(["é", "", "ab"]),
+        "scores": Ragged.of_arrays([np.asarray([0.5, 1.5])] * 3),
+        "single": Ragged.of_arrays([np.asarray([[0.5, 1.5]], np.float32)] * 3),
+        "long": Ragged.of_arrays([np.asarray([2**40])] * 3),
+        "none": Ragged.of([], np.int32),
+    }
+    ragged.save(tmp_path / "it.safetensors", columns)
+    loaded = ragged.load(tmp_path / "it.safetensors")
+    assert loaded.keys() == columns.keys()
+    for name, column in columns.items():
+        assert same(loaded[name], column), name
+
+
+def test_a_slice_is_saved_as_if_it_had_been_made_so(tmp_path):
+    whole = Ragged.of([[1], [2, 3], [4]], np.int32)
+    ragged.save(tmp_path / "slice", {"it": whole[1:3]})
+    ragged.save(tmp_path / "made", {"it": Ragged.of([[2, 3], [4]], np.int32)})
+    assert (tmp_path / "slice").read_bytes() == (tmp_path / "made").read_bytes()
+
+
+def test_what_is_loaded_is_mapped_and_cannot_be_written(tmp_path):
+    ragged.save(tmp_path / "it", {"it": Ragged.of([[1, 2]], np.int32)})
+    row = ragged.load(tmp_path / "it")["it"][0]
+    assert not row.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        row[0] = 3
+
+
+def test_a_strange_type_names_file_and_column(tmp_path):
+    path = tmp_path / "it"
+    ragged.save(path, {"it": Ragged.of([[1, 2]], np.int32)})
+    path.write_bytes(path.read_bytes().replace(b'"I32"', b'"U32"'))
+    with pytest.raises(DataError, match=r"it: it has the unexpected type U32"):
+        ragged.load(path)
+
+
+def test_the_file_is_plain_safetensors(tmp_path):
+    from safetensors.numpy import load_file
+
+    ragged.save(tmp_path / "it", {"it": Ragged.of([[1, 2], [3]], np.int32)})
+    plain = load_file(tmp_path / "it")
+    assert plain["it"].tolist() == [1, 2, 3]
+    assert [b - a for a, b in pairwise(plain["it.bounds"].tolist())] == [2, 1]
+    assert json.dumps(sorted(plain)) == '["it", "it.bounds"]'
