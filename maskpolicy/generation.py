@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,8 +92,7 @@ def rank(
         if progress:
             progress(min(begin + batch, len(order)), len(order), "")
     bounds = np.cumsum([0, *map(len, choices)])
-    firsts = zip(bounds[:-1], bounds[1:], strict=True)
-    return [texts[a + int(np.argmax(means[a:b]))] for a, b in firsts]
+    return [texts[a + int(np.argmax(means[a:b]))] for a, b in pairwise(bounds)]
 
 
 def _mean_log_likelihoods(model: Any, batch: Batch) -> Any:
