@@ -189,6 +189,9 @@ def test_full_names_visit_each_pair_once(parts, offset):
         ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
         ({"relations": ["employer"]}, "needs 5 or more, only 1 in use"),
         ({"relations": ["employer", "school"], "asked": 2}, "zsRE needs a relation"),
+        ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
+        ({"kinds": ["birds"]}, "world.kinds: must name people"),
+        ({"skew": -1}, "world.skew: must be at least 0"),
         ({"relations": "employer"}, "expected a list of names"),
     ],
 )
