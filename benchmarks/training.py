@@ -21,7 +21,7 @@ from maskpolicy.batching import Pair, collate
 from maskpolicy.budgets import Training
 from maskpolicy.config import instance
 from maskpolicy.corpus import Document, Passages, build
-from maskpolicy.masking import hide, select
+from maskpolicy.masking import hide_all, select
 from maskpolicy.objectives import MaskedSteps, Specials
 from maskpolicy.training import Step, train
 from maskpolicy.types import How
@@ -267,12 +267,9 @@ class _Collator:
 def _pairs(setting: Setting, passages: Sequence[Any], epoch: int, spec: Training) -> list[Pair]:
     policy = instance("policy", setting.policy, {})
     spans = select(policy, passages, spec.seed, [epoch] * len(passages))
-    return [
-        setting.specials.pair(
-            hide(passage, chosen, setting.how, setting.specials.mask, spec.seed, epoch), spec
-        )
-        for passage, chosen in zip(passages, spans, strict=True)
-    ]
+    mask, epochs = setting.specials.mask, [epoch] * len(passages)
+    masked = hide_all(passages, spans, setting.how, mask, spec.seed, epochs)
+    return [setting.specials.pair(one, spec) for one in masked]
 
 
 class _Clock:

@@ -27,6 +27,7 @@ _MARKS = "\u200c\u200d" + "".join(
 _WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
 _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
+_REMEMBERED = 50_000  # passages of a corpus that are made once instead of once an epoch
 _CHUNK = 1000  # documents tokenised in one call
 FILE = "passages.safetensors"
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
@@ -50,6 +51,7 @@ class Passages(Sequence[Passage]):
     def __init__(self, arrays: Mapping[str, Ragged]) -> None:
         self.arrays = arrays
         self.columns = tuple(name for name in arrays if name not in FIXED)
+        self._made: dict[int, Passage] = {}
 
     @classmethod
     def open(cls, folder: Path, *annotations: Path) -> Passages:
@@ -77,8 +79,10 @@ class Passages(Sequence[Passage]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"passage {index} of {len(self)}")
         index %= len(self)
+        if (known := self._made.get(index)) is not None:
+            return known
         arrays = self.arrays
-        return Passage(
+        passage = Passage(
             arrays["ids"].text(index),
             arrays["texts"].text(index),
             arrays["tokens"][index],
@@ -87,6 +91,9 @@ class Passages(Sequence[Passage]):
             arrays["sentences"][index],
             {name: arrays[name][index] for name in self.columns},
         )
+        if len(self) <= _REMEMBERED:
+            self._made[index] = passage
+        return passage
 
 
 def build(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskpolicy.batching import Order, Pair, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
-from maskpolicy.masking import hide, select
+from maskpolicy.masking import hide_all, select
 from maskpolicy.training import Step
 from maskpolicy.types import Example, How, Masked, Policy
 
@@ -58,7 +58,9 @@ class Specials:
         """Return <s> ids </s>, cut to `limit` tokens at the far side of what is kept."""
         room = max(0, limit - 2)
         ids = ids[:room] if keep == "start" else ids[max(0, len(ids) - room) :]
-        return np.concatenate([[self.bos], ids, [self.eos]], dtype=np.int32)
+        wrapped = np.empty(len(ids) + 2, np.int32)
+        wrapped[0], wrapped[1:-1], wrapped[-1] = self.bos, ids, self.eos
+        return wrapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +84,8 @@ class MaskedSteps:
         passages = [self.passages[item] for item, _ in places]
         epochs = [epoch for _, epoch in places]
         spans = select(self.policy, passages, self.spec.seed, epochs)
-        masked = [
-            hide(passage, chosen, self.how, self.specials.mask, self.spec.seed, epoch)
-            for passage, chosen, epoch in zip(passages, spans, epochs, strict=True)
-        ]
+        mask, seed = self.specials.mask, self.spec.seed
+        masked = hide_all(passages, spans, self.how, mask, seed, epochs)
         pairs = [self.specials.pair(one, self.spec) for one in masked]
         work = Counter(
             passages=len(masked),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -42,7 +43,7 @@ class Passage:
     sentences: Spans  # (s, 2)
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def pieces(self) -> Spans:
         """Each token as a range of its own, shape (t, 2)."""
         start = np.arange(len(self.tokens), dtype=np.int32)

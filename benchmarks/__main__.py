@@ -1,0 +1,107 @@
+"""`python -m benchmarks [training|masking|generation ...]` writes docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import generation, masking, training
+from benchmarks.measure import interleaved, table
+
+_PARTS = ("training", "masking", "generation")
+_PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+
+
+def main() -> None:
+    """Measure what is asked for and write the page, or print it where parts are left out."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=list(_PARTS), help=", ".join(_PARTS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--mini-steps", type=int, default=60, help="steps of one repeat")
+    parser.add_argument("--base-steps", type=int, default=4, help="steps of one repeat")
+    parser.add_argument("--text", type=Path, help="masking: a text file, one passage a line")
+    parser.add_argument("--tokenizer", help="masking: a tokenizer's folder or Hub name")
+    options = parser.parse_args()
+    unknown = sorted(set(options.parts) - set(_PARTS))
+    if unknown:
+        parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(_PARTS)}")
+    sections = [_head()]
+    if "training" in options.parts:
+        sections.append(_training(options))
+    if "masking" in options.parts:
+        sections.append(_masking(options))
+    if "generation" in options.parts:
+        sections.append(_generation(options))
+    page = "\n\n".join(sections) + "\n"
+    if set(options.parts) == set(_PARTS):
+        _PAGE.write_text(page, encoding="utf-8")
+    sys.stdout.write(page)
+
+
+def _head() -> str:
+    import torch
+    import transformers
+
+    from maskpolicy import hardware
+
+    return (
+        "# Benchmarks\n\n"
+        f"`{' '.join(['python -m benchmarks', *sys.argv[1:]])}`, "
+        f"{datetime.now(UTC):%Y-%m-%d}, {hardware.describe()}, {platform.system()}, "
+        f"torch {torch.__version__}, transformers {transformers.__version__}. "
+        "Ratios are medians over repeats that took turns in one process; absolute figures are of "
+        "this machine and this hour."
+    )
+
+
+def _training(options: argparse.Namespace) -> str:
+    parts = [
+        "## Training\n\nNon-padding tokens (source and target) per second. Same weights, dropout, "
+        "passages per step and policy; the loss is on held-out masks after the same steps. The "
+        "neighbour's masks come from the same code in its data collator."
+    ]
+    for setting in training.settings(options.mini_steps, options.base_steps):
+        rates, work = training.compare(setting, options.repeats, ladder=True)
+        share = work["per_token"] * rates[-1].median / work["peak"]
+        to_best = rates[-1].median / next(r.median for r in rates if r.name == training.BEST)
+        parts.append(
+            f"### {setting.name}\n\n{table(rates, 'tokens/s', training.DEFAULTS)}\n\n"
+            f"maskpolicy against the best settings: {to_best:.2f}. It reached {share:.0%} of the "
+            f"matrix peak measured in this process ({work['peak'] / 1e9:.0f} GFLOP/s)."
+        )
+    return "\n\n".join(parts)
+
+
+def _masking(options: argparse.Namespace) -> str:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        passages, tokenizer = masking.load(options.text, options.tokenizer, Path(folder))
+        rates = interleaved(masking.ways(passages, tokenizer, 60), options.repeats)
+    torch.set_num_threads(threads)
+    what = options.text.name if options.text else "the embedded world, mini's tokenizer"
+    return (
+        f"## Masking\n\nTokens of passages per second on one core, from annotated passages to "
+        f"finished batches of {masking.SIZE} ({what}).\n\n"
+        f"{table(rates, 'tokens/s', masking.STOCK)}"
+    )
+
+
+def _generation(options: argparse.Namespace) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        rates = interleaved(generation.ways(Path(folder)), options.repeats)
+    return (
+        "## Generation\n\nAnswers per second to the world's dialogues, an untrained mini, at most "
+        f"24 tokens each, batches of {generation.BATCH}.\n\n"
+        f"{table(rates, 'answers/s', generation.PLAIN)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Answers/s of generation for evaluation against a plain `model.generate` loop in file order."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Once
+from maskpolicy import model as models
+from maskpolicy import world
+from maskpolicy.generation import generate
+
+PLAIN, OURS = "model.generate in file order", "maskpolicy"
+BATCH = 64
+
+
+def load(folder: Path) -> tuple[Any, Any, list[str]]:
+    """Return an untrained mini, its tokenizer and the world's dialogues, whose lengths differ."""
+    world.write(world.Settings(evidence=False), folder)
+    lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
+    tokenizer = models.train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
+    rows = (folder / "tasks" / "wow-dev-kilt.jsonl").read_text(encoding="utf-8").splitlines()
+    model = models.build("mini", tokenizer, 0).eval()
+    model.generation_config.max_new_tokens = 24
+    return model, tokenizer, [json.loads(row)["input"] for row in rows]
+
+
+def plain(model: Any, tokenizer: Any, sources: list[str], answers: dict[str, list[str]]) -> Once:
+    """The loop that anybody writes."""
+
+    def once() -> tuple[float, float, str]:
+        import torch
+
+        found: list[str] = []
+        started = time.perf_counter()
+        with torch.inference_mode():
+            for begin in range(0, len(sources), BATCH):
+                batch = tokenizer(sources[begin : begin + BATCH], return_tensors="pt", padding=True)
+                output = model.generate(**batch, num_beams=1, do_sample=False)
+                found += tokenizer.batch_decode(output, skip_special_tokens=True)
+        seconds = time.perf_counter() - started
+        answers[PLAIN] = [answer.strip() for answer in found]
+        return len(sources), seconds, ""
+
+    return once
+
+
+def ours(model: Any, tokenizer: Any, sources: list[str], answers: dict[str, list[str]]) -> Once:
+    """The evaluate stage's generation."""
+
+    def once() -> tuple[float, float, str]:
+        started = time.perf_counter()
+        answers[OURS] = generate(model, tokenizer, sources, max_source=512, batch=BATCH)
+        seconds = time.perf_counter() - started
+        same = sum(a == b for a, b in zip(answers[OURS], answers[PLAIN], strict=True))
+        return len(sources), seconds, f"{same} of {len(sources)} answers the same"
+
+    return once
+
+
+def ways(folder: Path) -> dict[str, Once]:
+    """Return what is compared."""
+    model, tokenizer, sources = load(folder)
+    answers: dict[str, list[str]] = {}
+    return {
+        PLAIN: plain(model, tokenizer, sources, answers),
+        OURS: ours(model, tokenizer, sources, answers),
+    }

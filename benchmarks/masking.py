@@ -1,0 +1,84 @@
+"""Masked tokens/s, from annotated passages to finished batches, against a stock collator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Once
+from maskpolicy import documents, hardware, world
+from maskpolicy import model as models
+from maskpolicy.annotate import annotate
+from maskpolicy.budgets import Training
+from maskpolicy.config import instance
+from maskpolicy.corpus import Document, Passages, build
+from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.ragged import Ragged
+from maskpolicy.types import How
+
+STOCK = "DataCollatorForLanguageModeling"
+SIZE = 32  # passages in a batch
+
+
+def load(text: Path | None, tokenizer: str | None, folder: Path) -> tuple[Passages, Any]:
+    """Return annotated passages and their tokenizer: of a file, or of the embedded world."""
+    if text is None:
+        world.write(world.Settings(evidence=False), folder)
+        found = list(documents.world(folder / "intermediate.jsonl"))
+    else:
+        found = [Document(str(i), line) for i, line in enumerate(text.open()) if line.strip()]
+    texts = [document.text for document in found]
+    fast = models.load_tokenizer(tokenizer) if tokenizer else models.train_tokenizer(texts, 2000)
+    arrays = build((Document(d.id, d.text) for d in found), fast, 100)
+    columns = annotate(instance("policy", "salient-span", {}), Passages(arrays))
+    arrays |= {name: Ragged.of_arrays(rows) for name, rows in columns.items()}
+    return Passages(arrays), fast
+
+
+def ours(policy: str, passages: Passages, tokenizer: Any, steps: int) -> Once:
+    """Mask and collate through maskpolicy."""
+    spec = hardware.resolve(Training(passages=SIZE))
+    made = MaskedSteps(
+        passages, instance("policy", policy, {}), How(), Specials.of(tokenizer), spec
+    )
+    made.order.step(0)
+
+    def once() -> tuple[float, float, str]:
+        started, tokens = time.perf_counter(), 0
+        for number in range(steps):
+            made(number)
+            tokens += sum(int(passages.lengths[i]) for i, _ in made.order.step(number))
+        return tokens, time.perf_counter() - started, ""
+
+    return once
+
+
+def stock(passages: Passages, tokenizer: Any, steps: int) -> Once:
+    """Mask and collate through Transformers' collator, on rows of the same batches."""
+    from transformers import DataCollatorForLanguageModeling
+
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    rows: Sequence[dict[str, Any]] = [
+        {"input_ids": passages[i].tokens.tolist()} for i in range(len(passages))
+    ]
+
+    def once() -> tuple[float, float, str]:
+        started, tokens = time.perf_counter(), 0
+        for number in range(steps):
+            chosen = [rows[(number * SIZE + i) % len(rows)] for i in range(SIZE)]
+            collator(chosen)
+            tokens += sum(len(row["input_ids"]) for row in chosen)
+        return tokens, time.perf_counter() - started, ""
+
+    return once
+
+
+def ways(passages: Passages, tokenizer: Any, steps: int) -> dict[str, Once]:
+    """Return what is compared."""
+    return {
+        STOCK: stock(passages, tokenizer, steps),
+        "maskpolicy, random": ours("random", passages, tokenizer, steps),
+        "maskpolicy, salient-span": ours("salient-span", passages, tokenizer, steps),
+    }
