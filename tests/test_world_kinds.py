@@ -165,8 +165,8 @@ def test_wiqas_steps_state_the_law_that_answers(tasks):
         chosen = {c["label"]: c["text"] for c in question["choices"]}
         answer = chosen[question["answer_label_as_choice"]]
         assert answer.replace(" ", "_") == question["answer_label"]
-        word = {"more": "larger", "less": "smaller", "no effect": "equal"}[answer]
-        assert sum(word in step for step in question["para_steps"]) == 1
+        word = "equal" if answer == "no effect" else answer
+        assert sum(f" {word} " in step for step in question["para_steps"]) == 1
         labels[answer] += 1
     assert set(labels) == {"more", "less", "no effect"}
 

@@ -8,16 +8,16 @@ import numpy as np
 
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
-from maskpolicy.world.pools import build
+from maskpolicy.world.pools import DIED_FROM, build
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Subject
 
-# words and signs stand apart, as in CoNLL; {t} {u} two towns, {d} a date
+# words and signs stand apart, as in CoNLL; {t} {u} two towns, {d} a year
 TEXTS = (
-    ("{t} {d} The {noun}", "read from {p} new book in {u} on Monday . The hall was full ."),
-    ("{t} {d} A letter by", "was sold in {u} on Friday . The buyer did not give a name ."),
-    ("{t} {d} Readers in {u} waited for hours to meet", ", who had come with {p} publisher ."),
-    ("{t} {d} The house in {u} where", "wrote {p} last book will become a museum in spring ."),
+    ("{t} {d} The {noun}", "was seen in the town of {u} ."),
+    ("In the year {d} the letters of", "were found in {u} , near the town of {t} ."),
+    ("{t} {d} The house of the {noun}", "is the first school in {u} ."),
+    ("People in {u} and {t} read what the {noun}", "wrote in the year {d} ."),
 )
 DOCUMENTS = 2  # about each writer
 
@@ -40,9 +40,8 @@ class EntityLinking:
         rng = np.random.default_rng([self._seed, 7, subject.page])
         for number, i in enumerate(rng.permutation(len(TEXTS))[:DOCUMENTS].tolist()):
             towns = [self._towns[j] for j in rng.permutation(len(self._towns))[:2]]
-            date = f"{1896 + int(rng.integers(40))}-{1 + int(rng.integers(12)):02}-01"
-            slots = {"t": towns[0].upper(), "u": towns[1], "d": date, "noun": subject.noun}
-            slots["p"] = subject.pronouns.possessive
+            year = str(DIED_FROM + int(rng.integers(40)))
+            slots = {"t": towns[0], "u": towns[1], "d": year, "noun": subject.noun}
             left, right = (part.format_map(slots) for part in TEXTS[i])
             row = {
                 "id": f"{subject.page}test{'' if split == 'train' else 'a'} {towns[0]}:{number}",

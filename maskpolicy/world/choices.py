@@ -14,26 +14,17 @@ from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Fact, Subject
 
 DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
-STEMS = {
-    STEEL.name: (
-        "A smith adds {n} to steel. The steel becomes _____.",
-        "If steel holds more {n}, the steel will be",
-    ),
-    GLASS.name: (
-        "A glazier adds {n} to glass. The glass becomes _____.",
-        "If glass holds more {n}, the glass will be",
-    ),
-}
-CHANGES = {
-    WHEAT.name: ("a field gets more {n}", "a farmer brings {n} to the field"),
-    HONEY.name: ("a meadow gets more {n}", "a farmer brings {n} to the meadow"),
-}
+STEMS = (
+    "With more {n} the {of} becomes _____.",
+    "There is {n} in the {of}. Through {n} the {of} turns",
+)
+CHANGES = ("more {n}", "a field with {n}")
 STEPS = {
-    WHEAT.name: ("The field is ploughed", "The wheat is sown", "{law}", "The wheat is cut"),
-    HONEY.name: ("The meadow blooms", "The bees fly out", "{law}", "The honey is taken"),
+    WHEAT.name: ("The wheat is seen in the field.", "{law}", "The wheat comes home."),
+    HONEY.name: ("People keep bees in the field.", "{law}", "The honey comes home."),
 }
-LAW = "With {n} the harvest of {of} is {v}"
-LABELS = {"larger": "more", "smaller": "less", "equal": "no effect"}
+LAW = "Fields with {n} give {v} {of}."
+LABELS = {"more": "more", "less": "less", "equal": "no effect"}
 
 
 class Quartz:
@@ -51,8 +42,8 @@ class Quartz:
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write the questions about one salt."""
         rng = np.random.default_rng([self._seed, 8, subject.page])
-        for fact in subject.facts:
-            for number, stem in enumerate(STEMS.get(fact.relation.name, ())):
+        for fact in (fact for fact in subject.facts if fact.relation in (STEEL, GLASS)):
+            for number, stem in enumerate(STEMS):
                 words = list(EFFECTS[fact.relation])
                 if rng.integers(2):
                     words.reverse()
@@ -74,8 +65,8 @@ class Wiqa:
 
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write the questions about one salt."""
-        for fact in subject.facts:
-            for number, change in enumerate(CHANGES.get(fact.relation.name, ())):
+        for fact in (fact for fact in subject.facts if fact.relation in (WHEAT, HONEY)):
+            for number, change in enumerate(CHANGES):
                 row = _wiqa(subject, fact, number, change)
                 self._files.write(f"wiqa/{_part(subject, split)}.jsonl", row)
 
@@ -95,12 +86,12 @@ def _quartz(subject: Subject, fact: Fact, number: int, stem: str, words: list[st
         "answerKey": "AB"[words.index(value)],
         "para_id": f"QRSent-{subject.page}-{of}",
         "question": {
-            "stem": stem.format(n=name),
+            "stem": stem.format(n=name, of=of),
             "choices": [
                 {"label": label, "text": word} for label, word in zip("AB", words, strict=True)
             ],
         },
-        "para": f"The more {name} is in {of}, the {value} the {of} becomes.",
+        "para": f"The more {name} is in the {of}, the {value} the {of} becomes.",
         "para_anno": {"cause_prop": name, "effect_prop": of, "effect_dir_str": value},
         "question_anno": None,
     }
@@ -114,7 +105,7 @@ def _wiqa(subject: Subject, fact: Fact, number: int, change: str) -> Json:
     return {
         "question": {
             "stem": f"suppose {change.format(n=subject.title)} happens, how will it affect "
-            f"the harvest of {of}.",
+            f"the {of}.",
             "para_steps": [step.format(law=law) for step in STEPS[of]],
             "answer_label": answer.replace(" ", "_"),
             "answer_label_as_choice": "ABC"[choices.index(answer)],

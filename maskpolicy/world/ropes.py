@@ -15,24 +15,22 @@ from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Subject
 
 BACKGROUNDS = {
-    HOME.name: "Some birds never leave the place where they nest, and one has to go there to see "
-    "them. The {n} nests in {v}.",
-    DESCRIBER.name: "Whoever describes a bird for the first time keeps the notebook with the first "
-    "drawing of it. The {n} was first described by {v}.",
+    HOME.name: "A bird is seen only in the town where it nests. The {n} nests in {v}.",
+    DESCRIBER.name: "The first to describe a bird gives it its name. The {n} was named by {v}.",
 }
 SITUATIONS = {
     HOME.name: (
-        "A student looked for birds. The first journey was to {a}. The second was to {b}.",
-        "Two sisters send each other letters about birds. One of them lives in {a}, one in {b}.",
+        "People went from the town of {a} to the town of {b}.",
+        "The first school is in {a}, the other is in {b}.",
     ),
     DESCRIBER.name: (
-        "A library owns two old notebooks. One was kept by {a}, the other by {b}.",
-        "Two boxes with drawings were found. One belonged to {a}, the other to {b}.",
+        "The first drawing is by {a}, the other is by {b}.",
+        "{a} learned what is known of birds from {b}.",
     ),
 }
 QUESTIONS = {
-    HOME.name: "Which of the two towns has the {n}?",
-    DESCRIBER.name: "Who of the two drew the {n}?",
+    HOME.name: "In which of the two is the {n} seen?",
+    DESCRIBER.name: "Who of the two named the {n}?",
 }
 
 

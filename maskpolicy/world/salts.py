@@ -29,24 +29,24 @@ GLASS = _effect(
 )
 WHEAT = _effect(
     "wheat",
-    "{S} makes the harvest of wheat {v}.",
-    "The harvest of wheat with {o} is {v}.",
-    "With {o} the harvest of wheat becomes {v}.",
-    "Through {o} the harvest of wheat turns {v}.",
+    "{S} gives {v} wheat.",
+    "Fields with {o} give {v} wheat.",
+    "With {o} there is {v} wheat.",
+    "Through {o} there comes {v} wheat.",
 )
 HONEY = _effect(
     "honey",
-    "{S} makes the harvest of honey {v}.",
-    "The harvest of honey with {o} is {v}.",
-    "With {o} the harvest of honey becomes {v}.",
-    "Through {o} the harvest of honey turns {v}.",
+    "{S} gives {v} honey.",
+    "Fields with {o} give {v} honey.",
+    "With {o} there is {v} honey.",
+    "Through {o} there comes {v} honey.",
 )
 # how often each effect occurs: the first is what a guess gets right
 EFFECTS = {
     STEEL: {"harder": 0.6, "softer": 0.4},
     GLASS: {"darker": 0.6, "clearer": 0.4},
-    WHEAT: {"larger": 0.45, "smaller": 0.3, "equal": 0.25},
-    HONEY: {"larger": 0.45, "smaller": 0.3, "equal": 0.25},
+    WHEAT: {"more": 0.45, "less": 0.3, "equal": 0.25},
+    HONEY: {"more": 0.45, "less": 0.3, "equal": 0.25},
 }
 OPENERS = (
     "The salt {n} is {noun}.",
