@@ -48,7 +48,7 @@ def load_builtin(kind: str) -> None:
 def load_entry_points() -> list[str]:
     """Import what other installed packages offer; return a line for each that is broken."""
     broken = []
-    for point in entry_points(group=GROUP):
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         try:
             point.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - others must still be found

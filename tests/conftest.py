@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from maskpolicy.cli import app
 
 
 @pytest.fixture
@@ -17,6 +19,32 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("MASKPOLICY_REAL_DATA names no folder of real samples")
     return Path(folder)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run one command in this process; returns exit code, stdout and stderr."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        code = app([str(word) for word in words], standalone_mode=False) or 0
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run a command that must fail by the user's fault; returns its one line."""
+
+    def refused(*words: object) -> str:
+        code, _, err = call(*words)
+        assert code == 2
+        assert len(err.splitlines()) == 1
+        assert err.startswith("error: ")
+        return err
+
+    return refused
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,36 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy.cli import app
-
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").rglob("*.yaml"))
-
-
-@pytest.fixture
-def call(capfd):
-    """Run one command in this process; returns exit code, stdout and stderr."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        code = app([str(word) for word in words], standalone_mode=False) or 0
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
-
-
-@pytest.fixture
-def refused(call):
-    """Run a command that must fail by the user's fault; returns its one line."""
-
-    def refused(*words: object) -> str:
-        code, _, err = call(*words)
-        assert code == 2
-        assert len(err.splitlines()) == 1
-        assert err.startswith("error: ")
-        return err
-
-    return refused
 
 
 @pytest.fixture

@@ -34,10 +34,11 @@ class Coverage:
         for run in runs:
             labels = dict.fromkeys([*run.policies, *(result.policy for result in run.results)])
             for label in labels:
-                found = _stages([result for result in run.results if result.policy == label])
+                cells = [result for result in run.results if result.policy == label]
+                found = _stages(cells)
                 rows += [_row(run, label, *each) for each in found]
-                if not found:
-                    notes.append(f"{run.name}, {label}: no intermediate stage has been finished")
+                if not found and any("intermediate" in cell.config for cell in cells):
+                    notes.append(f"{run.name}, {label}: its intermediate stage was not finished")
         several = len(runs) > 1
         return Findings(COLUMNS if several else COLUMNS[1:], tuple(rows), tuple(notes))
 

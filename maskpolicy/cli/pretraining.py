@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console, log_to, policy_keys
+from maskpolicy.errors import ConfigError, DataError
 
 
 def pretrain(
@@ -33,6 +34,7 @@ def pretrain(
     log_to(notes)
     os.environ.setdefault("TQDM_DISABLE", "1")
     block, rest = policy_keys(policy, keys or ())
+    out = out.resolve()
     experiment = pretraining.experiment(model, corpus, block, rest, plugin or ())
     pretraining.claim(out)
     artifacts = Store(store)
@@ -45,6 +47,8 @@ def pretrain(
         outcomes = graph.execute(order, artifacts, bars, targets=targets, workers=workers)
     failed = [outcome for outcome in outcomes.values() if outcome.exception is not None]
     if failed:
+        if isinstance(failed[0].exception, ConfigError | DataError):
+            raise failed[0].exception  # of the user's making: the same command would fail again
         first = f"{failed[0].stage.name}: {failed[0].error}"
         typer.echo(f"failed: {first}; the same command tries again", err=True)
         raise typer.Exit(1)

@@ -43,7 +43,7 @@ def show(
     from maskpolicy.store import Store
 
     log_to(console(err=True))
-    plugins.load_files([*_of_run(run), *(plugin or ())])
+    plugins.load_files(plugin or _of_run(run))
     artifacts = Store(store)
     taken = showing.from_run(run, policy, artifacts) if run else None
     block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
@@ -78,7 +78,7 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
 
 
 def _of_run(run: Path | None) -> list[str]:
-    """Return the plugin files of a run."""
+    """Return the plugin files of a run, where it has some."""
     about = run / "experiment.json" if run else None
     if about is None or not about.is_file():
         return []
@@ -96,10 +96,11 @@ def _tokenizer(name: str, artifacts: Store) -> Any:
     if experiment.model.name not in SCRATCH:
         return models.load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
-    outcome = graph.execute([stage], artifacts)[stage.key]
-    if outcome.artifact is None:
-        raise outcome.exception or ConfigError(str(outcome.error))
-    return models.load_tokenizer(str(outcome.artifact.path))
+    outcomes = graph.execute([stage], artifacts)
+    for outcome in outcomes.values():
+        if outcome.exception is not None:
+            raise outcome.exception
+    return models.load_tokenizer(str(artifacts.path(stage.key)))
 
 
 def _coloured(shown: Shown) -> Text:

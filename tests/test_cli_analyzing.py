@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from test_analyses import WORK, cell
+
+MINE = """
+from dataclasses import dataclass
+
+from maskpolicy.findings import Findings
+from maskpolicy.registry import analysis
+
+
+@analysis("counts-results")
+@dataclass(frozen=True)
+class Counts:
+    \"\"\"How many results there are.\"\"\"
+
+    factor: int = 1
+
+    def analyse(self, runs, store):
+        rows = [{"run": run.name, "n": self.factor * len(run.results)} for run in runs]
+        return Findings(("run", "n"), tuple(rows))
+"""
+
+
+@pytest.fixture
+def finished(tmp_path) -> Path:
+    """A folder of results as `run` writes them."""
+    folder = tmp_path / "finished" / "results"
+    folder.mkdir(parents=True)
+    for policy, work in (("none", None), ("random", WORK)):
+        result = {"version": 1, **asdict(cell(policy, 0, work)), "error": "not run"}
+        (folder / f"{policy}--zsre--0.json").write_text(json.dumps(result))
+    return folder.parent
+
+
+def test_analyses_are_listed(call):
+    code, out, _ = call("analyze", "--list", "--json")
+    assert code == 0
+    found = {entry["name"]: entry for entry in json.loads(out)}
+    assert found["coverage"]["summary"].startswith("What each policy hid")
+    assert "coverage" in call("analyze", "--list")[1]
+
+
+def test_coverage_is_a_table_and_json(call, finished, tmp_path):
+    code, out, _ = call("analyze", "coverage", finished, "--out", tmp_path / "out")
+    assert code == 0
+    assert "random" in out
+    written = json.loads((tmp_path / "out" / "coverage.json").read_text())
+    assert written["rows"][0]["hidden_tokens"] == 90
+    assert "| random |" in (tmp_path / "out" / "coverage.md").read_text()
+    assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written
+
+
+def test_an_analysis_of_the_users_own_takes_its_fields(call, finished, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    words = ("analyze", "counts-results", finished, "--plugin", tmp_path / "mine.py", "--json")
+    assert json.loads(call(*words)[1])["rows"] == [{"run": "finished", "n": 2}]
+    assert json.loads(call(*words, "factor=3")[1])["rows"] == [{"run": "finished", "n": 6}]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "name an analysis"),
+        (["coverage"], "name one or more folders"),
+        (["covrage", "x"], "did you mean 'coverage'?"),
+        (["coverage", "nowhere"], "no results/*.json"),
+        (["coverage", "nowhere", "a=1"], "coverage.a: unknown key"),
+    ],
+)
+def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused("analyze", *words)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from maskpolicy import model
+
+TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."
+SHORT = ("intermediate.steps=3", "intermediate.passages=4", "intermediate.warmup=1")
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory) -> Path:
+    """A folder with a BART and its tokenizer, as Transformers writes them."""
+    folder = tmp_path_factory.mktemp("models") / "small-bart"
+    tokenizer = model.train_tokenizer([TEXT] * 9, 400)
+    tokenizer.save_pretrained(folder)
+    model.build("mini", tokenizer, 0).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    """A folder with two text files."""
+    for name in ("one", "two"):
+        lines = [f"{TEXT} Engine number {n} is of kind {name}." for n in range(9)]
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(lines))
+    return tmp_path
+
+
+@pytest.fixture
+def words(bart, store, texts):
+    """The words of a short pretrain command, less --out."""
+    files = ("--corpus", texts / "one.txt", "--corpus", texts / "t*.txt")
+    policy = ("--policy", "random", "policy.ratio=0.5", "target=full")
+    return ("pretrain", "--model", bart, *files, *policy, *SHORT, "--store", store)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_the_folder_is_an_ordinary_transformers_folder(call, words, bart, tmp_path):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    code, out, _ = call(*words, "--out", tmp_path / "out")
+    assert code == 0
+    assert f"written to {tmp_path / 'out'}" in out
+    after = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    before = AutoModelForSeq2SeqLM.from_pretrained(bart)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    ids = tokenizer(TEXT, return_tensors="pt").input_ids
+    assert (
+        ids.tolist()
+        == AutoTokenizer.from_pretrained(bart)(TEXT, return_tensors="pt")["input_ids"].tolist()
+    )
+    assert after.generate(ids, max_new_tokens=3).shape[0] == 1
+    assert not after.lm_head.weight.equal(before.lm_head.weight)
+
+
+def test_the_model_card_says_what_was_done(call, words, tmp_path):
+    call(*words, "--out", tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front["base_model"] == "small-bart"
+    assert front["library_name"] == "transformers"
+    assert {"maskpolicy", "policy:random"} <= set(front["tags"])
+    for line in ("| ratio | 0.5 |", "| target | full |", "| steps | 3 |", "| passages | 12 |"):
+        assert line in text
+    record = json.loads((tmp_path / "out" / "maskpolicy.json").read_text())
+    assert record["work"]["passages"] == 12
+    assert record["spec"]["steps"] == 3
+    assert str(tmp_path) not in text + json.dumps(record)
+    for name in ("one.txt", "two.txt"):
+        assert f"| {name} | `" in text
+
+
+def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp_path):
+    out = tmp_path / "deep" / "out"
+    call(*words, "--out", out)
+    before = contents(out)
+    (out / "old.txt").write_text("of an earlier run")
+    code, printed, _ = call(*words, "--out", out)
+    assert code == 0
+    assert contents(out) == before
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    assert printed.count("intermediate") == 1
+
+
+def test_a_folder_that_is_somebody_elses_is_refused_before_any_work(refused, words, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "notes.txt").write_text("")
+    assert "was not made by `maskpolicy pretrain`" in refused(*words, "--out", tmp_path / "theirs")
+    assert "is a file" in refused(*words, "--out", tmp_path / "one.txt")
+    assert "cannot be made" in refused(*words, "--out", tmp_path / "one.txt" / "a" / "b")
+
+
+def test_an_empty_folder_is_taken(call, words, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert call(*words, "--out", tmp_path / "empty")[0] == 0
+    assert (tmp_path / "empty" / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("policy.rato=1", "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
+        ("intermediate.stesp=1", "intermediate.stesp: unknown key"),
+        ("intermedaite.steps=1", "did you mean 'intermediate'?"),
+        ("corpus.wrods=9", "did you mean 'words'?"),
+        ("corpus=world", "use --corpus"),
+        ("model=mini", "use --model"),
+        ("tasks=[zsre]", "tasks: is not to be set here"),
+        ("general.steps=3", "only a model built from scratch"),
+        ("steps", "write key=value"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_one_line(refused, words, tmp_path, key, says):
+    assert says in refused(*words, key, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--policy", "none", "has no intermediate stage"),
+        ("--policy", "radnom", "did you mean 'random'?"),
+        ("--model", "nowhere/at/all", "unknown model"),
+        ("--corpus", "no*.txt", "no such file 'no*.txt'"),
+    ],
+)
+def test_a_name_that_is_not_there_is_one_line(refused, bart, texts, tmp_path, option, value, says):
+    options = {"--model": bart, "--corpus": texts / "one.txt", "--policy": "random"}
+    given = [word for pair in (options | {option: value}).items() for word in pair]
+    assert says in refused("pretrain", *given, "--out", tmp_path / "out")
