@@ -13,11 +13,10 @@ CORPORA = ("general", "intermediate")
 
 
 def figures(folder: Path) -> Json:
-    """Return figures by corpus (documents, facts, asked share ..) and rows of files by task.
+    """Return figures by corpus (documents, facts, asked share ..) and questions by task.
 
     A fact is what one subject's entries say of one asked relation; a mention is a distinct gold
-    entity of a document, and asked if it answers a question. A row of ROPES is a bird, not a
-    question.
+    entity of a document, and asked if it answers a question.
     """
     record = Path(folder) / "world.json"
     if not record.is_file():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from maskpolicy.types import Json
 from maskpolicy.world.birds import DESCRIBER, HOME
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
@@ -32,6 +31,7 @@ QUESTIONS = {
     HOME.name: "In which of the two is the {n} seen?",
     DESCRIBER.name: "Who of the two named the {n}?",
 }
+HEAD = '{"version": "1.0", "data": [{"title": "ropes", "paragraphs": [\n'
 
 
 class Ropes:
@@ -45,28 +45,25 @@ class Ropes:
         self._seed, self._files = settings.seed, files
         self._values = build(settings).values
         for name in self.files:
-            files.open(name, '{"version": "1.0", "data": [\n', ",\n", "\n]}\n")
+            files.open(name, HEAD, ",\n", "\n]}]}\n")
 
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write the situations of one bird; the wrong choice is any other value."""
         rng = np.random.default_rng([self._seed, 9, subject.page])
-        paragraphs: list[Json] = []
         for fact in subject.facts:
             relation, right = fact.relation, fact.value.text
             others = [value.text for value in self._values[relation.pool] if value.text != right]
-            for situation in SITUATIONS.get(relation.name, ()):
+            for number, situation in enumerate(SITUATIONS.get(relation.name, ())):
                 pair = [right, others[int(rng.integers(len(others)))]]
                 a, b = (pair[i] for i in rng.permutation(2))
                 question = {
                     "question": QUESTIONS[relation.name].format(n=subject.title),
-                    "id": f"{subject.page}{len(paragraphs)}",
+                    "id": f"{subject.page}-{relation.name}-{number}",
                     "answers": [{"text": right}],
                 }
-                paragraphs.append(
-                    {
-                        "background": BACKGROUNDS[relation.name].format(n=subject.title, v=right),
-                        "situation": situation.format(a=a, b=b),
-                        "qas": [question],
-                    }
-                )
-        self._files.write(f"{split}-v1.0.json", {"title": "ropes", "paragraphs": paragraphs})
+                paragraph = {
+                    "background": BACKGROUNDS[relation.name].format(n=subject.title, v=right),
+                    "situation": situation.format(a=a, b=b),
+                    "qas": [question],
+                }
+                self._files.write(f"{split}-v1.0.json", paragraph)
