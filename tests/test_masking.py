@@ -66,7 +66,7 @@ def filled(source, parts, corruption, spans):
 
 
 def split(target):
-    parts: list[list[int]] = [[]]
+    parts = [[]]
     for token in target:
         if token == MASK:
             parts.append([])

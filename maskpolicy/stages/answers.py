@@ -54,7 +54,7 @@ def read_examples(folder: Path, split: str) -> list[Example]:
 def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Answer a task's test examples and score the answers. params: as finetune."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    model = models.load(str(inputs["model"]))
+    model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device())
     spec = models.bounded(Training(**params["spec"]), model)
     model.set_attn_implementation(spec.attention)
