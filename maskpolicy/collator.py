@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import annotate, formats, plugins
-from maskpolicy.batching import IGNORE, Pair, collate
+from maskpolicy.batching import IGNORE, collate
 from maskpolicy.blocks import how_block, instance
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, encode, passage
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.masking import hide, select
+from maskpolicy.masking import hide_all, select
 from maskpolicy.objectives import Specials
 from maskpolicy.types import Corruption, How, Join, Passage, Policy, Spans, Target, as_spans
 
@@ -96,10 +96,8 @@ class MaskingCollator:
         seed, turns = self._seed(), range(self._rows, self._rows + len(rows))
         self._rows += len(rows)
         spans = select(self.policy, passages, seed, turns)
-        pairs: list[Pair] = []
-        for one, chosen, turn in zip(passages, spans, turns, strict=True):
-            masked = hide(one, chosen, self.how, self.specials.mask, seed, turn)
-            pairs.append(self.specials.pair(masked, self.room))
+        masked = hide_all(passages, spans, self.how, self.specials.mask, seed, turns)
+        pairs = [self.specials.pair(one, self.room) for one in masked]
         batch = collate(pairs, self.specials.pad, self.specials.start)
         decoder, labels = batch.decoder, batch.labels
         if not labels.shape[1]:

@@ -38,15 +38,11 @@ class Regex:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[Spans]]:
         """Return the column "matches": the token spans of each passage's matches."""
-        return {"matches": [passage.at(self._characters(passage.text)) for passage in passages]}
+        found = ([m.span(self.group) for m in re.finditer(self.pattern, p.text)] for p in passages)
+        return {"matches": [p.at(each) for p, each in zip(passages, found, strict=True)]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw `spans` matches without replacement; none where nothing matches."""
         found = passage.columns["matches"]
         count = len(found) if self.spans == "all" else self.spans
         return as_spans(found[np.sort(rng.permutation(len(found))[:count])])
-
-    def _characters(self, text: str) -> list[tuple[int, int]]:
-        """Return the characters of each match that holds any."""
-        found = (match.span(self.group) for match in re.finditer(self.pattern, text))
-        return [(start, end) for start, end in found if start < end]

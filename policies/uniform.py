@@ -8,6 +8,7 @@ import numpy as np
 
 from maskpolicy.masking import draw
 from maskpolicy.registry import policy
+from maskpolicy.schema import Share
 from maskpolicy.types import Passage, Spans
 
 
@@ -17,7 +18,7 @@ from maskpolicy.types import Passage, Spans
 class Uniform:
     """Hide a share of the tokens, drawn uniformly without replacement (Ye et al. 2021)."""
 
-    ratio: float = 0.15
+    ratio: Share = 0.15
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw floor(ratio * t + u) of the t tokens."""

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from maskpolicy.cli import app
+
+settings.register_profile("shared", deadline=None)  # a busy machine fails no test
+settings.load_profile("shared")
 
 
 @pytest.fixture

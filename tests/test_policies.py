@@ -232,6 +232,7 @@ def test_regex_draws_as_many_matches_as_it_is_told():
         ("span", {"ratio": 1.5}, "ratio: must be"),
         ("span", {"p": 0}, "p: must be"),
         ("poisson", {"mean": -1}, "mean: must be"),
+        ("random", {"ratio": 15}, "ratio: must be"),
         ("whole-word", {"ratio": -0.1}, "ratio: must be"),
     ],
 )
