@@ -23,7 +23,7 @@ WORK = {
 
 
 def cell(policy: str, seed: int, work: Json, number: int = 0) -> Result:
-    config = {"policy": {"name": policy}}
+    config: dict[str, Json] = {"policy": {"name": policy}}
     if policy != "none":
         config |= {"intermediate": {}, "intermediate_seed": number}
     return Result(policy, "zsre", seed, "group", config, {}, None, work)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 
 import pytest
 
@@ -83,13 +83,7 @@ def test_an_unknown_setting_of_how_is_refused():
 
 @pytest.mark.parametrize("name", ["label", "target", "mask_exclusion"])
 def test_a_field_with_a_reserved_name_is_refused(name):
-    @dataclass(frozen=True)
-    class Reserved:
-        pass
-
-    clashing = dataclass(frozen=True)(
-        type("Reserved", (Reserved,), {"__annotations__": {name: str}, name: ""})
-    )
+    clashing = make_dataclass("Clashing", [(name, str)])
     with pytest.raises(ConfigError, match=f"{name!r}, a reserved name: rename it"):
         registry.policy("mine")(clashing)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli import inspecting
+from maskpolicy.cli.inspecting import print_plugins
 from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
 from maskpolicy.errors import ConfigError
 
@@ -31,7 +31,7 @@ def analyze(
 ) -> None:
     """Analyse finished runs; KEY=VALUE sets fields of the analysis."""
     if listed:
-        inspecting.print_plugins("analysis", plugin or (), as_json=as_json)
+        print_plugins("analysis", plugin or (), as_json=as_json)
         return
     if name is None:
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
