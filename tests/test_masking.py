@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maskpolicy import plugins
 from maskpolicy.errors import ConfigError
-from maskpolicy.masking import check, draw, generator, hide, select
+from maskpolicy.masking import check, draw, generator, hide, hide_all, select
 from maskpolicy.types import How, Passage, Spans, as_spans
 
 MASK = 4
@@ -299,3 +299,16 @@ def test_an_empty_passage_has_nothing_to_hide():
     policy = plugins.find("policy", "random").plugin(ratio=1.0)
     (spans,) = select(policy, [small.ids([])], 0, [0])
     assert hide(small.ids([]), spans, How(), MASK).source.tolist() == []
+
+
+@given(st.lists(hidden(), min_size=1, max_size=5), EVERY_HOW, st.integers(0, 9))
+def test_what_is_written_does_not_depend_on_the_batch(given_, how, seed):
+    passages = [replace(passage, id=str(i)) for i, (passage, _) in enumerate(given_)]
+    spans = [each for _, each in given_]
+    epochs = list(range(len(passages)))
+    together = hide_all(passages, spans, how, MASK, seed, epochs)
+    for masked, passage, each, epoch in zip(together, passages, spans, epochs, strict=True):
+        alone = hide(passage, each, how, MASK, seed, epoch)
+        for name in ("source", "target", "excluded"):
+            assert getattr(masked, name).tolist() == getattr(alone, name).tolist()
+        assert (masked.hidden, masked.spans) == (alone.hidden, alone.spans)
