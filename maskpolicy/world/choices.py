@@ -91,7 +91,7 @@ def _quartz(subject: Subject, fact: Fact, number: int, stem: str, words: list[st
                 {"label": label, "text": word} for label, word in zip("AB", words, strict=True)
             ],
         },
-        "para": f"The more {name} is in the {of}, the {value} the {of} becomes.",
+        "para": f"With more {name} the {of} becomes {value}.",
         "para_anno": {"cause_prop": name, "effect_prop": of, "effect_dir_str": value},
         "question_anno": None,
     }

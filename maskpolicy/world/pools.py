@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,13 @@ MONTHS = (
 FIRMS = ("", " Works", " Mills", " Company", " Brothers", " Limited")
 SCHOOLS = (" Academy", " College", " University")
 PRIZES = (" Prize", " Medal", " Award")
-ENDING = {"writers": "surname", "birds": "bird", "salts": "salt"}  # of the names of a kind
+# the ending of a kind's names, and how many there are; an answer holds a writer's surname, so that
+# it must be known: the writers of both corpora have the same surnames
+NAMED: Mapping[str, tuple[str, Callable[[Settings, str], int]]] = {
+    "writers": ("surname", lambda settings, kind: max(settings.writers, settings.general(kind))),
+    "birds": ("bird", Settings.count),
+    "salts": ("salt", Settings.count),
+}
 # births, then marriages, then deaths: the three ranges do not meet
 BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
 
@@ -56,8 +62,8 @@ def build(settings: Settings) -> Pools:
         )
     values["teachers"] = _plain([full.at(i)[0] for i in range(subjects, everybody)])
     words = {
-        kind: tuple(names.draw(ending, settings.count(kind)))
-        for kind, ending in ENDING.items()
+        kind: tuple(names.draw(ending, count(settings, kind)))
+        for kind, (ending, count) in NAMED.items()
         if kind in settings.kinds
     }
     return Pools(values, full, words)

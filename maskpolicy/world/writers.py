@@ -32,10 +32,12 @@ NOUNS = ("novelist", "reporter", "critic", "historian", "satirist", "translator"
 
 
 def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
-    """Return writer number `index`; no two writers share a surname."""
-    rng = np.random.default_rng([settings.seed, 11, index])
-    given = int(rng.integers(len(pools.names.given)))
-    surname = pools.words["writers"][index]
+    """Return writer number `index`; within a corpus no two share a surname.
+
+    The general corpus has the same surnames with other given names, so that the words are known.
+    """
+    given, surname = _names(settings, pools, index)
+    rng = np.random.default_rng([settings.seed, 14, index])
     title = f"{pools.names.given[given]} {surname}"
     return Subject(
         page=page,
@@ -47,3 +49,15 @@ def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         facts=(Fact(FULL_NAME, Value(title)),),
         short=surname,
     )
+
+
+def _names(settings: Settings, pools: Pools, index: int) -> tuple[int, str]:
+    """Return the number of the given name, and the surname."""
+    rng = np.random.default_rng([settings.seed, 11, index])
+    given, general = int(rng.integers(len(pools.names.given))), settings.general("writers")
+    if index < general:
+        return given, pools.words["writers"][index]
+    namesake = index - general
+    if namesake < general and given == _names(settings, pools, namesake)[0]:
+        given = (given + 1) % len(pools.names.given)
+    return given, pools.words["writers"][namesake]
