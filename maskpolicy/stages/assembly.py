@@ -187,11 +187,11 @@ class _Builder:
         else:
             folder = Path(block.data)
             found = {
-                str(path): self.digest(path)
+                path: self.digest(path)
                 for split in sources.SPLITS
                 for path in task_examples.files(block, split, folder, contexts=False)
             }
-            params["files"] = sorted(found.values())
+            params["files"] = sorted([path.name, digest] for path, digest in found.items())
             params["task"] = {**task, "data": "folder"}
             local["folder"] = block.data
         return replace(self.stage("examples", block.label, params), local=local)

@@ -1,0 +1,357 @@
+"""What the stages compute is pinned by digests; what their keys depend on, by changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict
+
+import pytest
+import small
+
+from maskpolicy import config, graph, plugins, stages
+from maskpolicy import entities as rules
+from maskpolicy.annotate import annotate
+from maskpolicy.config import Training
+from maskpolicy.corpus import Passages
+from maskpolicy.graph import Stage
+from maskpolicy.masking import hide, select
+from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
+from maskpolicy.ragged import Ragged
+from maskpolicy.stages.answers import read_examples
+from maskpolicy.store import Store
+from maskpolicy.types import Example, How
+from maskpolicy.world import make, write
+
+POLICIES = ("random", "whole-word", "span", "poisson", "salient-span")
+HOWS = (
+    How(),
+    How(corruption="token", join="none"),
+    How(target="full", permute_sentences=True, insert=0.5),
+    How(mask_exclusion=0.5),
+)
+SPEC = Training(passages=4, micro_tokens=150, max_source=60)
+GOLDEN = {
+    "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
+    "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
+    "entities": ({"annotate": 1, "rules": 1}, "4092c02c0ae37301"),
+    "spans": ({"general": 1, "intermediate": 1, "rules": 1}, "011ab21c42a3186c"),
+    "pairs": ({"general": 1, "intermediate": 1}, "c898c579766c7bd6"),
+    "order": ({"general": 1, "intermediate": 1}, "9dba90086d3e9e4f"),
+    "examples": ({"finetune": 1, "evaluate": 1}, "2955eede234f0961"),
+}
+
+
+def annotated():
+    """Return the passages with the column that salient-span computes."""
+    found = annotate(plugins.find("policy", "salient-span").plugin(), small.passages())
+    columns = {name: Ragged.of_arrays(rows) for name, rows in found.items()}
+    return Passages({**small.passages().arrays, **columns})
+
+
+def chosen():
+    """Return what each policy hides, by policy and epoch."""
+    passages = list(annotated())
+    return {
+        (name, epoch): select(
+            plugins.find("policy", name).plugin(), passages, 7, [epoch] * len(passages)
+        )
+        for name in POLICIES
+        for epoch in (0, 1)
+    }
+
+
+def tokenizer():
+    return json.loads(small.tokenizer().backend_tokenizer.to_str())["model"]
+
+
+def passages():
+    names = ("tokens", "offsets", "words", "sentences")
+    return [[p.id, p.text, *(getattr(p, name).tolist() for name in names)] for p in annotated()]
+
+
+def entities():
+    return [passage.columns["entities"].tolist() for passage in annotated()]
+
+
+def spans():
+    return [[*key, [each.tolist() for each in found]] for key, found in chosen().items()]
+
+
+def pairs():
+    made = [
+        hide(passage, each, how, 4, 7, epoch)
+        for (_, epoch), found in chosen().items()
+        for how in HOWS
+        for passage, each in zip(annotated(), found, strict=True)
+    ]
+    return [[m.source.tolist(), m.target.tolist(), m.excluded.tolist()] for m in made]
+
+
+def order():
+    policy = plugins.find("policy", "random")
+    specials = Specials.of(small.tokenizer())
+    steps = MaskedSteps(annotated(), policy.plugin(), How(**policy.facts), specials, SPEC)
+    return [[steps.order.step(number), arrays(steps(number))] for number in range(6)]
+
+
+def examples():
+    given = [Example(str(i), "g", text, (text[:9],)) for i, text in enumerate(small.TEXTS)]
+    steps = ExampleSteps.of(given, small.tokenizer(), Specials.of(small.tokenizer()), SPEC, "end")
+    return [arrays(steps(number)) for number in range(4)]
+
+
+def arrays(step):
+    names = ("source", "seen", "decoder", "labels")
+    return [[getattr(batch, name).tolist() for name in names] for batch in step.batches]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_result_that_changes_raises_the_version_of_its_stages(name):
+    """Pin what stages compute: a key holds a stage's version, not maskpolicy's code.
+
+    If this fails, the same experiment now gives another result, and stores still hold the old one
+    under the same key. First raise `version` in the `@stage(...)` of every kind that GOLDEN names
+    here ("rules": VERSION of maskpolicy.entities, where these found something else); only then
+    write the new versions and the new digest into GOLDEN.
+    """
+    versions, expected = GOLDEN[name]
+    made = globals()[name]()
+    found = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:16]
+    assert ({kind: version(kind) for kind in versions}, found) == (versions, expected)
+
+
+def version(kind):
+    return rules.VERSION if kind == "rules" else Stage(kind, "").version
+
+
+def test_the_pinned_spans_hide_something_under_every_policy():
+    for found in chosen().values():
+        assert sum(map(len, found)) > 3
+
+
+YAML = """
+model: mini
+corpus: world
+policies: [none, random, salient-span, {name: span, label: runs}]
+tasks: [triviaqa, zsre]
+seeds: [0, 1]
+world: {people: 8, general_people: 6}
+general: {steps: 3}
+intermediate: {steps: 3}
+finetune: {steps: 3}
+"""
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """Return a function from changes of an experiment to the keys of its stages."""
+
+    def keys(*overrides, plugin=(), text=YAML, name="it.yaml", digest=None):
+        path = tmp_path / name
+        path.write_text(text)
+        made = config.load(path, overrides, plugin)
+        built = stages.build(made, digest) if digest else stages.build(made)
+        order = graph.topological(built.stages)
+        return {(stage.kind, stage.label): stage.key for stage in order}
+
+    return keys
+
+
+def moved(before, after):
+    """Return the (kind, first word of the label) of the stages whose keys differ."""
+    assert before.keys() == after.keys()
+    return {
+        (kind, label.replace(",", "").partition(" ")[0])
+        for (kind, label), key in before.items()
+        if after[kind, label] != key
+    }
+
+
+def behind(*rows):
+    return {(kind, row) for row in rows for kind in ("intermediate", "finetune", "evaluate")}
+
+
+def tuned(*rows):
+    return {(kind, row) for row in rows for kind in ("finetune", "evaluate")}
+
+
+ROWS = ("none", "random", "salient-span", "runs")
+MASKED = ROWS[1:]
+TRAINED = {("general", "mini"), *behind(*MASKED), *tuned("none")}
+CORPUS = {("corpus", "intermediate"), ("annotate", "salient-span"), *behind(*MASKED)}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("policies.3.ratio=0.2", behind("runs")),
+        ("policies.3.longest=9", behind("runs")),
+        ("policies.3.corruption=token", behind("runs")),
+        ("policies.3.target=full", behind("runs")),
+        ("corruption=token", behind(*MASKED)),
+        ("intermediate.steps=4", behind(*MASKED)),
+        ("intermediate.seed=1", behind(*MASKED)),
+        ("finetune.lr=1e-4", tuned(*ROWS)),
+        ("general.steps=4", TRAINED),
+        ("general.precision=fp32", TRAINED),
+        ("intermediate.attention=sdpa", behind(*MASKED)),
+        ("intermediate.micro_tokens=99", behind(*MASKED)),
+        ("intermediate.dropout=0.1", behind(*MASKED)),
+        ("intermediate.compile=true", behind(*MASKED)),
+        ("corpus={name: world, words: 50}", CORPUS),
+        ("intermediate.checkpoint_every=1", set()),
+        ("keep=[finetune]", set()),
+        ("baseline=random", set()),
+    ],
+)
+def test_a_change_moves_the_keys_of_its_own_stages_only(keys, change, expected):
+    set_ = ("general.precision=bf16", "intermediate.attention=eager", "intermediate.dropout=0.0")
+    assert moved(keys(*set_), keys(*set_, change)) == expected
+
+
+def test_the_world_is_behind_everything(keys):
+    found = moved(keys(), keys("world.people=9"))
+    assert {kind for kind, _ in found} == {kind for kind, _ in keys()}
+
+
+def test_more_rows_tasks_and_seeds_move_no_key(keys):
+    before = keys()
+    more = keys("policies=[none, random, salient-span, {name: span, label: runs}, poisson]")
+    more |= keys("tasks=[triviaqa, zsre, wow]")
+    more |= keys("seeds=[0, 1, 2]")
+    assert {name: more[name] for name in before} == before
+
+
+def test_every_run_of_a_policy_has_a_seed_of_its_own(keys):
+    found = keys("intermediate_seeds=2")
+    runs = {found["intermediate", f"random, run {run}"] for run in (0, 1)}
+    assert len(runs) == 2
+    assert found["intermediate", "random, run 0"] == keys()["intermediate", "random, run 0"]
+
+
+def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    assert keys(name="other.yaml") == keys() == keys(name="elsewhere/it.yaml")
+
+
+PLUGIN = """
+from dataclasses import dataclass
+import {neighbour}
+from maskpolicy.registry import policy
+
+@policy("{name}")
+@dataclass(frozen=True)
+class Mine:
+    def select(self, passage, rng):
+        return passage.pieces[:{neighbour}.COUNT]
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """Write a plugin that imports the file beside it; returns its path."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "counts_of_mine.py").write_text("COUNT = 1\n")
+    path = folder / "mine.py"
+    path.write_text(PLUGIN.format(neighbour="counts_of_mine", name=f"mine-{tmp_path.name}"))
+    return path
+
+
+def test_a_plugins_bytes_and_its_neighbours_are_in_the_key(keys, plugin, tmp_path):
+    rows = f"policies=[none, random, mine-{tmp_path.name}]"
+    mine = behind(f"mine-{tmp_path.name}")
+    before = keys(rows, plugin=[plugin])
+    plugin.write_text(plugin.read_text() + "# changed\n")
+    after = keys(rows, plugin=[plugin])
+    assert moved(before, after) == mine
+    plugin.with_name("counts_of_mine.py").write_text("COUNT = 2\n")
+    assert moved(after, keys(rows, plugin=[plugin])) == mine
+
+
+def test_a_plugin_that_no_row_uses_moves_no_key(keys, plugin):
+    assert keys() == keys(plugin=[plugin])
+
+
+@pytest.fixture
+def data(tmp_path):
+    write(make({"people": 8, "general_people": 6}), tmp_path / "world")
+    return tmp_path / "world" / "tasks"
+
+
+def test_a_data_folder_is_known_by_its_files_and_not_by_its_path(keys, data, tmp_path):
+    before = keys(f"data={data}")
+    shutil.copytree(data, tmp_path / "copy")
+    assert keys(f"data={tmp_path / 'copy'}") == before
+    train = next(data.rglob("structured_zeroshot-train*"))
+    dev = next(data.rglob("structured_zeroshot-dev*"))
+    texts = train.read_bytes(), dev.read_bytes()
+    dev.write_bytes(texts[1] + texts[0][: texts[0].index(b"\n") + 1])
+    assert ("examples", "zsre") in moved(before, keys(f"data={data}"))
+    train.write_bytes(texts[1])
+    dev.write_bytes(texts[0])
+    assert ("examples", "zsre") in moved(before, keys(f"data={data}"))
+    assert ("examples", "triviaqa") not in moved(before, keys(f"data={data}"))
+
+
+def test_data_files_are_hashed_by_the_function_that_is_given(keys, data):
+    seen = []
+    keys(f"data={data}", digest=lambda path: seen.append(path.name) or "0" * 64)
+    assert any("structured_zeroshot-dev" in name for name in seen)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a BART that has fewer positions than passages have tokens."""
+    small.bart(max_position_embeddings=32).save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    return tmp_path / "bart"
+
+
+def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, tmp_path):
+    text = YAML.replace("general: {steps: 3}", "")
+    before = keys(f"model={folder}", text=text)
+    shutil.copytree(folder, tmp_path / "moved" / "bart")
+    assert keys(f"model={tmp_path / 'moved' / 'bart'}", text=text) == before
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    after = keys(f"model={folder}", text=text)
+    assert {kind for kind, _ in moved(before, after)} == {
+        "pretrained",
+        "intermediate",
+        "finetune",
+        "evaluate",
+    }
+    weights.rename(folder / "pytorch_model.bin")
+    assert moved(after, keys(f"model={folder}", text=text))
+
+
+def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        f"model: {folder}\n"
+        "corpus: world\n"
+        "policies: [none, random]\n"
+        "tasks: [zsre]\n"
+        "keep: [finetune]\n"
+        "world: {people: 8, general_people: 6}\n"
+        "intermediate: {steps: 2, passages: 4}\n"
+        "finetune: {steps: 2, passages: 4, eval_every: 1}\n"
+        "target: full\n"
+    )
+    store = Store(tmp_path / "store")
+    built = stages.build(config.load(path))
+    outcomes = graph.execute(built.stages, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    evaluated = store.path(built.cells["random", "zsre", 0].key)
+    result = json.loads((evaluated / "result.json").read_text())
+    lines = (evaluated / "predictions.jsonl").read_text().splitlines()
+    inputs = built.cells["random", "zsre", 0].inputs
+    test = read_examples(store.path(inputs["examples"].key), "test")
+    assert result["n"] == len(lines) == len(test)
+    assert [json.loads(line)["id"] for line in lines] == [example.id for example in test]
+    work = json.loads((store.path(built.pretrained["random", 0].key) / "work.json").read_text())
+    assert work["passages"] == 8
+    assert asdict(test[0])["targets"]
