@@ -123,8 +123,11 @@ def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
     """Return the characters of a token span, blanks around them left out."""
     start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
     part = passage.text[start:stop]
-    start, stop = start + len(part) - len(part.lstrip()), stop - len(part) + len(part.rstrip())
-    return (start, stop, passage.text[start:stop]) if start < stop else (start, start, "")
+    if part.strip():
+        start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+    elif start == stop:  # a token that is a blank, and a tokenizer that leaves blanks out
+        start = max(0, start - 1)
+    return start, stop, passage.text[start:stop]
 
 
 def _written(ids: Any, tokenizer: PreTrainedTokenizerBase) -> str:
