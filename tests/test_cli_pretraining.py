@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,22 @@ def test_a_name_that_is_not_there_is_one_line(refused, bart, texts, tmp_path, op
     options = {"--model": bart, "--corpus": texts / "one.txt", "--policy": "random"}
     given = [word for pair in (options | {option: value}).items() for word in pair]
     assert says in refused("pretrain", *given, "--out", tmp_path / "out")
+
+
+def test_a_full_disk_leaves_the_old_folder_as_it_was(call, words, tmp_path, monkeypatch):
+    out = tmp_path / "deep" / "out"
+    call(*words, "--out", out)
+    before = contents(out)
+
+    def full(source: object, target: Path) -> None:
+        Path(target).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    code, _, err = call(*words, "--out", out)
+    assert code == 2
+    assert err.splitlines()[-1].endswith(
+        "cannot be written: No space left on device; choose another --out"
+    )
+    assert contents(out) == before
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
