@@ -25,7 +25,7 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
     from torch.nn.functional import embedding
 
     encoder = model.get_encoder()
-    table = getattr(encoder, "embed_positions", None)
+    table: Any = getattr(encoder, "embed_positions", None)
     if not hasattr(table, "offset"):
         raise ConfigError(
             f"mask_exclusion: the encoder of {type(model).__name__} has no learned positions to "

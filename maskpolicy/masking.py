@@ -132,11 +132,11 @@ def hide_all(
     sources = _cut(np.where(hidden, np.int32(mask), tokens)[order], owner[order], len(passages))
     if how.permute_sentences:
         kept = _cut(order, owner[order], len(passages))
-        for i in np.flatnonzero(counts):
+        for i in np.flatnonzero(counts).tolist():
             rng = generator(seed, epochs[i], passages[i].id, "sentences")
             sources[i] = sources[i][_permutation(kept[i] - shift[i], passages[i], rng)]
     if how.insert:
-        for i in np.flatnonzero(counts):
+        for i in np.flatnonzero(counts).tolist():
             rng = generator(seed, epochs[i], passages[i].id, "insert")
             sources[i] = _inserted(sources[i], how.insert * counts[i], mask, rng)
     targets = _targets(tokens, owner, hidden, flat, counts, how, mask)

@@ -136,7 +136,8 @@ class _Builder:
         }
         corpus = self.corpus("general", GENERAL_CORPUS)
         label = self.experiment.model.name
-        return self.stage("general", label, params, tokenizer=self.tokenizer, corpus=corpus)
+        made = self.stage("general", label, params, tokenizer=self.tokenizer, corpus=corpus)
+        return _resumable(made, self.experiment.general)
 
     def pretrained(self, block: PolicyBlock, run: int) -> Stage:
         """The model that a row fine-tunes: after the intermediate stage, if it has one."""
@@ -148,7 +149,7 @@ class _Builder:
             "how": asdict(block.how),
             "spec": _spec(replace(spec, seed=spec.seed + run)),
         }
-        return self.stage(
+        made = self.stage(
             "intermediate",
             f"{block.label}, run {run}",
             params,
@@ -157,6 +158,7 @@ class _Builder:
             corpus=self.intermediate_corpus,
             annotate=self.annotate(block),
         )
+        return _resumable(made, spec)
 
     def annotate(self, block: PolicyBlock) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""
@@ -211,8 +213,14 @@ class _Builder:
             params["choose"] = choose
         tuned = self.stage("finetune", label, params, model=model, **inputs)
         tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
+        tuned = _resumable(tuned, self.experiment.finetune)
         params = {**params, "metric_version": metric.version}
         return self.stage("evaluate", label, params, model=tuned, **inputs)
+
+
+def _resumable(stage: Stage, spec: Training) -> Stage:
+    """Tell a training how often to keep its state, which changes no result."""
+    return replace(stage, local={**stage.local, "checkpoint_every": spec.checkpoint_every})
 
 
 def _spec(spec: Training) -> dict[str, Json]:

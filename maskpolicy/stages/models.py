@@ -48,7 +48,7 @@ def _pretrain(
     model: Any, tokenizer: Any, params: Json, inputs: Mapping[str, Path], out: Path, run: Run
 ) -> None:
     plugin_files.load_files(run.local.get("plugins", ()))
-    spec = models.bounded(Training(**params["spec"]), model)
+    spec = _spec(params, model, run)
     annotations = [inputs["annotate"]] if "annotate" in inputs else []
     steps = MaskedSteps(
         Passages.open(inputs["corpus"], *annotations),
@@ -70,7 +70,7 @@ def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     """
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = models.load(str(inputs["model"]))
-    spec = models.bounded(Training(**params["spec"]), model)
+    spec = _spec(params, model, run)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     examples = read_examples(inputs["examples"], "train")
     steps = ExampleSteps.of(examples, tokenizer, specials, spec, params["keep"])
@@ -85,6 +85,11 @@ def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
 
     _train(model, steps, spec, run, validate)
     model.save_pretrained(out)
+
+
+def _spec(params: Json, model: Any, run: Run) -> Training:
+    every = run.local.get("checkpoint_every", Training.checkpoint_every)
+    return models.bounded(Training(**params["spec"], checkpoint_every=every), model)
 
 
 def _train(
