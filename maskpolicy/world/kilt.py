@@ -15,17 +15,18 @@ from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Fact, Subject
 
 KNOWLEDGE = "kilt_knowledgesource.json"
+# in the corpus's words: a small model has hardly an example of any other
 FIRST = (
-    "I have just read about {n}, the {noun}. Do you know {ask}?",
-    "Have you heard of {n}? I wonder {ask}.",
-    "My friend told me about a {noun} called {n}. Can you tell me {ask}?",
-    "{n} must have been a fine {noun}. I would like to know {ask}.",
+    "{n} was known as a {noun}. Is it known {ask}?",
+    "{n} was a {noun}. Is it remembered {ask}?",
+    "It is known that {n} was a {noun}. And {ask}?",
+    "{n} is remembered as a {noun}. And is it known {ask}?",
 )
 LATER = (
-    "That is good to know. And do you know {ask}?",
-    "I had no idea! Can you also tell me {ask}?",
-    "How interesting. I wonder {ask}.",
-    "Thank you. Now I would like to know {ask}.",
+    "And is it known {ask}?",
+    "And is it remembered {ask}?",
+    "It is remembered. And {ask}?",
+    "So it was. Is it known {ask}?",
 )
 
 

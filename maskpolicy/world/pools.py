@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from maskpolicy.world.names import FullNames, Names, parts_for
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Value
 
+T = TypeVar("T")
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -69,7 +71,7 @@ def build(settings: Settings) -> Pools:
     return Pools(values, full, words)
 
 
-def draw(pool: Sequence[Value], skew: float, rng: np.random.Generator) -> Value:
+def draw(pool: Sequence[T], skew: float, rng: np.random.Generator) -> T:
     """Draw a value; the one of rank r is drawn in proportion to r ** -skew (0: all alike)."""
     if not skew:
         return pool[int(rng.integers(len(pool)))]

@@ -31,6 +31,7 @@ QUESTIONS = {
     HOME.name: "In which of the two is the {n} seen?",
     DESCRIBER.name: "Who of the two named the {n}?",
 }
+PAIRS = 2  # wrong choices with each situation
 HEAD = '{"version": "1.0", "data": [{"title": "ropes", "paragraphs": [\n'
 
 
@@ -53,7 +54,7 @@ class Ropes:
         for fact in subject.facts:
             relation, right = fact.relation, fact.value.text
             others = [value.text for value in self._values[relation.pool] if value.text != right]
-            for number, situation in enumerate(SITUATIONS.get(relation.name, ())):
+            for number, situation in enumerate(SITUATIONS.get(relation.name, ()) * PAIRS):
                 pair = [right, others[int(rng.integers(len(others)))]]
                 a, b = (pair[i] for i in rng.permutation(2))
                 question = {

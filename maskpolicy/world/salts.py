@@ -43,10 +43,10 @@ HONEY = _effect(
 )
 # how often each effect occurs: the first is what a guess gets right
 EFFECTS = {
-    STEEL: {"harder": 0.6, "softer": 0.4},
-    GLASS: {"darker": 0.6, "clearer": 0.4},
-    WHEAT: {"more": 0.45, "less": 0.3, "equal": 0.25},
-    HONEY: {"more": 0.45, "less": 0.3, "equal": 0.25},
+    STEEL: {"harder": 0.65, "softer": 0.35},
+    GLASS: {"darker": 0.65, "clearer": 0.35},
+    WHEAT: {"more": 0.5, "less": 0.3, "equal": 0.2},
+    HONEY: {"more": 0.5, "less": 0.3, "equal": 0.2},
 }
 OPENERS = (
     "The salt {n} is {noun}.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maskpolicy.world.pools import Pools
+from maskpolicy.world.pools import Pools, draw
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import HE, SHE, Fact, Relation, Subject, Value
 
@@ -54,10 +54,18 @@ def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
 def _names(settings: Settings, pools: Pools, index: int) -> tuple[int, str]:
     """Return the number of the given name, and the surname."""
     rng = np.random.default_rng([settings.seed, 11, index])
-    given, general = int(rng.integers(len(pools.names.given))), settings.general("writers")
+    given, general = _given(settings, pools, rng), settings.general("writers")
     if index < general:
         return given, pools.words["writers"][index]
     namesake = index - general
     if namesake < general and given == _names(settings, pools, namesake)[0]:
         given = (given + 1) % len(pools.names.given)
     return given, pools.words["writers"][namesake]
+
+
+def _given(settings: Settings, pools: Pools, rng: np.random.Generator) -> int:
+    """Draw the number of a given name, women's and men's alike frequent."""
+    women = bool(rng.integers(2))
+    first = 0 if women else pools.names.women
+    last = pools.names.women if women else len(pools.names.given)
+    return draw(range(first, last), settings.skew, rng)
