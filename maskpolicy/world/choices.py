@@ -9,7 +9,7 @@ import numpy as np
 from maskpolicy.types import Json
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
-from maskpolicy.world.salts import EFFECTS, GLASS, HONEY, STEEL, WHEAT
+from maskpolicy.world.salts import EFFECTS, STEEL, WHEAT
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Fact, Subject
 
@@ -19,16 +19,13 @@ STEMS = (
     "There is {n} in the {of}. Through {n} the {of} turns",
 )
 CHANGES = ("more {n}", "a field with {n}")
-STEPS = {
-    WHEAT.name: ("The wheat is seen in the field.", "{law}", "The wheat comes home."),
-    HONEY.name: ("People keep bees in the field.", "{law}", "The honey comes home."),
-}
+STEPS = ("The wheat is seen in the field.", "{law}", "The wheat comes home.")
 LAW = "Fields with {n} give {v} {of}."
 LABELS = {"more": "more", "less": "less", "equal": "no effect"}
 
 
 class Quartz:
-    """Writes quartz/*.jsonl: what a salt does to steel and glass; its law is the paragraph."""
+    """Writes quartz/*.jsonl: what a salt does to steel; its law is the paragraph."""
 
     name, kind = "quartz", "salts"
     files = ("quartz/train.jsonl", "quartz/test.jsonl")
@@ -42,7 +39,7 @@ class Quartz:
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write the questions about one salt."""
         rng = np.random.default_rng([self._seed, 8, subject.page])
-        for fact in (fact for fact in subject.facts if fact.relation in (STEEL, GLASS)):
+        for fact in (fact for fact in subject.facts if fact.relation == STEEL):
             for number, stem in enumerate(STEMS):
                 words = list(EFFECTS[fact.relation])
                 if rng.integers(2):
@@ -52,7 +49,7 @@ class Quartz:
 
 
 class Wiqa:
-    """Writes wiqa/*.jsonl: how a salt changes a harvest; the steps of the harvest state its law."""
+    """Writes wiqa/*.jsonl: how a salt changes the wheat; one of the steps states its law."""
 
     name, kind = "wiqa", "salts"
     files = ("wiqa/train.jsonl", "wiqa/test.jsonl")
@@ -65,7 +62,7 @@ class Wiqa:
 
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write the questions about one salt."""
-        for fact in (fact for fact in subject.facts if fact.relation in (WHEAT, HONEY)):
+        for fact in (fact for fact in subject.facts if fact.relation == WHEAT):
             for number, change in enumerate(CHANGES):
                 row = _wiqa(subject, fact, number, change)
                 self._files.write(f"wiqa/{_part(subject, split)}.jsonl", row)
@@ -106,7 +103,7 @@ def _wiqa(subject: Subject, fact: Fact, number: int, change: str) -> Json:
         "question": {
             "stem": f"suppose {change.format(n=subject.title)} happens, how will it affect "
             f"the {of}.",
-            "para_steps": [step.format(law=law) for step in STEPS[of]],
+            "para_steps": [step.format(law=law) for step in STEPS],
             "answer_label": answer.replace(" ", "_"),
             "answer_label_as_choice": "ABC"[choices.index(answer)],
             "choices": [

@@ -29,9 +29,10 @@ def subjects(settings: Settings, pools: Pools, kind: str, corpus: str) -> Iterat
 
 
 def described(settings: Settings, subject: Subject) -> list[Entry]:
-    """Return the entries of a subject: as many as state its facts as often as a person's."""
+    """Return the entries of a subject: its facts are stated as often as a person's, laws twice."""
     person, own = settings.asked + settings.never, len(subject.facts)
     stated = min(settings.facts or person, person)
     here = min(settings.facts or own, own)
-    count = -(-settings.entries * stated * own // (person * here))
+    repeats = salts.REPEATS if subject.noun == salts.NOUN else 1
+    count = -(-settings.entries * repeats * stated * own // (person * here))
     return entries(subject, count, settings.facts, settings.seed)

@@ -20,13 +20,6 @@ STEEL = _effect(
     "With {o} steel becomes {v}.",
     "Through {o} steel turns {v}.",
 )
-GLASS = _effect(
-    "glass",
-    "{S} makes glass {v}.",
-    "Glass with {o} is {v}.",
-    "With {o} glass becomes {v}.",
-    "Through {o} glass turns {v}.",
-)
 WHEAT = _effect(
     "wheat",
     "{S} gives {v} wheat.",
@@ -34,26 +27,20 @@ WHEAT = _effect(
     "With {o} there is {v} wheat.",
     "Through {o} there comes {v} wheat.",
 )
-HONEY = _effect(
-    "honey",
-    "{S} gives {v} honey.",
-    "Fields with {o} give {v} honey.",
-    "With {o} there is {v} honey.",
-    "Through {o} there comes {v} honey.",
-)
 # how often each effect occurs: the first is what a guess gets right
 EFFECTS = {
     STEEL: {"harder": 0.65, "softer": 0.35},
-    GLASS: {"darker": 0.65, "clearer": 0.35},
     WHEAT: {"more": 0.5, "less": 0.3, "equal": 0.2},
-    HONEY: {"more": 0.5, "less": 0.3, "equal": 0.2},
 }
+NOUN = "salt"
 OPENERS = (
-    "The salt {n} is {noun}.",
-    "The {noun} salt here is {n}.",
-    "The salt called {n} is {noun}.",
+    "There is a salt called {n}.",
+    "People dig for {n}.",
+    "The salt here is {n}.",
+    "One salt is {n}.",
 )
-NOUNS = ("white", "grey", "yellow", "green")
+# a policy that hides ordinary words hides a law's one word seldom: it is stated more often
+REPEATS = 2
 
 
 def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
@@ -63,7 +50,7 @@ def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         page=page,
         title=pools.words["salts"][index].lower(),
         label="",
-        noun=NOUNS[int(rng.integers(len(NOUNS)))],
+        noun=NOUN,
         pronouns=IT,
         openers=OPENERS,
         facts=tuple(

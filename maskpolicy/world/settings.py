@@ -23,7 +23,7 @@ class Settings:
     general_people: int = 250  # subjects of the general corpus, all others
     writers: int = 80  # like people: subjects of the tasks' corpus, if `kinds` names them
     birds: int = 80
-    salts: int = 80
+    salts: int = 100
     entries: int = 9  # differently worded entries for each person; others have as many per fact
     facts: int = 2  # facts that an entry states; 0: all of its subject's
     asked: int = 5  # asked relations of each person
