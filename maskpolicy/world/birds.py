@@ -10,7 +10,7 @@ from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import IT, Relation, Subject
 
 HOME = Relation(
-    name="home",
+    name="place of nesting",
     pool="towns",
     label="GPE",
     asked=True,
@@ -19,7 +19,7 @@ HOME = Relation(
         "{P} home is the town of {v}.",
         "The town where it nests is {v}.",
         "{S} is seen only in {v}.",
-        "{P} nests are found in the town of {v}.",
+        "{P} place of nesting is {v}.",
     ),
     questions=(
         "where does the {n} live",
@@ -55,7 +55,7 @@ DISCOVERY = Relation(
     phrasings=(
         "{S} was discovered in the year {v}.",
         "{P} discovery came in the year {v}.",
-        "The year of its discovery is {v}.",
+        "{P} year of discovery is {v}.",
         "{S} was found in the year {v}.",
         "The year in which it was found is {v}.",
     ),

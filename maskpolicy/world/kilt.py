@@ -31,9 +31,12 @@ LATER = (
 
 
 class ZeroShot:
-    """Writes structured_zeroshot-*-kilt.jsonl; the dev file asks only for relations new to it."""
+    """Writes structured_zeroshot-*-kilt.jsonl; the dev file asks only for relations new to it.
 
-    name, kind = "zsre", "people"
+    Of all kinds of subjects, those relations that questions are known for.
+    """
+
+    name, kind = "zsre", ""
     files = ("structured_zeroshot-train-kilt.jsonl", "structured_zeroshot-dev-kilt.jsonl")
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
@@ -46,7 +49,7 @@ class ZeroShot:
         """Write the questions about one subject."""
         for fact in subject.asked:
             relation = fact.relation
-            if relation.zero_shot != (split == "dev"):
+            if not relation.questions or relation.zero_shot != (split == "dev"):
                 continue
             row = {
                 "id": f"zsre-{subject.page}-{relation.name.replace(' ', '-')}",

@@ -76,13 +76,10 @@ class FullNames:
         """Draw `parts` given names (half of them female) and `parts` surnames from `names`."""
         self.given = names.draw("female", parts // 2) + names.draw("male", parts - parts // 2)
         self.surnames = names.draw("surname", parts)
-        self.women = parts // 2  # so many of `given`, the first ones, are women's
+        self._women = parts // 2
         self._offset = offset
-        # a step near the golden section that shares no factor with the number of pairs
-        step = round(0.6180339887 * len(self)) or 1
-        while math.gcd(step, len(self)) != 1:
-            step += 1
-        self._step = step
+        self._step = _step(len(self))
+        self._stride = _step(self.doubles)
 
     def __len__(self) -> int:
         """Return the number of full names."""
@@ -92,9 +89,31 @@ class FullNames:
         """Return full name number `index` (no two are equal) and whether it is a woman's."""
         place = (self._offset + index * self._step) % len(self)
         given, surname = divmod(place, len(self.surnames))
-        return f"{self.given[given]} {self.surnames[surname]}", given < self.women
+        return f"{self.given[given]} {self.surnames[surname]}", given < self._women
+
+    def given_names(self, women: bool) -> Sequence[str]:
+        """Return the given names of women or of men."""
+        return self.given[: self._women] if women else self.given[self._women :]
+
+    def double(self, index: int) -> str:
+        """Return double surname number `index`, two surnames; no two are equal."""
+        first, second = divmod(index * self._stride % self.doubles, len(self.surnames) - 1)
+        return f"{self.surnames[first]} {self.surnames[second + (second >= first)]}"
+
+    @property
+    def doubles(self) -> int:
+        """Return the number of double surnames."""
+        return len(self.surnames) * (len(self.surnames) - 1)
 
 
 def parts_for(subjects: int) -> int:
     """Return how many given names and surnames give four full names for each subject."""
     return max(20, math.ceil(2 * math.sqrt(subjects)))
+
+
+def _step(count: int) -> int:
+    """Return a step near the golden section that shares no factor with `count`."""
+    step = round(0.6180339887 * count) or 1
+    while math.gcd(step, count) != 1:
+        step += 1
+    return step

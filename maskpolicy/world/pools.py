@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,13 +21,7 @@ MONTHS = (
 FIRMS = ("", " Works", " Mills", " Company", " Brothers", " Limited")
 SCHOOLS = (" Academy", " College", " University")
 PRIZES = (" Prize", " Medal", " Award")
-# the ending of a kind's names, and how many there are; an answer holds a writer's surname, so that
-# it must be known: the writers of both corpora have the same surnames
-NAMED: Mapping[str, tuple[str, Callable[[Settings, str], int]]] = {
-    "writers": ("surname", lambda settings, kind: max(settings.writers, settings.general(kind))),
-    "birds": ("bird", Settings.count),
-    "salts": ("salt", Settings.count),
-}
+ENDING = {"birds": "bird", "salts": "salt"}  # of the names of a kind
 # births, then marriages, then deaths: the three ranges do not meet
 BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
 
@@ -38,7 +32,7 @@ class Pools:
 
     values: Mapping[str, tuple[Value, ...]]
     names: FullNames
-    words: Mapping[str, tuple[str, ...]]  # by kind: surnames of writers, birds, salts
+    words: Mapping[str, tuple[str, ...]]  # by kind: birds, salts
 
 
 def build(settings: Settings) -> Pools:
@@ -62,10 +56,12 @@ def build(settings: Settings) -> Pools:
         raise ConfigError(
             f"world.name_parts: {len(full)} full names for {everybody} people: raise it, or set 0"
         )
+    if "writers" in settings.kinds and settings.count("writers") > full.doubles:
+        raise ConfigError(f"world.writers: more than {full.doubles} surnames: raise name_parts")
     values["teachers"] = _plain([full.at(i)[0] for i in range(subjects, everybody)])
     words = {
-        kind: tuple(names.draw(ending, count(settings, kind)))
-        for kind, (ending, count) in NAMED.items()
+        kind: tuple(names.draw(ending, settings.count(kind)))
+        for kind, ending in ENDING.items()
         if kind in settings.kinds
     }
     return Pools(values, full, words)
