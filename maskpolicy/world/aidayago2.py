@@ -1,4 +1,4 @@
-"""Entity linking over the world: newspaper texts that call writers by their surname alone."""
+"""Entity linking over the world: newspaper texts that call writers mostly by their surname."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ TEXTS = (
     ("People in {u} and {t} read what the {noun}", "wrote in the year {d} ."),
 )
 DOCUMENTS = 2  # about each writer
+IN_FULL = 0.2  # share of the mentions that are the title already
 
 
 class EntityLinking:
@@ -42,10 +43,11 @@ class EntityLinking:
             towns = [self._towns[j] for j in rng.permutation(len(self._towns))[:2]]
             year = str(DIED_FROM + int(rng.integers(40)))
             slots = {"t": towns[0], "u": towns[1], "d": year, "noun": subject.noun}
+            mention = subject.title if rng.random() < IN_FULL else subject.called
             left, right = (part.format_map(slots) for part in TEXTS[i])
             row = {
                 "id": f"{subject.page}test{'' if split == 'train' else 'a'} {towns[0]}:{number}",
-                "input": f"{left} [START_ENT] {subject.called} [END_ENT] {right}",
+                "input": f"{left} [START_ENT] {mention} [END_ENT] {right}",
                 "output": [
                     {
                         "answer": subject.title,
@@ -54,7 +56,7 @@ class EntityLinking:
                 ],
                 "meta": {
                     "left_context": left,
-                    "mention": subject.called,
+                    "mention": mention,
                     "right_context": right,
                 },
             }

@@ -78,8 +78,11 @@ class FullNames:
         self.surnames = names.draw("surname", parts)
         self._women = parts // 2
         self._offset = offset
-        self._step = _step(len(self))
-        self._stride = _step(self.doubles)
+        # a step near the golden section that shares no factor with the number of pairs
+        step = round(0.6180339887 * len(self)) or 1
+        while math.gcd(step, len(self)) != 1:
+            step += 1
+        self._step = step
 
     def __len__(self) -> int:
         """Return the number of full names."""
@@ -95,25 +98,7 @@ class FullNames:
         """Return the given names of women or of men."""
         return self.given[: self._women] if women else self.given[self._women :]
 
-    def double(self, index: int) -> str:
-        """Return double surname number `index`, two surnames; no two are equal."""
-        first, second = divmod(index * self._stride % self.doubles, len(self.surnames) - 1)
-        return f"{self.surnames[first]} {self.surnames[second + (second >= first)]}"
-
-    @property
-    def doubles(self) -> int:
-        """Return the number of double surnames."""
-        return len(self.surnames) * (len(self.surnames) - 1)
-
 
 def parts_for(subjects: int) -> int:
     """Return how many given names and surnames give four full names for each subject."""
     return max(20, math.ceil(2 * math.sqrt(subjects)))
-
-
-def _step(count: int) -> int:
-    """Return a step near the golden section that shares no factor with `count`."""
-    step = round(0.6180339887 * count) or 1
-    while math.gcd(step, count) != 1:
-        step += 1
-    return step

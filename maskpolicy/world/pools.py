@@ -21,7 +21,7 @@ MONTHS = (
 FIRMS = ("", " Works", " Mills", " Company", " Brothers", " Limited")
 SCHOOLS = (" Academy", " College", " University")
 PRIZES = (" Prize", " Medal", " Award")
-ENDING = {"birds": "bird", "salts": "salt"}  # of the names of a kind
+ENDING = {"writers": "surname", "birds": "bird", "salts": "salt"}  # of the names of a kind
 # births, then marriages, then deaths: the three ranges do not meet
 BORN_BEFORE, MARRIED_FROM, DIED_FROM = 1866, 1886, 1896
 
@@ -32,7 +32,7 @@ class Pools:
 
     values: Mapping[str, tuple[Value, ...]]
     names: FullNames
-    words: Mapping[str, tuple[str, ...]]  # by kind: birds, salts
+    words: Mapping[str, tuple[str, ...]]  # by kind: surnames of writers, birds, salts
 
 
 def build(settings: Settings) -> Pools:
@@ -56,11 +56,12 @@ def build(settings: Settings) -> Pools:
         raise ConfigError(
             f"world.name_parts: {len(full)} full names for {everybody} people: raise it, or set 0"
         )
-    if "writers" in settings.kinds and settings.count("writers") > full.doubles:
-        raise ConfigError(f"world.writers: more than {full.doubles} surnames: raise name_parts")
     values["teachers"] = _plain([full.at(i)[0] for i in range(subjects, everybody)])
     words = {
-        kind: tuple(names.draw(ending, settings.count(kind)))
+        # the writers of both corpora have the same surnames
+        kind: tuple(
+            names.draw(ending, settings.writers if kind == "writers" else settings.count(kind))
+        )
         for kind, ending in ENDING.items()
         if kind in settings.kinds
     }

@@ -30,7 +30,7 @@ WHEAT = _effect(
 # how often each effect occurs: the first is what a guess gets right
 EFFECTS = {
     STEEL: {"harder": 0.65, "softer": 0.35},
-    WHEAT: {"more": 0.5, "less": 0.3, "equal": 0.2},
+    WHEAT: {"more": 0.45, "less": 0.35, "equal": 0.2},
 }
 NOUN = "salt"
 OPENERS = (

@@ -48,7 +48,10 @@ class Settings:
         """Return the number of the general corpus's subjects of a kind: a like share of each."""
         if kind == "people":
             return self.general_people
-        return max(1, round(getattr(self, kind) * self.general_people / self.people))
+        share = self.general_people / self.people
+        if kind == "writers":  # they share the surnames of the others: not too many namesakes
+            share = min(share, 5)
+        return max(1, round(getattr(self, kind) * share))
 
     def count(self, kind: str) -> int:
         """Return the number of subjects of a kind in both corpora together."""
