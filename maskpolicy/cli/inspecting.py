@@ -69,8 +69,10 @@ def world(
     """Write the embedded world: corpora, and the tasks in their official formats."""
     from maskpolicy import world as embedded
     from maskpolicy import yaml_file
+    from maskpolicy.world.settings import KINDS
 
-    embedded.write(embedded.make(yaml_file.assignments(keys or ())), out)
+    every = {"kinds": list(KINDS)}  # so that all nine tasks are written
+    embedded.write(embedded.make(every | yaml_file.assignments(keys or ())), out)
     figures = embedded.figures(out)
     figures["salient-span"] = {"intermediate": _askable(out / "intermediate.jsonl")}
     if as_json:
