@@ -23,8 +23,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--mini-steps", type=int, default=60, help="steps of one repeat")
     parser.add_argument("--base-steps", type=int, default=4, help="steps of one repeat")
-    parser.add_argument("--text", type=Path, help="masking: a text file, one passage a line")
-    parser.add_argument("--tokenizer", help="masking: a tokenizer's folder or Hub name")
+    parser.add_argument("--text", type=Path, help="masking: a text file too, one document a line")
+    parser.add_argument("--tokenizer", help="masking: that text's, a folder or Hub name")
+    parser.add_argument("--note", help="masking: what the text is and where it is from")
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - set(_PARTS))
     if unknown:
@@ -81,16 +82,24 @@ def _masking(options: argparse.Namespace) -> str:
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        passages, tokenizer = masking.load(options.text, options.tokenizer, Path(folder))
-        rates = interleaved(masking.ways(passages, tokenizer, 60), options.repeats)
+    parts = [
+        "## Masking\n\nTokens of passages per second on one core, from annotated passages to "
+        f"finished batches of {masking.SIZE}."
+    ]
+    corpora = {"The embedded world, mini's tokenizer": (None, None)}
+    if options.text:
+        corpora[options.note or options.text.name] = (options.text, options.tokenizer)
+    for what, (text, tokenizer) in corpora.items():
+        with tempfile.TemporaryDirectory() as folder:
+            passages, fast = masking.load(text, tokenizer, Path(folder))
+            rates = interleaved(masking.ways(passages, fast, 60), options.repeats)
+        length = passages.lengths.mean()
+        parts.append(
+            f"{what}: {len(passages)} passages of {length:.0f} tokens on average.\n\n"
+            f"{table(rates, 'tokens/s', masking.STOCK)}"
+        )
     torch.set_num_threads(threads)
-    what = options.text.name if options.text else "the embedded world, mini's tokenizer"
-    return (
-        f"## Masking\n\nTokens of passages per second on one core, from annotated passages to "
-        f"finished batches of {masking.SIZE} ({what}).\n\n"
-        f"{table(rates, 'tokens/s', masking.STOCK)}"
-    )
+    return "\n\n".join(parts)
 
 
 def _generation(options: argparse.Namespace) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.measure import Once, Rate, interleaved, matrix_peak
 from maskpolicy import hardware, world
 from maskpolicy import model as models
-from maskpolicy.batching import Pair, collate
+from maskpolicy.batching import Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.config import instance
 from maskpolicy.corpus import Document, Passages, build
@@ -193,7 +193,8 @@ def held_out(setting: Setting, model: Any) -> float:
     total, count = 0.0, 0
     with torch.inference_mode():
         for begin in range(0, len(pairs), setting.size):
-            chosen = [pair for pair in pairs[begin : begin + setting.size] if len(pair.target)]
+            chosen = pairs[begin : begin + setting.size]
+            chosen = chosen.take(np.flatnonzero(chosen.targets.lengths))
             batch = collate(chosen, setting.specials.pad, setting.specials.start)
             value, units = models.token_loss(model, batch.to(model.device))
             total, count = total + value.item(), count + units
@@ -254,7 +255,7 @@ class _Collator:
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         passages = [self.setting.passages[int(row["index"])] for row in rows]
         pairs = _pairs(self.setting, passages, len(self.tokens), self.setting.spec)
-        self.tokens.append(sum(len(pair.source) + len(pair.target) for pair in pairs))
+        self.tokens.append(len(pairs.sources.flat) + len(pairs.targets.flat))
         batch = collate(pairs, self.setting.specials.pad, self.setting.specials.start)
         return {
             "input_ids": batch.source,
@@ -264,12 +265,12 @@ class _Collator:
         }
 
 
-def _pairs(setting: Setting, passages: Sequence[Any], epoch: int, spec: Training) -> list[Pair]:
+def _pairs(setting: Setting, passages: Sequence[Any], epoch: int, spec: Training) -> Pairs:
     policy = instance("policy", setting.policy, {})
     spans = select(policy, passages, spec.seed, [epoch] * len(passages))
     mask, epochs = setting.specials.mask, [epoch] * len(passages)
-    masked = hide_all(passages, spans, setting.how, mask, spec.seed, epochs)
-    return [setting.specials.pair(one, spec) for one in masked]
+    written = hide_all(passages, spans, setting.how, mask, spec.seed, epochs)
+    return setting.specials.pairs(written, spec)
 
 
 class _Clock:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.masking import generator
+from maskpolicy.ragged import Ragged
 
 if TYPE_CHECKING:
     import torch
@@ -34,11 +35,14 @@ class Order:
 
     def step(self, number: int) -> list[tuple[int, int]]:
         """Return the (item, epoch) pairs of optimizer step `number`, counted from 0."""
-        count = len(self.lengths)
-        places = range(number * self.size, (number + 1) * self.size)
-        return [
-            (int(self._epoch(place // count)[place % count]), place // count) for place in places
-        ]
+        epochs, places = divmod(
+            np.arange(number * self.size, (number + 1) * self.size), len(self.lengths)
+        )
+        found: list[tuple[int, int]] = []
+        for epoch in range(epochs[0], epochs[-1] + 1):
+            items = self._epoch(epoch)[places[epochs == epoch]]
+            found += [(item, epoch) for item in items.tolist()]
+        return found
 
     @lru_cache(maxsize=2)  # noqa: B019 (an Order lives as long as its stage)
     def _epoch(self, epoch: int) -> NDArray[np.int64]:
@@ -64,6 +68,50 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs(Sequence[Pair]):
+    """Pairs as arrays over all of them."""
+
+    sources: Ragged
+    targets: Ragged
+    excluded: NDArray[np.bool_] | None = None  # aligned with sources.flat
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair]) -> Pairs:
+        """Pack single pairs."""
+        excluded = None
+        if any(pair.excluded is not None for pair in pairs):
+            none = [
+                np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs
+            ]
+            excluded = np.concatenate(none)
+        sources = Ragged.of((pair.source for pair in pairs), np.int32)
+        return cls(sources, Ragged.of((pair.target for pair in pairs), np.int32), excluded)
+
+    def take(self, rows: NDArray[np.int64]) -> Pairs:
+        """Return some of the pairs, in this order."""
+        excluded = None
+        if self.excluded is not None:
+            excluded = Ragged(self.excluded, self.sources.bounds).take(rows).flat
+        return Pairs(self.sources.take(rows), self.targets.take(rows), excluded)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> Pairs: ...
+    def __getitem__(self, index: int | slice) -> Pair | Pairs:
+        if isinstance(index, slice):
+            return self.take(np.arange(*index.indices(len(self))))
+        index = range(len(self))[index]
+        excluded = self.excluded
+        if excluded is not None:
+            excluded = excluded[self.sources.bounds[index] : self.sources.bounds[index + 1]]
+        return Pair(self.sources[index], self.targets[index], excluded)
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Arrays of one micro-batch: b pairs, n source tokens, m target tokens."""
 
@@ -81,48 +129,37 @@ class Batch:
         return Batch(**fields)
 
 
-def micro_batches(pairs: Sequence[Pair], budget: int) -> list[list[Pair]]:
+def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
     """Cut the pairs of one step into runs of like length of at most `budget` padded tokens.
 
     Pairs without a target are left out: they keep their place in the step and add no loss.
     """
-    rows = sorted(
-        (pair for pair in pairs if len(pair.target)),
-        key=lambda pair: (len(pair.target), len(pair.source)),
-    )
-    cuts: list[list[Pair]] = []
+    targets, sources = pairs.targets.lengths, pairs.sources.lengths
+    order = np.lexsort((sources, targets))
+    order = order[targets[order] > 0]
+    starts: list[int] = []
     widest = 0
-    for pair in rows:
-        widest = max(widest, len(pair.source))
-        if cuts and (len(cuts[-1]) + 1) * (widest + len(pair.target)) <= budget:
-            cuts[-1].append(pair)
-        else:
-            cuts.append([pair])
-            widest = len(pair.source)
-    return cuts
+    sizes = zip(sources[order].tolist(), targets[order].tolist(), strict=True)
+    for place, (source, target) in enumerate(sizes):
+        widest = max(widest, source)
+        if not starts or (place + 1 - starts[-1]) * (widest + target) > budget:
+            starts.append(place)
+            widest = source
+    return [pairs.take(rows) for rows in np.split(order, starts[1:]) if len(rows)]
 
 
-def collate(pairs: Sequence[Pair], pad: int, start: int) -> Batch:
+def collate(pairs: Pairs, pad: int, start: int) -> Batch:
     """Pad pairs to a batch; the decoder's input is the target shifted right behind `start`."""
     import torch
 
-    source = _padded([pair.source for pair in pairs], pad)
-    labels = _padded([pair.target for pair in pairs], IGNORE)
+    source, labels = pairs.sources.padded(pad), pairs.targets.padded(IGNORE)
     decoder = np.full_like(labels, start)
     decoder[:, 1:] = np.where(labels[:, :-1] == IGNORE, pad, labels[:, :-1])
-    lengths = np.asarray([len(pair.source) for pair in pairs])
-    seen = np.arange(source.shape[1]) < lengths[:, None]
+    seen = pairs.sources.inside
     excluded = None
-    if any(pair.excluded is not None and pair.excluded.any() for pair in pairs):
-        rows = [np.zeros(len(p.source), bool) if p.excluded is None else p.excluded for p in pairs]
-        excluded = torch.from_numpy(_padded(rows, 0).astype(bool))
+    if pairs.excluded is not None and pairs.excluded.any():
+        table = np.zeros(seen.shape, bool)
+        table[seen] = pairs.excluded
+        excluded = torch.from_numpy(table)
     plain = [torch.from_numpy(array) for array in (source, seen, decoder, labels)]
     return Batch(plain[0], plain[1], plain[2], plain[3], excluded)
-
-
-def _padded(rows: Sequence[NDArray], value: int) -> NDArray[np.int64]:
-    width = max(map(len, rows), default=0)
-    table = np.full((len(rows), width), value, np.int64)
-    for index, row in enumerate(rows):
-        table[index, : len(row)] = row
-    return table

@@ -96,8 +96,8 @@ class MaskingCollator:
         seed, turns = self._seed(), range(self._rows, self._rows + len(rows))
         self._rows += len(rows)
         spans = select(self.policy, passages, seed, turns)
-        masked = hide_all(passages, spans, self.how, self.specials.mask, seed, turns)
-        pairs = [self.specials.pair(one, self.room) for one in masked]
+        written = hide_all(passages, spans, self.how, self.specials.mask, seed, turns)
+        pairs = self.specials.pairs(written, self.room)
         batch = collate(pairs, self.specials.pad, self.specials.start)
         decoder, labels = batch.decoder, batch.labels
         if not labels.shape[1]:

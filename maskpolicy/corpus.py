@@ -76,11 +76,11 @@ class Passages(Sequence[Passage]):
     def __getitem__(self, index: int | slice) -> Passage | Passages:
         if isinstance(index, slice):
             return Passages({name: array[index] for name, array in self.arrays.items()})
+        if (known := self._made.get(index)) is not None:
+            return known
         if not -len(self) <= index < len(self):
             raise IndexError(f"passage {index} of {len(self)}")
         index %= len(self)
-        if (known := self._made.get(index)) is not None:
-            return known
         arrays = self.arrays
         passage = Passage(
             arrays["ids"].text(index),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from maskpolicy.batching import IGNORE, Batch, Pair, collate
+from maskpolicy.batching import IGNORE, Batch, Pairs, collate
 from maskpolicy.objectives import Specials, tokenize
 
 if TYPE_CHECKING:
@@ -33,23 +33,23 @@ def generate(
     import torch
 
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
-    rows = [specials.wrap(ids, max_source, keep) for ids in tokenize(sources, tokenizer)]
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    rows = specials.wrap(tokenize(sources, tokenizer), max_source, keep)
+    order = np.argsort(rows.lengths, kind="stable")
     answers = [""] * len(rows)
     model.eval()
     device = next(model.parameters()).device
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
-        ids, seen = _padded([rows[index] for index in chosen], specials.pad, device)
+        taken = rows.take(chosen)
         with torch.inference_mode():
             output = model.generate(
-                input_ids=ids,
-                attention_mask=seen,
+                input_ids=torch.from_numpy(taken.padded(specials.pad)).to(device),
+                attention_mask=torch.from_numpy(taken.inside).to(device),
                 num_beams=1,
                 do_sample=False,
             )
         texts = tokenizer.batch_decode(output, skip_special_tokens=True)
-        for index, text in zip(chosen, texts, strict=True):
+        for index, text in zip(chosen.tolist(), texts, strict=True):
             answers[index] = text.strip()
         if progress:
             progress(min(begin + batch, len(order)), len(order), "")
@@ -75,18 +75,17 @@ def rank(
     import torch
 
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
-    rows = [specials.wrap(ids, max_source, keep) for ids in tokenize(sources, tokenizer)]
-    owners = [index for index, given in enumerate(choices) for _ in given]
+    rows = specials.wrap(tokenize(sources, tokenizer), max_source, keep)
+    owners = np.repeat(np.arange(len(choices)), [len(given) for given in choices])
     texts = [text for given in choices for text in given]
-    targets = [specials.wrap(ids, max_target) for ids in tokenize(texts, tokenizer)]
-    pairs = [Pair(rows[owner], target) for owner, target in zip(owners, targets, strict=True)]
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].source), len(pairs[i].target)))
+    pairs = Pairs(rows.take(owners), specials.wrap(tokenize(texts, tokenizer), max_target))
+    order = np.lexsort((pairs.targets.lengths, pairs.sources.lengths))
     means = np.zeros(len(pairs))
     model.eval()
     device = next(model.parameters()).device
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
-        made = collate([pairs[index] for index in chosen], specials.pad, specials.start)
+        made = collate(pairs.take(chosen), specials.pad, specials.start)
         with torch.inference_mode():
             means[chosen] = _mean_log_likelihoods(model, made.to(device))
         if progress:
@@ -109,14 +108,3 @@ def _mean_log_likelihoods(model: Any, batch: Batch) -> Any:
         logits.transpose(1, 2), batch.labels, reduction="none", ignore_index=IGNORE
     )
     return (-losses.sum(1) / (batch.labels != IGNORE).sum(1)).cpu().numpy()
-
-
-def _padded(rows: Sequence[Any], pad: int, device: Any) -> tuple[Any, Any]:
-    import torch
-
-    width = max(map(len, rows))
-    ids = np.full((len(rows), width), pad, np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = row
-    seen = np.arange(width) < np.asarray([len(row) for row in rows])[:, None]
-    return torch.from_numpy(ids).to(device), torch.from_numpy(seen).to(device)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.errors import ConfigError
+from maskpolicy.ragged import Ragged
 from maskpolicy.types import How, Masked, Passage, Policy, Spans, as_spans
 
 
@@ -31,9 +33,9 @@ class _Streams:
         self._start = self._bits.state
         self._generator = np.random.Generator(self._bits)
 
-    def at(self, seed: int, epoch: int, passage: str) -> np.random.Generator:
-        """Return what generator(seed, epoch, passage) would; it is valid until the next call."""
-        key = _key(seed, epoch, passage, "")
+    def at(self, seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
+        """Return what generator() would of the same; it is valid until the next call."""
+        key = _key(seed, epoch, passage, purpose)
         self._start["state"]["key"][:] = key & 0xFFFFFFFFFFFFFFFF, key >> 64
         self._bits.state = self._start
         return self._generator
@@ -68,14 +70,12 @@ def select(
 
 def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> None:
     """Raise ConfigError unless each array of token spans fits its passage."""
-    for spans, passage in zip(batch, passages, strict=True):
-        if not isinstance(spans, np.ndarray) or spans.ndim != 2 or spans.shape[1] != 2:
-            shape = getattr(spans, "shape", type(spans).__name__)
-            raise _wrong(policy, passage, f"are not an array of shape (n, 2) but {shape}")
-        if not np.issubdtype(spans.dtype, np.integer):
-            raise _wrong(policy, passage, f"are not integers but {spans.dtype}")
     if not batch:
         return
+    if not _are_spans(batch):
+        for spans, passage in zip(batch, passages, strict=True):
+            if not _are_spans([spans]):
+                raise _wrong(policy, passage, _what(spans))
     flat = np.concatenate(batch)
     owner = np.repeat(np.arange(len(batch)), [len(spans) for spans in batch])
     limit = np.asarray([len(passage.tokens) for passage in passages])[owner]
@@ -90,11 +90,54 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> N
             raise _wrong(policy, passages[owner[int(np.argmax(bad))]], what)
 
 
+def _are_spans(batch: Sequence[Any]) -> bool:
+    if not all(isinstance(spans, np.ndarray) for spans in batch):
+        return False
+    shapes = {(spans.ndim, spans.shape[-1:], spans.dtype.kind) for spans in batch}
+    return all(ndim == 2 and last == (2,) and kind in "iu" for ndim, last, kind in shapes)
+
+
+def _what(spans: Any) -> str:
+    if not isinstance(spans, np.ndarray) or spans.ndim != 2 or spans.shape[1] != 2:
+        shape = getattr(spans, "shape", type(spans).__name__)
+        return f"are not an array of shape (n, 2) but {shape}"
+    return f"are not integers but {spans.dtype}"
+
+
 def _wrong(policy: str, passage: Passage, what: str) -> ConfigError:
     return ConfigError(
         f"policy {policy}, passage {passage.id!r} of {len(passage.tokens)} tokens: its spans "
         f"{what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Written(Sequence[Masked]):
+    """The training pairs made from n passages, as arrays over all of them."""
+
+    sources: Ragged  # ids with <mask>
+    targets: Ragged  # ids to recover; empty where nothing is hidden
+    excluded: NDArray[np.bool_] | None  # aligned with sources.flat; None: the encoder sees all
+    hidden: NDArray[np.int64]  # (n,) tokens of each passage that were hidden
+    spans: NDArray[np.int64]  # (n,) spans that were hidden
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @overload
+    def __getitem__(self, index: int) -> Masked: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Masked]: ...
+    def __getitem__(self, index: int | slice) -> Masked | list[Masked]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        source = self.sources[index]
+        excluded = np.zeros(len(source), bool)
+        if self.excluded is not None:
+            excluded = self.excluded[self.sources.bounds[index] : self.sources.bounds[index + 1]]
+        amount, count = int(self.hidden[index]), int(self.spans[index])
+        return Masked(source, self.targets[index], excluded, amount, count)
 
 
 def hide(
@@ -111,13 +154,13 @@ def hide_all(
     mask: int,
     seed: int,
     epochs: Sequence[int],
-) -> list[Masked]:
+) -> Written:
     """Write `<mask>` (id `mask`) over the spans of each passage as `how` says.
 
     One `<mask>` stands for each span, or for each token; the target is the full text, or the hidden
     spans in text order joined by `<mask>` (one span gives the bare text), or empty where nothing is
     hidden. Sentence order, inserted masks and excluded masks are drawn from (seed, epoch, passage
-    id). The arrays are views of arrays over the whole batch.
+    id).
     """
     lengths = np.asarray([len(passage.tokens) for passage in passages])
     counts = np.asarray([len(each) for each in spans])
@@ -129,30 +172,57 @@ def hide_all(
     keep = ~hidden if how.corruption == "span" else np.ones(len(tokens), bool)
     keep[flat[:, 0]] = True
     order = np.flatnonzero(keep)
-    sources = _cut(np.where(hidden, np.int32(mask), tokens)[order], owner[order], len(passages))
+    source = np.where(hidden, np.int32(mask), tokens)[order]
+    sources = Ragged.owned(source, owner[order], len(passages))
+    draws = _Draws(passages, counts, seed, epochs)
     if how.permute_sentences:
-        kept = _cut(order, owner[order], len(passages))
-        for i in np.flatnonzero(counts).tolist():
-            rng = generator(seed, epochs[i], passages[i].id, "sentences")
-            sources[i] = sources[i][_permutation(kept[i] - shift[i], passages[i], rng)]
+        sources = draws.permuted(sources, order - shift[owner[order]])
     if how.insert:
-        for i in np.flatnonzero(counts).tolist():
-            rng = generator(seed, epochs[i], passages[i].id, "insert")
-            sources[i] = _inserted(sources[i], how.insert * counts[i], mask, rng)
+        sources = draws.inserted(sources, how.insert, mask)
+    excluded = draws.excluded(sources, how.mask_exclusion, mask) if how.mask_exclusion else None
     targets = _targets(tokens, owner, hidden, flat, counts, how, mask)
-    amounts = np.bincount(owner[hidden], minlength=len(passages)).tolist()
-    return [
-        Masked(source, target, _excluded(source, mask, how, seed, epoch, passage.id), amount, count)
-        for source, target, epoch, passage, amount, count in zip(
-            sources, targets, epochs, passages, amounts, counts.tolist(), strict=True
-        )
-    ]
+    amounts = np.bincount(owner[hidden], minlength=len(passages))
+    return Written(sources, targets, excluded, amounts, counts)
 
 
-def _cut(flat: NDArray[Any], owner: NDArray[np.int64], count: int) -> list[NDArray[Any]]:
-    """Cut an array whose elements belong to passages 0 to count - 1, in order, into theirs."""
-    ends = np.cumsum(np.bincount(owner, minlength=count)).tolist()
-    return [flat[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+@dataclass(frozen=True, eq=False)
+class _Draws:
+    """What is drawn for each passage of a batch beside its spans, by a stream of its own."""
+
+    passages: Sequence[Passage]
+    counts: NDArray[np.int64]  # spans of each passage
+    seed: int
+    epochs: Sequence[int]
+    streams: _Streams = field(default_factory=_Streams)
+
+    def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
+        """Shuffle the sentences of each source; `places` are its tokens' places in the text."""
+        rows = list(sources)
+        kept = Ragged(places, sources.bounds)
+        for i in np.flatnonzero(self.counts).tolist():
+            rows[i] = rows[i][_permutation(kept[i], self.passages[i], self._at(i, "sentences"))]
+        return Ragged.of(rows, np.int32)
+
+    def inserted(self, sources: Ragged, share: float, mask: int) -> Ragged:
+        """Insert floor(share * spans + u) masks into each source."""
+        rows = list(sources)
+        for i in np.flatnonzero(self.counts).tolist():
+            rng = self._at(i, "insert")
+            extra = int(share * self.counts[i] + rng.random())
+            rows[i] = np.insert(rows[i], rng.integers(0, len(rows[i]) + 1, extra), np.int32(mask))
+        return Ragged.of(rows, np.int32)
+
+    def excluded(self, sources: Ragged, share: float, mask: int) -> NDArray[np.bool_]:
+        """Choose floor(share * n + u) of each source's n `<mask>` tokens."""
+        excluded = np.zeros(len(sources.flat), bool)
+        for i, source in enumerate(sources):
+            at = np.flatnonzero(source == mask) + sources.bounds[i]
+            rng = self._at(i, "exclusion")
+            excluded[rng.permutation(at)[: int(share * len(at) + rng.random())]] = True
+        return excluded
+
+    def _at(self, index: int, purpose: str) -> np.random.Generator:
+        return self.streams.at(self.seed, self.epochs[index], self.passages[index].id, purpose)
 
 
 def _covered(spans: Spans, length: int) -> NDArray[np.bool_]:
@@ -172,13 +242,6 @@ def _permutation(
     return np.argsort(rank[sentence], kind="stable")
 
 
-def _inserted(
-    source: NDArray[np.int32], expected: float, mask: int, rng: np.random.Generator
-) -> NDArray[np.int32]:
-    extra = int(expected + rng.random())
-    return np.insert(source, rng.integers(0, len(source) + 1, extra), np.int32(mask))
-
-
 def _targets(
     tokens: NDArray[np.int32],
     owner: NDArray[np.int64],
@@ -187,7 +250,7 @@ def _targets(
     counts: NDArray[np.int64],
     how: How,
     mask: int,
-) -> list[NDArray[np.int32]]:
+) -> Ragged:
     """Return each passage's target; `flat` are the spans in the concatenated tokens."""
     wanted = (counts > 0)[owner] if how.target == "full" else hidden
     target, whose = tokens[wanted], owner[wanted]
@@ -197,16 +260,4 @@ def _targets(
         before = (np.cumsum(flat[:, 1] - flat[:, 0]) - (flat[:, 1] - flat[:, 0]))[joins]
         target = np.insert(target, before, np.int32(mask))
         whose = np.insert(whose, before, owner[flat[joins, 0]])
-    return _cut(target, whose, len(counts))
-
-
-def _excluded(
-    source: NDArray[np.int32], mask: int, how: How, seed: int, epoch: int, passage: str
-) -> NDArray[np.bool_]:
-    """Choose floor(share * n + u) of the n `<mask>` tokens that the encoder will not see."""
-    excluded = np.zeros(len(source), bool)
-    if how.mask_exclusion:
-        at = np.flatnonzero(source == mask)
-        rng = generator(seed, epoch, passage, "exclusion")
-        excluded[rng.permutation(at)[: int(how.mask_exclusion * len(at) + rng.random())]] = True
-    return excluded
+    return Ragged.owned(target, whose, len(counts))

@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from maskpolicy.batching import Order, Pair, collate, micro_batches
+from maskpolicy.batching import Order, Pairs, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
-from maskpolicy.masking import hide_all, select
+from maskpolicy.masking import Written, hide_all, select
+from maskpolicy.ragged import Ragged
 from maskpolicy.training import Step
-from maskpolicy.types import Example, How, Masked, Policy
+from maskpolicy.types import Example, How, Policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,23 +44,40 @@ class Specials:
             t.eos_token_id if start is None else start,
         )
 
-    def pair(self, masked: Masked, spec: Training) -> Pair:
-        """Add BOS and EOS to a masked passage; an empty target stays empty."""
-        source = self.wrap(masked.source, spec.max_source)
-        target = self.wrap(masked.target, spec.max_target) if len(masked.target) else masked.target
-        if not masked.excluded.any():
-            return Pair(source, target)
-        excluded = np.zeros(len(source), bool)
-        excluded[1:-1] = masked.excluded[: len(source) - 2]
-        return Pair(source, target, excluded)
+    def pairs(self, written: Written, spec: Training) -> Pairs:
+        """Add BOS and EOS to masked passages; an empty target stays empty."""
+        sources = self.wrap(written.sources, spec.max_source)
+        targets = self.wrap(written.targets, spec.max_target, empty=False)
+        excluded = None
+        if written.excluded is not None:
+            marks = Ragged(written.excluded, written.sources.bounds)
+            excluded = _framed(marks, spec.max_source, "start", (False, False)).flat
+        return Pairs(sources, targets, excluded)
 
-    def wrap(self, ids: NDArray[np.int32], limit: int, keep: str = "start") -> NDArray[np.int32]:
-        """Return <s> ids </s>, cut to `limit` tokens at the far side of what is kept."""
-        room = max(0, limit - 2)
-        ids = ids[:room] if keep == "start" else ids[max(0, len(ids) - room) :]
-        wrapped = np.empty(len(ids) + 2, np.int32)
-        wrapped[0], wrapped[1:-1], wrapped[-1] = self.bos, ids, self.eos
-        return wrapped
+    def wrap(self, ids: Ragged, limit: int, keep: str = "start", empty: bool = True) -> Ragged:
+        """Return <s> ids </s>, cut to `limit` tokens at the far side of what is kept.
+
+        Without `empty`, no ids at all stay none.
+        """
+        framed = _framed(ids, limit, keep, (self.bos, self.eos))
+        if empty or ids.lengths.all():
+            return framed
+        rows = np.flatnonzero(ids.lengths)
+        lengths = np.where(ids.lengths > 0, framed.lengths, 0)
+        return Ragged(framed.take(rows).flat, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragged:
+    """Cut each row to `limit` - 2 elements at the far side of what is kept; add both ends."""
+    lengths = np.minimum(rows.lengths, max(0, limit - 2))
+    first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
+    bounds = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths + 2, out=bounds[1:])
+    flat = np.empty(bounds[-1], rows.flat.dtype)
+    places = np.arange(len(flat)) + np.repeat(first - bounds[:-1] - 1, lengths + 2)
+    flat = rows.flat.take(places, mode="clip") if len(rows.flat) else flat
+    flat[bounds[:-1]], flat[bounds[1:] - 1] = ends
+    return Ragged(flat, bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +102,15 @@ class MaskedSteps:
         epochs = [epoch for _, epoch in places]
         spans = select(self.policy, passages, self.spec.seed, epochs)
         mask, seed = self.specials.mask, self.spec.seed
-        masked = hide_all(passages, spans, self.how, mask, seed, epochs)
-        pairs = [self.specials.pair(one, self.spec) for one in masked]
+        written = hide_all(passages, spans, self.how, mask, seed, epochs)
+        pairs = self.specials.pairs(written, self.spec)
         work = Counter(
-            passages=len(masked),
-            passages_without_span=sum(not one.spans for one in masked),
-            spans=sum(one.spans for one in masked),
-            hidden_tokens=sum(one.hidden for one in masked),
-            source_tokens=sum(len(pair.source) for pair in pairs),
-            target_tokens=sum(len(pair.target) for pair in pairs),
+            passages=len(written),
+            passages_without_span=int((written.spans == 0).sum()),
+            spans=int(written.spans.sum()),
+            hidden_tokens=int(written.hidden.sum()),
+            source_tokens=len(pairs.sources.flat),
+            target_tokens=len(pairs.targets.flat),
         )
         return _step(pairs, self.specials, self.spec, work)
 
@@ -102,7 +119,7 @@ class MaskedSteps:
 class ExampleSteps:
     """The steps of fine-tuning on a task's examples."""
 
-    pairs: Sequence[Pair]
+    pairs: Pairs
     specials: Specials
     spec: Training
 
@@ -118,33 +135,29 @@ class ExampleSteps:
         """Tokenise (source, first target) of each example; `keep` says what a cut leaves."""
         sources = tokenize([example.source for example in examples], tokenizer)
         targets = tokenize([example.targets[0] for example in examples], tokenizer)
-        pairs = [
-            Pair(
-                specials.wrap(source, spec.max_source, keep),
-                specials.wrap(target, spec.max_target),
-            )
-            for source, target in zip(sources, targets, strict=True)
-        ]
+        pairs = Pairs(
+            specials.wrap(sources, spec.max_source, keep), specials.wrap(targets, spec.max_target)
+        )
         return cls(pairs, specials, spec)
 
     @cached_property
     def order(self) -> Order:
         """The order of the examples."""
-        lengths = np.asarray([len(pair.source) + len(pair.target) for pair in self.pairs])
+        lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
         return Order(lengths, self.spec.passages, self.spec.seed)
 
     def __call__(self, number: int) -> Step:
         """Collate the examples of one step."""
-        pairs = [self.pairs[item] for item, _ in self.order.step(number)]
+        pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)]))
         return _step(pairs, self.specials, self.spec, Counter(examples=len(pairs)))
 
 
-def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[NDArray[np.int32]]:
+def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged:
     """Return the ids of each text without special tokens."""
-    return [np.asarray(one.ids, np.int32) for one in encode(texts, tokenizer)]
+    return Ragged.of((one.ids for one in encode(texts, tokenizer)), np.int32)
 
 
-def _step(pairs: Sequence[Pair], specials: Specials, spec: Training, work: Counter[str]) -> Step:
+def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:
     cuts = micro_batches(pairs, spec.micro_tokens)
     batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
-    return Step(batches, sum(len(pair.target) for pair in pairs), work)
+    return Step(batches, len(pairs.targets.flat), work)

@@ -42,6 +42,34 @@ class Ragged(Sequence[NDArray[Any]]):
         """Pack texts as UTF-8 bytes."""
         return cls.of((np.frombuffer(text.encode(), np.uint8) for text in texts), np.uint8)
 
+    @classmethod
+    def owned(cls, flat: NDArray[Any], owner: NDArray[np.int64], count: int) -> Ragged:
+        """Cut an array whose elements belong to rows 0 to count - 1, in order, into these."""
+        bounds = np.zeros(count + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=count), out=bounds[1:])
+        return cls(flat, bounds)
+
+    def take(self, rows: NDArray[np.int64]) -> Ragged:
+        """Return some of the arrays, in this order, as a Ragged of their own."""
+        lengths = self.lengths[rows]
+        bounds = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
+        places = np.arange(bounds[-1]) + np.repeat(self.bounds[rows] - bounds[:-1], lengths)
+        return Ragged(self.flat[places], bounds)
+
+    def padded(self, value: int) -> NDArray[np.int64]:
+        """Return one row for each array, filled up to the longest with `value`."""
+        inside = self.inside
+        table = np.full(inside.shape, value, np.int64)
+        table[inside] = self.flat[self.bounds[0] : self.bounds[-1]]
+        return table
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Where `padded` holds an array's own elements."""
+        lengths = self.lengths
+        return np.arange(lengths.max(initial=0)) < lengths[:, None]
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """The first dimension of each array, shape (n,)."""

@@ -19,7 +19,7 @@ from maskpolicy.batching import IGNORE
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, tokenize
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.masking import hide, select
+from maskpolicy.masking import hide_all, select
 from maskpolicy.objectives import Specials
 from maskpolicy.types import How, as_spans
 
@@ -56,9 +56,8 @@ def test_a_batch_is_what_our_own_training_makes_of_the_same_passages():
     batch = collator(Uniform(0.3), seed=7, target="full")(rows)
     turns = range(len(ROWS))
     spans = select(Uniform(0.3), passages, 7, turns)
-    for turn, (one, chosen) in enumerate(zip(passages, spans, strict=True)):
-        masked = hide(one, chosen, How(target="full"), SPECIALS.mask, 7, turn)
-        pair = SPECIALS.pair(masked, Training())
+    written = hide_all(passages, spans, How(target="full"), SPECIALS.mask, 7, turns)
+    for turn, pair in enumerate(SPECIALS.pairs(written, Training())):
         assert batch["input_ids"][turn, : len(pair.source)].tolist() == pair.source.tolist()
         assert batch["labels"][turn, : len(pair.target)].tolist() == pair.target.tolist()
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from maskpolicy.batching import Pair, collate
+from maskpolicy.batching import Pair, Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.exclusion import encode
-from maskpolicy.masking import hide
+from maskpolicy.masking import hide_all
 from maskpolicy.model import token_loss
 from maskpolicy.objectives import Specials
 from maskpolicy.types import How, Passage, as_spans
@@ -49,7 +49,7 @@ def batch_of(*sources, exclude=True):
         if exclude is not True:
             masks &= np.isin(np.arange(len(ids)), exclude)
         pairs.append(Pair(ids, np.asarray([0, 7, 2], np.int32), masks))
-    return collate(pairs, PAD, START)
+    return collate(Pairs.of(pairs), PAD, START)
 
 
 def reference(model, batch):
@@ -124,10 +124,11 @@ def test_fraction_zero_is_the_plain_path_bit_for_bit(model):
     with torch.no_grad():
         losses = []
         for how in (How(), replace(How(), mask_exclusion=0.0)):
-            pair = specials.pair(hide(passage, spans, how, MASK), spec)
-            losses.append(token_loss(model, collate([pair], PAD, START))[0])
-        excluded = specials.pair(hide(passage, spans, How(mask_exclusion=1.0), MASK), spec)
-        other = token_loss(model, collate([excluded], PAD, START))[0]
+            pairs = specials.pairs(hide_all([passage], [spans], how, MASK, 0, [0]), spec)
+            losses.append(token_loss(model, collate(pairs, PAD, START))[0])
+        how = How(mask_exclusion=1.0)
+        excluded = specials.pairs(hide_all([passage], [spans], how, MASK, 0, [0]), spec)
+        other = token_loss(model, collate(excluded, PAD, START))[0]
     assert torch.equal(losses[0], losses[1])
     assert not torch.equal(losses[0], other)
 

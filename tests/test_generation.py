@@ -9,7 +9,7 @@ import small
 import torch
 
 from maskpolicy import model as models
-from maskpolicy.batching import Pair, collate
+from maskpolicy.batching import Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.generation import generate, rank
@@ -101,10 +101,10 @@ def mean_loss(model, tokenizer, source, choice):
     import torch
 
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
-    ids = tokenize([source, choice], tokenizer)
-    pair = Pair(specials.wrap(ids[0], 32), specials.wrap(ids[1], 16))
+    sources, targets = (tokenize([text], tokenizer) for text in (source, choice))
+    pairs = Pairs(specials.wrap(sources, 32), specials.wrap(targets, 16))
     with torch.inference_mode():
-        total, count = models.token_loss(model, collate([pair], specials.pad, specials.start))
+        total, count = models.token_loss(model, collate(pairs, specials.pad, specials.start))
     return float(total) / count
 
 

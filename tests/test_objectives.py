@@ -11,8 +11,10 @@ import small
 from maskpolicy import plugins
 from maskpolicy.batching import IGNORE
 from maskpolicy.config import Training
+from maskpolicy.masking import Written
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials, tokenize
-from maskpolicy.types import Example, How, Masked, as_spans
+from maskpolicy.ragged import Ragged
+from maskpolicy.types import Example, How, as_spans
 
 SPEC = Training(passages=4, micro_tokens=120, max_source=40, max_target=30)
 SPECIALS = Specials.of(small.tokenizer(), 2)
@@ -97,18 +99,44 @@ def test_long_pairs_are_cut_and_stay_closed():
         assert (batch.labels[:, -1] == 2).all()
 
 
+def written(source, target, excluded):
+    return Written(
+        Ragged.of([np.asarray(source)], np.int32),
+        Ragged.of([np.asarray(target)], np.int32),
+        excluded,
+        np.ones(1, int),
+        np.ones(1, int),
+    )
+
+
 def test_excluded_marks_move_with_their_tokens():
-    masked = Masked(np.arange(10, 16), np.arange(3), np.arange(6) == 3, 1, 1)
-    assert SPECIALS.pair(masked, SPEC).excluded.tolist() == [False] * 4 + [True] + [False] * 3
-    cut = SPECIALS.pair(masked, replace(SPEC, max_source=5))
+    masked = written(range(10, 16), range(3), np.arange(6) == 3)
+    whole = SPECIALS.pairs(masked, SPEC)[0]
+    assert whole.source.tolist() == [0, *range(10, 16), 2]
+    assert whole.excluded.tolist() == [False] * 4 + [True] + [False] * 3
+    cut = SPECIALS.pairs(masked, replace(SPEC, max_source=5))[0]
+    assert cut.source.tolist() == [0, 10, 11, 12, 2]
     assert cut.excluded.tolist() == [False] * 5
-    none = replace(masked, excluded=np.zeros(6, bool))
-    assert SPECIALS.pair(none, SPEC).excluded is None
+    assert SPECIALS.pairs(replace(masked, excluded=None), SPEC)[0].excluded is None
 
 
 def test_an_empty_target_stays_empty():
-    masked = Masked(np.arange(10, 16), np.arange(0), np.zeros(6, bool), 0, 0)
-    assert len(SPECIALS.pair(masked, SPEC).target) == 0
+    masked = written(range(10, 16), [], None)
+    assert SPECIALS.pairs(masked, SPEC)[0].target.tolist() == []
+
+
+def test_only_the_empty_targets_stay_empty():
+    rows = Ragged.of([np.asarray(row, int) for row in ([], [7], [], [8, 9], [])], np.int32)
+    wrapped = SPECIALS.wrap(rows, 30, empty=False)
+    assert [row.tolist() for row in wrapped] == [[], [0, 7, 2], [], [0, 8, 9, 2], []]
+    assert SPECIALS.wrap(rows, 30)[0].tolist() == [0, 2]
+
+
+def test_a_cut_keeps_the_side_that_is_asked_for():
+    rows = Ragged.of([np.arange(4, 10), np.arange(4, 6)], np.int32)
+    kept = {keep: [r.tolist() for r in SPECIALS.wrap(rows, 5, keep)] for keep in ("start", "end")}
+    assert kept["start"] == [[0, 4, 5, 6, 2], [0, 4, 5, 2]]
+    assert kept["end"] == [[0, 7, 8, 9, 2], [0, 4, 5, 2]]
 
 
 def test_the_start_of_the_decoder_is_the_models():
@@ -122,9 +150,8 @@ def test_an_example_is_trained_on_its_first_target():
     assert decoded == ["Rome", "the Oder", "Karl Berg"]
 
 
-@pytest.mark.parametrize(("keep", "left"), [("start", [0, 7, 8, 2]), ("end", [0, 8, 9, 2])])
-def test_a_task_says_which_side_of_a_source_stays(keep, left):
-    assert SPECIALS.wrap(np.asarray([7, 8, 9]), 4, keep).tolist() == left
+@pytest.mark.parametrize("keep", ["start", "end"])
+def test_a_task_says_which_side_of_a_source_stays(keep):
     spec = replace(SPEC, max_source=5)
     whole = tokenize([EXAMPLES[0].source], small.tokenizer())[0]
     pair = ExampleSteps.of(EXAMPLES, small.tokenizer(), SPECIALS, spec, keep).pairs[0]

@@ -106,3 +106,29 @@ def test_the_file_is_plain_safetensors(tmp_path):
     assert plain["it"].tolist() == [1, 2, 3]
     assert [b - a for a, b in pairwise(plain["it.bounds"].tolist())] == [2, 1]
     assert json.dumps(sorted(plain)) == '["it", "it.bounds"]'
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=6), st.randoms())
+def test_rows_are_taken_in_any_order(rows, random):
+    ragged = Ragged.of([np.asarray(row, np.int32) for row in rows], np.int32)
+    chosen = [random.randrange(len(rows)) for _ in range(4)]
+    taken = ragged.take(np.asarray(chosen))
+    assert [row.tolist() for row in taken] == [rows[index] for index in chosen]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=6))
+def test_padding_fills_up_to_the_longest_row(rows):
+    ragged = Ragged.of([np.asarray(row, np.int32) for row in rows], np.int32)
+    width = max(map(len, rows), default=0)
+    assert ragged.padded(-1).tolist() == [row + [-1] * (width - len(row)) for row in rows]
+    assert ragged.inside.sum() == sum(map(len, rows))
+
+
+def test_a_slice_is_padded_like_a_whole():
+    ragged = Ragged.of([np.asarray([1, 2]), np.asarray([3]), np.asarray([4, 5, 6])], np.int32)
+    assert ragged[1:].padded(0).tolist() == [[3, 0, 0], [4, 5, 6]]
+
+
+def test_owned_elements_become_rows_and_nobodys_rows_are_empty():
+    ragged = Ragged.owned(np.asarray([7, 8, 9]), np.asarray([0, 2, 2]), 4)
+    assert [row.tolist() for row in ragged] == [[7], [], [8, 9], []]

@@ -74,7 +74,7 @@ def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     examples = read_examples(inputs["examples"], "train")
     steps = ExampleSteps.of(examples, tokenizer, specials, spec, params["keep"])
-    longest = max(len(pair.target) for pair in steps.pairs)
+    longest = int(steps.pairs.targets.lengths.max())
     positions = model.config.max_position_embeddings
     model.generation_config.max_new_tokens = min(longest + _SLACK, positions - 1)
     dev = read_examples(inputs["examples"], "dev") if spec.eval_every else []
