@@ -137,6 +137,8 @@ def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
     targets, sources = pairs.targets.lengths, pairs.sources.lengths
     order = np.lexsort((sources, targets))
     order = order[targets[order] > 0]
+    if len(order) * (sources.max(initial=0) + targets.max(initial=0)) <= budget:
+        return [pairs.take(order)] if len(order) else []
     starts: list[int] = []
     widest = 0
     sizes = zip(sources[order].tolist(), targets[order].tolist(), strict=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, overload
 
@@ -48,7 +49,7 @@ def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
         return as_spans([])
     chosen = rng.permutation(len(units))[:count]
     chosen.sort()
-    return units[chosen]
+    return units.take(chosen, axis=0)
 
 
 def select(
@@ -77,15 +78,21 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> N
             if not _are_spans([spans]):
                 raise _wrong(policy, passage, _what(spans))
     flat = np.concatenate(batch)
-    owner = np.repeat(np.arange(len(batch)), [len(spans) for spans in batch])
-    limit = np.asarray([len(passage.tokens) for passage in passages])[owner]
-    follows = np.zeros(len(flat), bool)
-    follows[1:] = (owner[1:] == owner[:-1]) & (flat[1:, 0] < flat[:-1, 1])
-    for bad, what in (
-        (flat[:, 0] >= flat[:, 1], "hold an empty or reversed range"),
-        ((flat[:, 0] < 0) | (flat[:, 1] > limit), "leave the passage"),
-        (follows, "overlap or are not sorted"),
-    ):
+    counts = np.asarray([len(spans) for spans in batch])
+    limit = np.repeat([len(passage.tokens) for passage in passages], counts)
+    begin, end = flat.T
+    follows = np.zeros(len(flat) + 1, bool)
+    follows[1:-1] = begin[1:] < end[:-1]
+    follows[np.cumsum(counts)] = False  # what begins another passage
+    faults = {
+        "hold an empty or reversed range": begin >= end,
+        "leave the passage": (begin < 0) | (end > limit),
+        "overlap or are not sorted": follows[:-1],
+    }
+    if not np.logical_or.reduce(list(faults.values())).any():
+        return
+    owner = np.repeat(np.arange(len(batch)), counts)
+    for what, bad in faults.items():
         if bad.any():
             raise _wrong(policy, passages[owner[int(np.argmax(bad))]], what)
 
@@ -165,24 +172,33 @@ def hide_all(
     lengths = np.asarray([len(passage.tokens) for passage in passages])
     counts = np.asarray([len(each) for each in spans])
     tokens = np.concatenate([passage.tokens for passage in passages])
-    owner = np.repeat(np.arange(len(passages)), lengths)
-    shift = np.cumsum(lengths) - lengths
-    flat = np.concatenate(spans) + np.repeat(shift, counts)[:, None]
+    ends = np.cumsum(lengths)
+    flat = np.concatenate(spans) + np.repeat(ends - lengths, counts)[:, None]
     hidden = _covered(flat, len(tokens))
-    keep = ~hidden if how.corruption == "span" else np.ones(len(tokens), bool)
-    keep[flat[:, 0]] = True
-    order = np.flatnonzero(keep)
-    source = np.where(hidden, np.int32(mask), tokens)[order]
-    sources = Ragged.owned(source, owner[order], len(passages))
+    until = np.concatenate([[0], np.cumsum(hidden)])  # hidden tokens before each place
+    amounts = until[ends] - until[ends - lengths]
+    sources = np.where(hidden, np.int32(mask), tokens)
+    if how.corruption == "token":
+        written, order = Ragged.cut(sources, lengths), np.arange(len(tokens))
+    else:
+        keep = ~hidden
+        keep[flat[:, 0]] = True
+        order = np.flatnonzero(keep)
+        written = Ragged.cut(sources[order], lengths - amounts + counts)
     draws = _Draws(passages, counts, seed, epochs)
     if how.permute_sentences:
-        sources = draws.permuted(sources, order - shift[owner[order]])
+        written = draws.permuted(written, order - np.repeat(ends - lengths, written.lengths))
     if how.insert:
-        sources = draws.inserted(sources, how.insert, mask)
-    excluded = draws.excluded(sources, how.mask_exclusion, mask) if how.mask_exclusion else None
-    targets = _targets(tokens, owner, hidden, flat, counts, how, mask)
-    amounts = np.bincount(owner[hidden], minlength=len(passages))
-    return Written(sources, targets, excluded, amounts, counts)
+        written = draws.inserted(written, how.insert, mask)
+    excluded = draws.excluded(written, how.mask_exclusion, mask) if how.mask_exclusion else None
+    if how.target == "full":
+        wanted = counts > 0
+        targets = Ragged.cut(tokens[np.repeat(wanted, lengths)], lengths * wanted)
+    else:
+        targets = _hidden(
+            tokens, hidden, flat, amounts, counts, mask if how.join == "mask" else None
+        )
+    return Written(written, targets, excluded, amounts, counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +209,11 @@ class _Draws:
     counts: NDArray[np.int64]  # spans of each passage
     seed: int
     epochs: Sequence[int]
-    streams: _Streams = field(default_factory=_Streams)
+
+    @cached_property
+    def streams(self) -> _Streams:
+        """Where all of it is drawn from."""
+        return _Streams()
 
     def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
         """Shuffle the sentences of each source; `places` are its tokens' places in the text."""
@@ -242,22 +262,22 @@ def _permutation(
     return np.argsort(rank[sentence], kind="stable")
 
 
-def _targets(
+def _hidden(
     tokens: NDArray[np.int32],
-    owner: NDArray[np.int64],
     hidden: NDArray[np.bool_],
     flat: Spans,
+    amounts: NDArray[np.int64],
     counts: NDArray[np.int64],
-    how: How,
-    mask: int,
+    join: int | None,
 ) -> Ragged:
-    """Return each passage's target; `flat` are the spans in the concatenated tokens."""
-    wanted = (counts > 0)[owner] if how.target == "full" else hidden
-    target, whose = tokens[wanted], owner[wanted]
-    if how.target == "spans" and how.join == "mask":
-        first = np.cumsum(counts) - counts  # of each passage's spans
-        joins = np.setdiff1d(np.arange(len(flat)), first[counts > 0])
-        before = (np.cumsum(flat[:, 1] - flat[:, 0]) - (flat[:, 1] - flat[:, 0]))[joins]
-        target = np.insert(target, before, np.int32(mask))
-        whose = np.insert(whose, before, owner[flat[joins, 0]])
-    return Ragged.owned(target, whose, len(counts))
+    """Return each passage's hidden spans, `flat` in the concatenated tokens, with joins between."""
+    found = tokens[hidden]
+    if join is None or counts.max(initial=0) < 2:
+        return Ragged.cut(found, amounts)
+    joined = np.ones(len(flat), bool)
+    joined[(np.cumsum(counts) - counts)[counts > 0]] = False  # the first of a passage
+    before = np.zeros(len(tokens), np.int64)
+    before[flat[joined, 0]] = 1
+    target = np.full(len(found) + int(joined.sum()), join, np.int32)
+    target[np.arange(len(found)) + np.cumsum(before)[hidden]] = found
+    return Ragged.cut(target, amounts + np.maximum(counts - 1, 0))

@@ -62,22 +62,22 @@ class Specials:
         framed = _framed(ids, limit, keep, (self.bos, self.eos))
         if empty or ids.lengths.all():
             return framed
-        rows = np.flatnonzero(ids.lengths)
-        lengths = np.where(ids.lengths > 0, framed.lengths, 0)
-        return Ragged(framed.take(rows).flat, np.concatenate([[0], np.cumsum(lengths)]))
+        some = ids.lengths > 0
+        return Ragged.cut(framed.take(np.flatnonzero(some)).flat, framed.lengths * some)
 
 
 def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragged:
     """Cut each row to `limit` - 2 elements at the far side of what is kept; add both ends."""
     lengths = np.minimum(rows.lengths, max(0, limit - 2))
     first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
-    bounds = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths + 2, out=bounds[1:])
-    flat = np.empty(bounds[-1], rows.flat.dtype)
-    places = np.arange(len(flat)) + np.repeat(first - bounds[:-1] - 1, lengths + 2)
-    flat = rows.flat.take(places, mode="clip") if len(rows.flat) else flat
-    flat[bounds[:-1]], flat[bounds[1:] - 1] = ends
-    return Ragged(flat, bounds)
+    framed = Ragged.cut(rows.flat, lengths + 2)
+    begins, stops = framed.bounds[:-1], framed.bounds[1:]
+    places = np.repeat(first - begins - 1, lengths + 2)
+    places += np.arange(len(places))
+    some = rows.flat if len(rows.flat) else np.zeros(1, rows.flat.dtype)
+    framed.flat = some.take(places, mode="clip")  # both ends are written over
+    framed.flat[begins], framed.flat[stops - 1] = ends
+    return framed
 
 
 @dataclass(frozen=True, eq=False)

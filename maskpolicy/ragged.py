@@ -26,10 +26,9 @@ class Ragged(Sequence[NDArray[Any]]):
     def of(cls, rows: Iterable[NDArray[Any]], dtype: type, width: int = 0) -> Ragged:
         """Pack `rows`, each of shape (n,) or, with a width, (n, width)."""
         arrays: list[NDArray[Any]] = [np.asarray(row, dtype) for row in rows]
-        bounds = np.zeros(len(arrays) + 1, np.int64)
-        np.cumsum([len(array) for array in arrays], out=bounds[1:])
         flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)
-        return cls(flat.reshape((-1, width) if width else (-1,)), bounds)
+        lengths = np.asarray([len(array) for array in arrays], np.int64)
+        return cls.cut(flat.reshape((-1, width) if width else (-1,)), lengths)
 
     @classmethod
     def of_arrays(cls, rows: Sequence[NDArray[Any]]) -> Ragged:
@@ -43,19 +42,19 @@ class Ragged(Sequence[NDArray[Any]]):
         return cls.of((np.frombuffer(text.encode(), np.uint8) for text in texts), np.uint8)
 
     @classmethod
-    def owned(cls, flat: NDArray[Any], owner: NDArray[np.int64], count: int) -> Ragged:
-        """Cut an array whose elements belong to rows 0 to count - 1, in order, into these."""
-        bounds = np.zeros(count + 1, np.int64)
-        np.cumsum(np.bincount(owner, minlength=count), out=bounds[1:])
+    def cut(cls, flat: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
+        """Cut an array into rows of these lengths."""
+        bounds = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
         return cls(flat, bounds)
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
         """Return some of the arrays, in this order, as a Ragged of their own."""
         lengths = self.lengths[rows]
-        bounds = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=bounds[1:])
-        places = np.arange(bounds[-1]) + np.repeat(self.bounds[rows] - bounds[:-1], lengths)
-        return Ragged(self.flat[places], bounds)
+        made = Ragged.cut(self.flat, lengths)
+        shift = np.repeat(self.bounds[rows] - made.bounds[:-1], lengths)
+        made.flat = self.flat.take(np.arange(len(shift)) + shift, axis=0)
+        return made
 
     def padded(self, value: int) -> NDArray[np.int64]:
         """Return one row for each array, filled up to the longest with `value`."""

@@ -11,7 +11,7 @@ import numpy as np
 from maskpolicy.errors import ConfigError
 from maskpolicy.pipelines import entities, identity
 from maskpolicy.registry import policy
-from maskpolicy.types import Json, Passage, Spans, as_spans
+from maskpolicy.types import Json, Passage, Spans
 
 
 @policy("salient-span", target="spans")
@@ -48,4 +48,5 @@ class SalientSpan:
         """Draw `spans` entities without replacement; none where the passage has none."""
         found = passage.columns["entities"]
         drawn = rng.permutation(len(found))[: self.spans]
-        return as_spans(found[np.sort(drawn)])
+        drawn.sort()
+        return found.take(drawn, axis=0)

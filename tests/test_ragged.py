@@ -129,6 +129,6 @@ def test_a_slice_is_padded_like_a_whole():
     assert ragged[1:].padded(0).tolist() == [[3, 0, 0], [4, 5, 6]]
 
 
-def test_owned_elements_become_rows_and_nobodys_rows_are_empty():
-    ragged = Ragged.owned(np.asarray([7, 8, 9]), np.asarray([0, 2, 2]), 4)
+def test_an_array_is_cut_into_rows_of_given_lengths():
+    ragged = Ragged.cut(np.asarray([7, 8, 9]), np.asarray([1, 0, 2, 0]))
     assert [row.tolist() for row in ragged] == [[7], [], [8, 9], []]
