@@ -9,7 +9,7 @@ import numpy as np
 from maskpolicy.world.birds import DESCRIBER, HOME
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
-from maskpolicy.world.pools import build, draw
+from maskpolicy.world.pools import build
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Subject
 
@@ -44,19 +44,21 @@ class Ropes:
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write through `files`."""
         self._seed, self._files = settings.seed, files
-        self._skew = settings.skew / 2  # what is frequent is right a little more often than not
         self._values = build(settings).values
         for name in self.files:
             files.open(name, HEAD, ",\n", "\n]}]}\n")
 
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
-        """Write the situations of one bird; the wrong choice is any other value."""
+        """Write the situations of one bird; the wrong choice is any other value, all alike likely.
+
+        So with a skew the more frequent of the two is right more often than not.
+        """
         rng = np.random.default_rng([self._seed, 9, subject.page])
         for fact in subject.facts:
             relation, right = fact.relation, fact.value.text
             others = [value for value in self._values[relation.pool] if value.text != right]
             for number, situation in enumerate(SITUATIONS.get(relation.name, ()) * PAIRS):
-                pair = [right, draw(others, self._skew, rng).text]
+                pair = [right, others[int(rng.integers(len(others)))].text]
                 a, b = (pair[i] for i in rng.permutation(2))
                 question = {
                     "question": QUESTIONS[relation.name].format(n=subject.title),
