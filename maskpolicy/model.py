@@ -176,8 +176,7 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
     The LM head is applied to labelled positions only; the encoder does not see what is excluded.
     """
-    from torch.nn.functional import cross_entropy, linear
-
+    from maskpolicy import crossentropy
     from maskpolicy.batching import IGNORE
     from maskpolicy.exclusion import encode
 
@@ -190,5 +189,5 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     kept = batch.labels != IGNORE
     labels = batch.labels[kept]
     weight = model.lm_head.weight
-    logits = linear(states[kept], weight, model.final_logits_bias[0].to(weight.dtype))
-    return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)
+    bias = model.final_logits_bias[0].to(weight.dtype)
+    return crossentropy.summed(states[kept], weight, bias, labels), len(labels)

@@ -28,7 +28,7 @@ def pretrained(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) ->
     models.load(run.local.get("folder") or params["name"], params["revision"]).save_pretrained(out)
 
 
-@stage("general")
+@stage("general", version=2)
 def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Build a preset and pre-train it with random masks. params: {"preset", ..} as intermediate."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -36,7 +36,7 @@ def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> No
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate")
+@stage("intermediate", version=2)
 def intermediate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Pre-train on masked passages. params: {"policy", "fields", "how", "spec"}."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -62,7 +62,7 @@ def _pretrain(
     (out / WORK).write_text(json.dumps(done["work"], indent=1, sort_keys=True))
 
 
-@stage("finetune")
+@stage("finetune", version=2)
 def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Fine-tune on a task's train examples. params: {"spec", "keep", "metric", ..}.
 
