@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maskpolicy import plugins
-from maskpolicy.errors import MaskpolicyError, StageError
+from maskpolicy.errors import MaskpolicyError, StageError, cause
 from maskpolicy.types import Passage, Spans
 
 R = TypeVar("R")
@@ -131,7 +131,7 @@ def _guarded(work: Callable[[Sequence[Passage]], R], shard: Sequence[Passage]) -
         raise
     except Exception as error:
         where = f"passages {shard[0].id!r} to {shard[-1].id!r}"
-        raise StageError(f"annotating {where} failed: {_line(error)}") from error
+        raise StageError(f"annotating {where} failed: {cause(error)}") from error
 
 
 def _columns(policy: Any, fitted: Path | None, shard: Sequence[Passage]) -> dict[str, list[Spans]]:
@@ -154,8 +154,3 @@ def _home(plugin: type | None) -> tuple[str, str]:
 
 def _name(policy: Any) -> str:
     return f"policy {type(policy).__name__}"
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from maskpolicy.errors import MaskpolicyError, StoreError
+from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
 from maskpolicy.nodes import Run, Stage, function_of, sinks, topological, users_of
 from maskpolicy.store import Artifact, Store
@@ -184,7 +184,7 @@ class _Execution:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, only its dependants suffer
             seconds = time.monotonic() - started
-            self._finish(Outcome(stage, error=_cause(error), seconds=seconds, exception=error))
+            self._finish(Outcome(stage, error=cause(error), seconds=seconds, exception=error))
             return
         artifact = self.store.get(stage.key)
         if artifact is None:
@@ -244,10 +244,3 @@ class _Execution:
     def _finish(self, outcome: Outcome) -> None:
         self.outcomes[outcome.stage.key] = outcome
         self.progress.finish(outcome.stage, outcome)
-
-
-def _cause(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MaskpolicyError) and line:
-        return line
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__

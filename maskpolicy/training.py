@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from maskpolicy.config import Training
-from maskpolicy.errors import MaskpolicyError, StageError
+from maskpolicy.errors import MaskpolicyError, StageError, cause
 from maskpolicy.masking import generator
 from maskpolicy.weights import Weights
 
@@ -265,8 +265,7 @@ class _Steps(Sequence[Step]):
         except MaskpolicyError as error:
             return error
         except Exception as error:  # noqa: BLE001 - raised again in the training's process
-            line = next(iter(str(error).strip().splitlines()), "")
-            return StageError(f"{type(error).__name__}: {line}")
+            return StageError(cause(error))
 
 
 class _Clock:
