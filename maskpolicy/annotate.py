@@ -32,16 +32,30 @@ def annotate(
     Raises StageError with the passages' ids when the policy fails.
     """
     columns: dict[str, list[Spans]] = {}
-    done = 0
-    for found in sharded(partial(_columns, policy, fitted), passages, workers, type(policy)):
-        if columns and found.keys() != columns.keys():
-            odd = sorted(found.keys() ^ columns.keys())[0]
-            raise StageError(f"{_name(policy)}: column {odd!r} is not given for every passage")
+    for found in shards(policy, passages, fitted, workers, progress):
         for name, rows in found.items():
             columns.setdefault(name, []).extend(rows)
+    return columns
+
+
+def shards(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[dict[str, list[Spans]]]:
+    """Yield a policy's columns for SHARD passages after SHARD passages (see `annotate`)."""
+    names: set[str] = set()
+    done = 0
+    for found in sharded(partial(_columns, policy, fitted), passages, workers, type(policy)):
+        names = names or set(found)
+        if found.keys() != names:
+            odd = sorted(found.keys() ^ names)[0]
+            raise StageError(f"{_name(policy)}: column {odd!r} is not given for every passage")
+        yield found
         done = min(done + SHARD, len(passages))
         progress(done, len(passages))
-    return columns
 
 
 def sharded(
