@@ -110,8 +110,14 @@ def examples(
 def doctor(
     store: StorePath = STORE,
     prune: Annotated[bool, typer.Option("--prune", help="Free what no command needs.")] = False,
+    older: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Free what no run has used for so long, too."),
+    ] = None,
 ) -> None:
     """Print versions, hardware, chosen precision and attention, pipelines and the store's size."""
+    if older is not None and not prune:
+        raise ConfigError("--older: says what --prune frees: give both")
     from spacy.util import get_installed_models
 
     from maskpolicy import hardware, manifest
@@ -131,7 +137,7 @@ def doctor(
         ("spaCy", ", ".join(get_installed_models()) or "no trained pipeline: the built-in rules"),
     ]
     if prune:
-        freed = artifacts.prune()
+        freed = artifacts.prune(older)
         rows.append(("freed", f"{_size(sum(freed.values()))} of {artifacts.root}"))
     sizes = artifacts.size()
     parts = ", ".join(f"{name} {_size(size)}" for name, size in sizes.items() if size)
