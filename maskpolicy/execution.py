@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from maskpolicy import ranks
 from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
-from maskpolicy.nodes import Run, Stage, function_of, sinks, topological, users_of
+from maskpolicy.nodes import (
+    Run,
+    Stage,
+    function_of,
+    is_shared,
+    sinks,
+    topological,
+    users_of,
+)
 from maskpolicy.store import Artifact, Store
 
 
@@ -203,6 +212,8 @@ class _Execution:
             facts=facts,
             advance=self.progress.advance,
         )
+        if is_shared(stage.kind):
+            ranks.call(stage.key)
         function_of(stage.kind)(plain(stage.params), inputs, out, run)
 
     def _is_needed(self, stage: Stage) -> bool:
@@ -235,6 +246,7 @@ class _Execution:
 
     def _hit(self, stage: Stage, artifact: Artifact) -> None:
         self.store.tidy(stage.key)
+        self.store.touch(stage.key)
         self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"], hit=True))
 
     def _unneeded(self, stage: Stage) -> None:

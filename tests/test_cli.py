@@ -132,7 +132,7 @@ def test_examples_take_the_split_and_the_tasks_keys(call, small_world):
 
 
 def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
-    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune")
+    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune", "--older", "30")
     assert code == 0
     for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
         assert word in out
@@ -156,6 +156,7 @@ def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
         (["world", "--out", "w", "peple=1"], "did you mean 'people'?"),
         (["world", "--out", "w", "people"], "write key=value"),
         (["leaderboard", "nowhere"], "no results/*.json"),
+        (["doctor", "--older", "3"], "--older: says what --prune frees"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(refused, monkeypatch, tmp_path, words, says):
@@ -297,6 +298,21 @@ def test_a_failed_stage_fails_its_cells_and_nothing_else(call, finished, tmp_pat
     assert board["rows"][1]["scores"] == {"zsre": None}
     assert board["rows"][0]["scores"]["zsre"] is not None
     assert any("breaks, zsre, seed 0" in n and "no such luck" in n for n in board["notes"])
+
+
+def test_data_that_a_stage_cannot_use_is_exit_code_2_and_its_line(call, finished, tmp_path):
+    (tmp_path / "blank.txt").write_text("\n \n\n")
+    (tmp_path / "plain.txt").write_text("it was so.\n\nand so on it went.\n")
+    words = ("run", finished / "tiny.yaml", "policies=[none, salient-span]")
+    words = (*words, "--store", finished / "store", "--out", tmp_path / "out")
+    for name, says in (
+        ("blank", f"error: {tmp_path / 'blank.txt'}: the corpus holds no text in 'text'"),
+        ("plain", "error: policy salient-span: found nothing in 2 passages"),
+    ):
+        code, _, err = call(*words, f"corpus={{files: [{tmp_path / name}.txt]}}")
+        assert code == 2
+        assert err.splitlines()[-1].startswith(says)
+        assert (tmp_path / "out" / "leaderboard.json").is_file()
 
 
 def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):

@@ -12,6 +12,7 @@ from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
 from maskpolicy.config import instance
 from maskpolicy.corpus import Passages
+from maskpolicy.errors import DataError
 from maskpolicy.graph import Run, stage
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
 from maskpolicy.stages.answers import answer, read_examples
@@ -28,7 +29,7 @@ def pretrained(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) ->
     models.load(run.local.get("folder") or params["name"], params["revision"]).save_pretrained(out)
 
 
-@stage("general")
+@stage("general", shared=True)
 def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Build a preset and pre-train it with random masks. params: {"preset", ..} as intermediate."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -36,7 +37,7 @@ def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> No
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate")
+@stage("intermediate", shared=True)
 def intermediate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Pre-train on masked passages. params: {"policy", "fields", "how", "spec"}."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -57,12 +58,17 @@ def _pretrain(
         Specials.of(tokenizer, model.config.decoder_start_token_id),
         spec,
     )
+    if spec.steps and steps.hide_nothing():
+        raise DataError(
+            f"policy {params['policy']}: hides nothing in the {spec.steps} steps of its training: "
+            "change its fields, or give it a corpus in which there is something to hide"
+        )
     done = _train(model, steps, spec, run)
     model.save_pretrained(out)
     (out / WORK).write_text(json.dumps(done["work"], indent=1, sort_keys=True))
 
 
-@stage("finetune")
+@stage("finetune", shared=True)
 def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Fine-tune on a task's train examples. params: {"spec", "keep", "metric", ..}.
 
