@@ -47,8 +47,12 @@ class Store:
     """One folder of artifacts, shared by any number of processes; not by threads of one."""
 
     def __init__(self, root: str | Path) -> None:
-        """Name the folder; it is made when something is first written."""
+        """Name the folder; it is made when something is first written. A file is a StoreError."""
         self.root = Path(root).absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(
+                f"store {self.root}: is a file: name a folder with --store or $MASKPOLICY_STORE"
+            )
         self._disk = Disk(self.root)
         self._verified = Verified()
         self._remembered = Remembered(self.root / "hashes.sqlite")

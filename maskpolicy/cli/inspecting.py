@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.errors import ConfigError, StoreError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +67,18 @@ def world(
     as_json: AsJson = False,
 ) -> None:
     """Write the embedded world: corpora, and the tasks in their official formats."""
+    from maskpolicy import results, yaml_file
     from maskpolicy import world as embedded
-    from maskpolicy import yaml_file
     from maskpolicy.world.settings import KINDS
 
     every = {"kinds": list(KINDS)}  # so that all nine tasks are written
-    embedded.write(embedded.make(every | yaml_file.assignments(keys or ())), out)
+    made = embedded.make(every | yaml_file.assignments(keys or ()))
+    results.claim(out)
+    try:
+        embedded.write(made, out)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
     figures = embedded.figures(out)
     figures["salient-span"] = {"intermediate": _askable(out / "intermediate.jsonl")}
     if as_json:

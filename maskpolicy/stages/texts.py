@@ -77,5 +77,5 @@ def annotate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     if not found:
         raise DataError(
             f"policy {params['policy']}: found nothing in {len(opened)} passages: "
-            "there is nothing that it could hide in this corpus"
+            "there is nothing that it could hide in this corpus: name another corpus or policy"
         )
