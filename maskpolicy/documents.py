@@ -70,7 +70,8 @@ def identify(corpus: Corpus, digest: Callable[[Path], str]) -> dict[str, Json]:
 
 def where(corpus: Corpus) -> dict[str, Json]:
     """Return where a corpus lies and how it is fetched, which is not part of its identity."""
-    return {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
+    lies = {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
+    return {**lies, "revision": corpus.revision}
 
 
 def read(

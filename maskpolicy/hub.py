@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from http.client import HTTPException
 from pathlib import Path
@@ -127,15 +127,33 @@ def reason(error: Exception) -> str:
     return shorten(str(error), _LONGEST, placeholder=" ..") or type(error).__name__
 
 
+def note(kind: Literal["model", "dataset"], name: str, revision: str | None, commit: str) -> None:
+    """Have the cache remember the commit that a revision stood for, once it holds that commit.
+
+    The libraries do so for what they fetch by its revision; we fetch by commit.
+    """
+    folder, noted = _places(kind, name, revision)
+    if not (folder / "snapshots" / commit).is_dir() or (revision and _COMMIT.fullmatch(revision)):
+        return
+    with suppress(OSError):  # a cache that cannot be written is still good to read
+        noted.parent.mkdir(parents=True, exist_ok=True)
+        noted.write_text(commit)
+
+
 def _cached(kind: str, name: str, revision: str | None) -> str | None:
     """Return the commit that the cache noted for a revision when it was last fetched."""
+    _, noted = _places(kind, name, revision)
+    found = noted.read_text().strip() if noted.is_file() else ""
+    return found if _COMMIT.fullmatch(found) else None
+
+
+def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:
+    """Return the cache's folder of a repository, and its file that holds a revision's commit."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
     folder = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind))
-    noted = folder / "refs" / (revision or constants.DEFAULT_REVISION)
-    found = noted.read_text().strip() if noted.is_file() else ""
-    return found if _COMMIT.fullmatch(found) else None
+    return folder, folder / "refs" / (revision or constants.DEFAULT_REVISION)
 
 
 def _check(loaded: Any, revision: str) -> None:

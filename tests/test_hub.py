@@ -10,6 +10,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import small
@@ -21,18 +22,21 @@ NAME = "owner/bart"
 COMMIT = "0123456789" * 4
 NOBODY = "http://127.0.0.1:9"  # the port of discard, on which nobody listens
 PLAN = f"""
+import sys
 from pathlib import Path
-from maskpolicy import config, stages
-from maskpolicy import model as models
+
+from maskpolicy import config, graph, stages
 from maskpolicy.errors import MaskpolicyError
+from maskpolicy.store import Store
 
 given = dict(model="{NAME}", corpus="world", policies=["none"], tasks=["zsre"])
 try:
-    made = config.make(given, "it", "", Path.cwd())
-    stage = next(iter(stages.build(made).pretrained.values()))
-    print(stage.key, stage.params["revision"])
-    print(len(models.load_tokenizer(stage.params["name"], stage.params["revision"])))
-    print(models.load(stage.params["name"], stage.params["revision"]).config.d_model)
+    built = stages.build(config.make(given, "it", "", Path.cwd()))
+    cell = next(iter(built.cells.values()))
+    wanted = [cell.inputs["tokenizer"], built.pretrained["none", 0]]
+    for outcome in graph.execute(wanted, Store(sys.argv[1])).values():
+        stage = outcome.stage
+        print(stage.kind, stage.key, stage.params["revision"], outcome.error or "fetched")
 except MaskpolicyError as error:
     print("refused:", error)
 """
@@ -111,17 +115,21 @@ def endpoint(tmp_path_factory):
 def planned(cache, endpoint, script=PLAN, **more):
     """Run the script in a new interpreter; returns its lines and what stood on stderr."""
     set_ = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", **more}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, **set_}
-    )
+    with TemporaryDirectory() as store:
+        done = subprocess.run(
+            [sys.executable, "-c", script, store],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **set_},
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
 
 
 def test_a_model_is_pinned_to_its_commit_online_and_afterwards_from_the_cache(endpoint, tmp_path):
     online, _ = planned(tmp_path, endpoint)
-    assert online[0].endswith(f" {COMMIT}")
-    assert online[1:] == ["320", "16"]
+    assert [line.partition(" ")[0] for line in online] == ["tokenizer", "pretrained"]
+    assert all(line.endswith(f" {COMMIT} fetched") for line in online)
     offline, said = planned(tmp_path, NOBODY)
     assert offline == online
     assert "etry" not in said

@@ -100,7 +100,8 @@ class _Builder:
         folder = Path(model.name)
         if not folder.is_dir():
             pinned = hub.commit("model", model.name, model.revision)
-            return self.stage(kind, model.name, {"name": model.name, "revision": pinned})
+            made = self.stage(kind, model.name, {"name": model.name, "revision": pinned})
+            return replace(made, local={**made.local, "revision": model.revision})
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
         if kind == "pretrained":
             files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
@@ -188,6 +189,7 @@ class _Builder:
         if block.data == HUB:
             params["hub"] = place = list(sources.hub_config(sources.task(block)))
             params["task"] = {**task, "revision": hub.commit("dataset", place[0], block.revision)}
+            local["revision"] = block.revision
         else:
             folder = Path(block.data)
             found = {

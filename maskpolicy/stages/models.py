@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from maskpolicy import hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
@@ -27,6 +28,8 @@ _SLACK = 8  # tokens that an answer may be longer than the longest one in train
 def pretrained(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Take a model that has been pre-trained elsewhere. params: {"name", "revision"}."""
     models.load(run.local.get("folder") or params["name"], params["revision"]).save_pretrained(out)
+    if params["name"]:
+        hub.note("model", params["name"], run.local.get("revision"), params["revision"])
 
 
 @stage("general", shared=True)

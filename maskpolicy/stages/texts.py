@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from maskpolicy import annotate as annotation
-from maskpolicy import corpus, documents
+from maskpolicy import corpus, documents, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.config import instance
@@ -34,6 +34,8 @@ def tokenizer(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> 
     """
     if "name" in params:
         made = models.load_tokenizer(run.local.get("folder") or params["name"], params["revision"])
+        if params["name"]:
+            hub.note("model", params["name"], run.local.get("revision"), params["revision"])
     else:
         sources = [documents.read(block, inputs, run.local) for block in params["corpora"]]
         made = models.train_tokenizer(_texts(sources), params["vocabulary"])
@@ -54,6 +56,8 @@ def passages(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     corpus.write(out / corpus.FILE, corpus.rows(found, tokenizer, block["words"], run.progress))
     run.facts["malformed"] = malformed.count
+    if block.get("hub"):
+        hub.note("dataset", block["hub"], run.local.get("revision"), block["revision"])
 
 
 @stage("annotate")
