@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from maskpolicy import ranks
+from maskpolicy import processes
 from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
 from maskpolicy.nodes import (
@@ -213,7 +213,7 @@ class _Execution:
             advance=self.progress.advance,
         )
         if is_shared(stage.kind):
-            ranks.call(stage.key)
+            processes.call(stage.key)
         function_of(stage.kind)(plain(stage.params), inputs, out, run)
 
     def _is_needed(self, stage: Stage) -> bool:

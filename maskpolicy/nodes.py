@@ -53,7 +53,7 @@ def stage(kind: str, version: int = 1, *, shared: bool = False) -> Callable[[F],
     """Return a decorator that makes a module-level function the one that computes `kind`.
 
     `version` stands for the code: raise it whenever the same arguments give another result.
-    Where a command runs in several processes (`ranks`), all of them compute a `shared` stage.
+    Where a command runs in several processes (`processes`), all of them compute a `shared` stage.
     """
     return partial(_register, kind, version, shared)
 

@@ -35,7 +35,7 @@ def pretrain(
 ) -> None:
     """Continue pre-training on text of your own; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import graph, pretraining, progress, ranks, stages
+    from maskpolicy import graph, pretraining, processes, progress, stages
     from maskpolicy.store import Store
 
     screen, notes = console(), console(err=True)
@@ -49,14 +49,14 @@ def pretrain(
     plan = stages.build(experiment, artifacts.hash_file)
     stage = plan.pretrained[experiment.policies[0].label, 0]
     order = graph.topological([stage])
-    if not ranks.is_first():
-        ranks.follow(order, artifacts, workers)
+    if not processes.is_first():
+        processes.follow(order, artifacts, workers)
         return
     # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
     targets = [stage, stage.inputs["tokenizer"]]
     with progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(order, artifacts, bars, targets=targets, workers=workers)
-    ranks.dismiss()
+    processes.dismiss()
     end(outcomes.values())
     pretraining.export(experiment, stage, artifacts, out)
     seconds = time.monotonic() - started

@@ -34,7 +34,7 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import config, graph, leaderboard, progress, ranks, report, results, stages
+    from maskpolicy import config, graph, leaderboard, processes, progress, report, results, stages
     from maskpolicy.store import Store
 
     screen, notes = console(), console(err=True)
@@ -46,12 +46,12 @@ def run(
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
     order = graph.topological(plan.stages)
-    if not ranks.is_first():
-        ranks.follow(order, artifacts, workers)
+    if not processes.is_first():
+        processes.follow(order, artifacts, workers)
         return
     with progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(order, artifacts, bars, workers=workers)
-    ranks.dismiss()
+    processes.dismiss()
     collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder)
     board = leaderboard.build([collected])
     report.save(board, folder)
