@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maskpolicy import plugins
-from maskpolicy.errors import MaskpolicyError, StageError
+from maskpolicy.errors import MaskpolicyError, StageError, cause
 from maskpolicy.types import Passage, Spans
 
 R = TypeVar("R")
@@ -32,16 +32,30 @@ def annotate(
     Raises StageError with the passages' ids when the policy fails.
     """
     columns: dict[str, list[Spans]] = {}
-    done = 0
-    for found in sharded(partial(_columns, policy, fitted), passages, workers, type(policy)):
-        if columns and found.keys() != columns.keys():
-            odd = sorted(found.keys() ^ columns.keys())[0]
-            raise StageError(f"{_name(policy)}: column {odd!r} is not given for every passage")
+    for found in shards(policy, passages, fitted, workers, progress):
         for name, rows in found.items():
             columns.setdefault(name, []).extend(rows)
+    return columns
+
+
+def shards(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[dict[str, list[Spans]]]:
+    """Yield a policy's columns for SHARD passages after SHARD passages (see `annotate`)."""
+    names: set[str] = set()
+    done = 0
+    for found in sharded(partial(_columns, policy, fitted), passages, workers, type(policy)):
+        names = names or set(found)
+        if found.keys() != names:
+            odd = sorted(found.keys() ^ names)[0]
+            raise StageError(f"{_name(policy)}: column {odd!r} is not given for every passage")
+        yield found
         done = min(done + SHARD, len(passages))
         progress(done, len(passages))
-    return columns
 
 
 def sharded(
@@ -131,7 +145,7 @@ def _guarded(work: Callable[[Sequence[Passage]], R], shard: Sequence[Passage]) -
         raise
     except Exception as error:
         where = f"passages {shard[0].id!r} to {shard[-1].id!r}"
-        raise StageError(f"annotating {where} failed: {_line(error)}") from error
+        raise StageError(f"annotating {where} failed: {cause(error)}") from error
 
 
 def _columns(policy: Any, fitted: Path | None, shard: Sequence[Passage]) -> dict[str, list[Spans]]:
@@ -154,8 +168,3 @@ def _home(plugin: type | None) -> tuple[str, str]:
 
 def _name(policy: Any) -> str:
     return f"policy {type(policy).__name__}"
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -28,8 +28,8 @@ def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
     sections = [
         _front(made),
         f"# {name}",
-        f"{_base(made)}, pre-trained further on masked passages with the policy `{block.name}`: "
-        f"{_sentence(summary)} It is an ordinary Transformers folder:",
+        f"{_base(made, stage)}, pre-trained further on masked passages with the policy "
+        f"`{block.name}`: {_sentence(summary)} It is an ordinary Transformers folder:",
         "```python\nfrom transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
         f'model = AutoModelForSeq2SeqLM.from_pretrained("{name}")\n```',
@@ -41,7 +41,7 @@ def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
         "## Budget",
         _table(stage.params["spec"]),
         "## Work done",
-        _table({**work, "seconds": round(record["seconds"], 1)}),
+        _table(work),
         "## How it was made",
         f"`maskpolicy pretrain`, with {_versions(record['versions'])}. `maskpolicy.json` holds all "
         "settings; the same command on the same files makes it again.",
@@ -58,8 +58,8 @@ def _front(made: Experiment) -> str:
     return "\n".join([*lines, f"- policy:{made.policies[0].name}", "---"])
 
 
-def _base(made: Experiment) -> str:
-    name, revision = made.model.name, made.model.revision
+def _base(made: Experiment, stage: Stage) -> str:
+    name = made.model.name
     if name in SCRATCH:
         return f"`{name}`, built from scratch on the embedded world"
     if _is_local(made):
@@ -67,7 +67,7 @@ def _base(made: Experiment) -> str:
             f"The model of a local folder, `{Path(name).name}` (`base_model` is the folder's name: "
             "put the model's name on the Hub there before you publish this one)"
         )
-    return f"`{name}`" + (f" at revision `{revision}`" if revision else "")
+    return f"`{name}` at commit `{stage.inputs['model'].params['revision']}`"
 
 
 def _is_local(made: Experiment) -> bool:

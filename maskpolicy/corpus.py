@@ -96,32 +96,53 @@ class Passages(Sequence[Passage]):
         return passage
 
 
-def build(
+def rows(
     documents: Iterable[Document],
     tokenizer: PreTrainedTokenizerBase,
     words: int,
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
-) -> dict[str, Ragged]:
-    """Cut documents into passages of at most `words` words and tokenise them.
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Cut documents into passages of at most `words` words and yield the arrays of each.
 
-    Returns the columns of a corpus artifact. Raises DataError when there is no text at all.
+    Raises DataError when there is no text at all, or a column that not every document has.
     """
-    rows: dict[str, list[NDArray]] = {}
+    names: tuple[str, ...] = ()
+    done = 0
     stream = (piece for document in documents for piece in cut(document, words))
     while chunk := list(islice(stream, _CHUNK)):
         for made in tokenize(chunk, tokenizer):
-            _append(rows, made)
-        progress(len(rows["tokens"]), 0, "passages")
-    if not rows:
+            found = _arrays(made)
+            names = names or tuple(found)
+            if found.keys() != set(names):
+                odd = sorted(found.keys() ^ set(names))[0]
+                raise DataError(f"document {made.id!r}: column {odd!r} is not in every document")
+            yield found
+        done += len(chunk)
+        progress(done, 0, "passages")
+    if not done:
         raise DataError("the corpus holds no text: check its files and the column that is read")
-    kinds = {"ids": (np.uint8, 0), "texts": (np.uint8, 0), "tokens": (np.int32, 0)}
+
+
+def build(
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
+) -> dict[str, Ragged]:
+    """Return the arrays of a small corpus in memory; `write` is for all others."""
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for row in rows(documents, tokenizer, words):
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return {name: Ragged.of_arrays(values) for name, values in columns.items()}
+
+
+def write(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+    """Write the arrays of one passage after the other to a file that `Passages` can open."""
+    with ragged.Writer(path) as file:
+        for row in passages:
+            file.append(row)
+
+
+def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
     return {
-        name: Ragged.of(column, *kinds.get(name, (np.int32, 2))) for name, column in rows.items()
-    }
-
-
-def _append(rows: dict[str, list[NDArray]], passage: Passage) -> None:
-    values: dict[str, NDArray] = {
         "ids": np.frombuffer(passage.id.encode(), np.uint8),
         "texts": np.frombuffer(passage.text.encode(), np.uint8),
         "tokens": passage.tokens,
@@ -130,11 +151,6 @@ def _append(rows: dict[str, list[NDArray]], passage: Passage) -> None:
         "sentences": passage.sentences,
         **passage.columns,
     }
-    if rows and values.keys() != rows.keys():
-        odd = sorted(values.keys() ^ rows.keys())[0]
-        raise DataError(f"document {passage.id!r}: column {odd!r} is not in every document")
-    for name, value in values.items():
-        rows.setdefault(name, []).append(value)
 
 
 def cut(document: Document, words: int) -> Iterator[Document]:

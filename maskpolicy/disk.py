@@ -14,7 +14,7 @@ from maskpolicy.errors import MaskpolicyError, StoreError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
-_FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded")
+_FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 27")
 _NOTHING_LEFT = 1 << 16  # bytes
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import formats, readers
+from maskpolicy import formats, hub, readers
 from maskpolicy.corpus import FIXED, Document
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.experiment import WORLD, Corpus
@@ -20,7 +18,6 @@ from maskpolicy.formats import Row
 from maskpolicy.types import Json
 
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
-_COMMIT = re.compile("[0-9a-f]{40}")
 _NAMED = 10  # malformed rows that a message names
 log = logging.getLogger(__name__)
 
@@ -67,12 +64,14 @@ def identify(corpus: Corpus, digest: Callable[[Path], str]) -> dict[str, Json]:
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         found = [[path.relative_to(folder).as_posix(), digest(path)] for path in paths]
         return {"hub": "", "revision": None, "files": found, **block}
-    return {"hub": corpus.hub, "revision": commit(corpus.hub, corpus.revision), **block}
+    commit = hub.commit("dataset", corpus.hub, corpus.revision)
+    return {"hub": corpus.hub, "revision": commit, **block}
 
 
 def where(corpus: Corpus) -> dict[str, Json]:
     """Return where a corpus lies and how it is fetched, which is not part of its identity."""
-    return {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
+    lies = {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
+    return {**lies, "revision": corpus.revision}
 
 
 def read(
@@ -114,30 +113,6 @@ def world(path: Path) -> Iterator[Document]:
             row = json.loads(line)
             columns = {name: [span[:2] for span in row[key]] for name, key in _GOLD.items()}
             yield Document(row["id"], row["text"], columns)
-
-
-@lru_cache(maxsize=8)
-def commit(hub: str, revision: str | None) -> str:
-    """Return the commit that a revision of a Hub dataset stands for; a commit needs no network.
-
-    Raises DataError when the Hub cannot be asked or knows no such dataset.
-    """
-    if revision and _COMMIT.fullmatch(revision):
-        return revision
-    import httpx
-    from huggingface_hub import HfApi
-
-    try:
-        found = HfApi().dataset_info(hub, revision=revision, timeout=20).sha
-    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(
-            f"corpus {hub}: the Hub cannot say which commit it is at: {reason} (without a network, "
-            "name files, or the full commit of a copy in the cache as revision)"
-        ) from error
-    if found is None:
-        raise DataError(f"corpus {hub}: the Hub names no commit: give one as revision")
-    return found
 
 
 def _documents(block: Json, local: Mapping[str, Json], malformed: Malformed) -> Iterator[Document]:

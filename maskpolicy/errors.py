@@ -26,6 +26,14 @@ class StageError(MaskpolicyError):
     """A stage that failed; what depends on it is skipped and everything else goes on."""
 
 
+def cause(error: BaseException) -> str:
+    """Return the first line of an error; one that is not ours is named by its type."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    if line and isinstance(error, MaskpolicyError):
+        return line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
 def unknown(what: str, name: str, choices: Iterable[str]) -> str:
     """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message."""
     names = sorted(choices)

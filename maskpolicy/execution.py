@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from maskpolicy.errors import MaskpolicyError, StoreError
+from maskpolicy import processes
+from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
-from maskpolicy.nodes import Run, Stage, function_of, sinks, topological, users_of
+from maskpolicy.nodes import (
+    Run,
+    Stage,
+    function_of,
+    is_shared,
+    sinks,
+    topological,
+    users_of,
+)
 from maskpolicy.store import Artifact, Store
 
 
@@ -184,7 +193,7 @@ class _Execution:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, only its dependants suffer
             seconds = time.monotonic() - started
-            self._finish(Outcome(stage, error=_cause(error), seconds=seconds, exception=error))
+            self._finish(Outcome(stage, error=cause(error), seconds=seconds, exception=error))
             return
         artifact = self.store.get(stage.key)
         if artifact is None:
@@ -203,6 +212,8 @@ class _Execution:
             facts=facts,
             advance=self.progress.advance,
         )
+        if is_shared(stage.kind):
+            processes.call(stage.key)
         function_of(stage.kind)(plain(stage.params), inputs, out, run)
 
     def _is_needed(self, stage: Stage) -> bool:
@@ -235,6 +246,7 @@ class _Execution:
 
     def _hit(self, stage: Stage, artifact: Artifact) -> None:
         self.store.tidy(stage.key)
+        self.store.touch(stage.key)
         self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"], hit=True))
 
     def _unneeded(self, stage: Stage) -> None:
@@ -244,10 +256,3 @@ class _Execution:
     def _finish(self, outcome: Outcome) -> None:
         self.outcomes[outcome.stage.key] = outcome
         self.progress.finish(outcome.stage, outcome)
-
-
-def _cause(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MaskpolicyError) and line:
-        return line
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from maskpolicy import hub
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 
@@ -140,8 +142,10 @@ def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any
 
     if Path(name).is_absolute() and not Path(name).is_dir():
         raise ConfigError(f"model {name}: no such folder")
+    reach = nullcontext() if Path(name).is_dir() else hub.access()
     try:
-        return factory.from_pretrained(name, revision=revision, **settings)
+        with reach:
+            return factory.from_pretrained(name, revision=revision, **settings)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = shorten(str(error), 300, placeholder=" ..")
         advice = "" if Path(name).is_dir() else " (give a folder, or a Hub name with a network)"

@@ -42,18 +42,25 @@ class _Registered:
     function: StageFunction
     version: int
     where: str
+    shared: bool
 
 
 _KINDS: dict[str, _Registered] = {}
 F = TypeVar("F", bound=StageFunction)
 
 
-def stage(kind: str, version: int = 1) -> Callable[[F], F]:
+def stage(kind: str, version: int = 1, *, shared: bool = False) -> Callable[[F], F]:
     """Return a decorator that makes a module-level function the one that computes `kind`.
 
     `version` stands for the code: raise it whenever the same arguments give another result.
+    Where a command runs in several processes (`processes`), all of them compute a `shared` stage.
     """
-    return partial(_register, kind, version)
+    return partial(_register, kind, version, shared)
+
+
+def is_shared(kind: str) -> bool:
+    """Say whether all processes of a command compute a kind of stage."""
+    return _registered(kind).shared
 
 
 def function_of(kind: str) -> StageFunction:
@@ -145,7 +152,7 @@ def sinks(order: Iterable[Stage]) -> list[Stage]:
     return [stage for stage in order if not users[stage.key]]
 
 
-def _register(kind: str, version: int, function: F) -> F:
+def _register(kind: str, version: int, shared: bool, function: F) -> F:
     file = inspect.getsourcefile(function) or "<unknown>"
     where = f"{file}:{function.__code__.co_firstlineno}"
     if "<locals>" in function.__qualname__:
@@ -153,7 +160,7 @@ def _register(kind: str, version: int, function: F) -> F:
     known = _KINDS.get(kind)
     if known is not None and known.where != where:
         raise ConfigError(f"stage {kind!r} is defined twice: {known.where} and {where}")
-    _KINDS[kind] = _Registered(function, version, where)
+    _KINDS[kind] = _Registered(function, version, where, shared)
     return function
 
 

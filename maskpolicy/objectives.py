@@ -16,7 +16,7 @@ from maskpolicy.corpus import Passages, encode
 from maskpolicy.masking import Written, hide_all, select
 from maskpolicy.ragged import Ragged
 from maskpolicy.training import Step
-from maskpolicy.types import Example, How, Policy
+from maskpolicy.types import Example, How, Passage, Policy, Spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -97,10 +97,7 @@ class MaskedSteps:
 
     def __call__(self, number: int) -> Step:
         """Mask the passages of one step."""
-        places = self.order.step(number)
-        passages = [self.passages[item] for item, _ in places]
-        epochs = [epoch for _, epoch in places]
-        spans = select(self.policy, passages, self.spec.seed, epochs)
+        passages, epochs, spans = self._chosen(number)
         mask, seed = self.specials.mask, self.spec.seed
         written = hide_all(passages, spans, self.how, mask, seed, epochs)
         pairs = self.specials.pairs(written, self.spec)
@@ -113,6 +110,21 @@ class MaskedSteps:
             target_tokens=len(pairs.targets.flat),
         )
         return _step(pairs, self.specials, self.spec, work)
+
+    def hide_nothing(self) -> bool:
+        """Whether not one token is hidden in all the steps: then there is nothing to learn.
+
+        It ends at the first hidden token, so it costs next to nothing where there is one.
+        """
+        numbers = range(self.spec.steps)
+        return not any(len(spans) for number in numbers for spans in self._chosen(number)[2])
+
+    def _chosen(self, number: int) -> tuple[list[Passage], list[int], list[Spans]]:
+        """Return the passages of a step, the epoch of each, and the spans that are hidden."""
+        places = self.order.step(number)
+        passages = [self.passages[item] for item, _ in places]
+        epochs = [epoch for _, epoch in places]
+        return passages, epochs, select(self.policy, passages, self.spec.seed, epochs)
 
 
 @dataclass(frozen=True, eq=False)

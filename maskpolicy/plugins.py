@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from maskpolicy import registry
-from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.errors import ConfigError, cause, unknown
 
 FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
 GROUP = "maskpolicy.plugins"
@@ -53,7 +53,7 @@ def load_entry_points() -> list[str]:
             point.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - others must still be found
             package = f" of {point.dist.name}" if point.dist else ""
-            broken.append(f"plugin {point.name!r}{package} ({point.value}): {_line(error)}")
+            broken.append(f"plugin {point.name!r}{package} ({point.value}): {cause(error)}")
     return broken
 
 
@@ -84,7 +84,7 @@ def load_file(path: Path) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(f"plugin {path} failed: {_line(error)}") from error
+        raise ConfigError(f"plugin {path} failed: {cause(error)}") from error
     finally:
         sys.path.remove(str(path.parent))
     return module
@@ -149,10 +149,3 @@ def _package(name: str) -> ModuleType:
             f"another package called {name!r} is already imported from {next(iter(known.__path__))}"
         )
     return known
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    if text and isinstance(error, MaskpolicyError):
-        return text[0]
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import mmap
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,6 +16,8 @@ from numpy.typing import NDArray
 from maskpolicy.errors import DataError
 
 _TYPES = {"I32": np.int32, "I64": np.int64, "U8": np.uint8, "F32": np.float32, "F64": np.float64}
+_CODES = {np.dtype(dtype): code for code, dtype in _TYPES.items()}
+_COPIED = 1 << 20  # bytes in a buffer
 
 
 class Ragged(Sequence[NDArray[Any]]):
@@ -95,16 +99,83 @@ class Ragged(Sequence[NDArray[Any]]):
         return self.flat[self.bounds[place] : self.bounds[place + 1]]
 
 
-def save(path: Path, columns: dict[str, Ragged]) -> None:
-    """Write the columns to one safetensors file."""
-    from safetensors.numpy import save_file
+class Writer:
+    """Writes columns row by row to one safetensors file; memory stays flat whatever their length.
 
-    arrays = {}
-    for name, ragged in columns.items():
-        begin, end = ragged.bounds[0], ragged.bounds[-1]
-        arrays[name] = np.ascontiguousarray(ragged.flat[begin:end])
-        arrays[f"{name}.bounds"] = ragged.bounds - begin
-    save_file(arrays, path)
+    Columns grow in files beside it, which are joined, and gone, on a clean exit from the context.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Name the file; nothing is made before the first row."""
+        self.path = path
+        self.columns: dict[str, _Column] = {}
+
+    def append(self, row: Mapping[str, NDArray[Any]]) -> None:
+        """Add one array to each column; the first row decides their names and types."""
+        if not self.columns:
+            self.columns = {
+                name: _Column(name, self.path.with_name(f"{self.path.name}.{index}"), value)
+                for index, (name, value) in enumerate(row.items())
+            }
+        for name, column in self.columns.items():
+            column.append(row[name])
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for column in self.columns.values():
+            column.flat.close()
+            column.bounds.close()
+        if kind is None:
+            self._join()
+
+    def _join(self) -> None:
+        parts: list[tuple[str, np.dtype[Any], list[int], Path]] = []
+        for name, column in self.columns.items():
+            shape = [column.total, *column.shape]
+            parts.append((name, column.dtype, shape, Path(column.flat.name)))
+            bounds = [column.rows + 1]
+            parts.append((f"{name}.bounds", np.dtype(np.int64), bounds, Path(column.bounds.name)))
+        parts.sort(key=lambda part: (-part[1].itemsize, part[0]))  # so that each is aligned
+        header, end = {}, 0
+        for name, dtype, shape, _ in parts:
+            begin, end = end, end + math.prod(shape) * dtype.itemsize
+            facts = {"dtype": _CODES[dtype], "shape": shape, "data_offsets": [begin, end]}
+            header[name] = facts
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        with self.path.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for *_, path in parts:
+                with path.open("rb") as part:
+                    shutil.copyfileobj(part, file, _COPIED)
+                path.unlink()
+
+
+class _Column:
+    """A column that grows on disk: its arrays in one file, their bounds in another."""
+
+    def __init__(self, name: str, path: Path, first: NDArray[Any]) -> None:
+        if first.dtype not in _CODES:
+            kinds = ", ".join(str(dtype) for dtype in _CODES)
+            raise DataError(f"column {name!r}: its arrays are {first.dtype}, not one of {kinds}")
+        self.name, self.dtype, self.shape = name, first.dtype, first.shape[1:]
+        self.rows = self.total = 0
+        self.flat = path.with_name(f"{path.name}.flat").open("wb", _COPIED)
+        self.bounds = path.with_name(f"{path.name}.bounds").open("wb", _COPIED)
+        self.bounds.write(bytes(8))
+
+    def append(self, value: NDArray[Any]) -> None:
+        if value.shape[1:] != self.shape:
+            raise DataError(
+                f"column {self.name!r}, row {self.rows}: its array has the shape {value.shape}, "
+                f"and the first one has (n, {', '.join(map(str, self.shape))})"
+            )
+        self.flat.write(np.ascontiguousarray(value, self.dtype).tobytes())
+        self.rows += 1
+        self.total += len(value)
+        self.bounds.write(self.total.to_bytes(8, "little"))
 
 
 def load(path: Path) -> dict[str, Ragged]:

@@ -12,8 +12,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, TypeAlias, cast
 
+from maskpolicy import hub
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.formats import Row
 
@@ -66,32 +67,14 @@ def hub_rows(
     With `stream` nothing but what is read is downloaded. Raises DataError when it cannot be loaded
     or has no such columns.
     """
-    import datasets
-    import httpx
-
     where = f"{name}{f' ({subset})' if subset else ''}, split {split}"
-    try:
-        # cast: what it returns for one split iterates over rows, whatever its declared type
-        loaded = cast(
-            Any,
-            datasets.load_dataset(name, subset, split=split, revision=revision, streaming=stream),
-        )
+    with hub.explained(where, "name files"):
+        loaded = hub.dataset(name, subset, split, revision, stream)
         if loaded.column_names is not None:
             _check_columns(where, columns, loaded.column_names)
             loaded = loaded.select_columns(list(columns))
         for number, value in enumerate(loaded):
             yield Row(f"{where}, row {number}", number, value)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        httpx.HTTPError,
-        datasets.exceptions.DatasetsError,
-    ) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(
-            f"{where}: cannot be loaded from the Hub: {reason} (without a network, name files)"
-        ) from error
 
 
 def _without_gz(name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from maskpolicy import formats, plugins
+from maskpolicy import formats, hub, plugins
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.formats import Row
@@ -187,19 +187,11 @@ def hub_rows(dataset: str, config: str | None, official: str, revision: str | No
 
     `official` is train, dev or test. The only place that reads tasks from the Hub.
     """
-    import datasets
-
     split = _HUB_SPLITS[official]
     where = f"{dataset}{f' ({config})' if config else ''}, split {split}"
-    try:
-        loaded = datasets.load_dataset(dataset, config, split=split, revision=revision)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(
-            f"{where}: cannot be loaded from the Hub: {reason} (without a network, name a folder "
-            "of official files as data)"
-        ) from error
-    return [Row(f"{where}, row {number}", number, value) for number, value in enumerate(loaded)]
+    with hub.explained(where, "name a folder of official files as data"):
+        loaded = hub.dataset(dataset, config, split, revision)
+        return [Row(f"{where}, row {number}", number, value) for number, value in enumerate(loaded)]
 
 
 def rows(

@@ -12,7 +12,9 @@ hashes.sqlite         digests of data files
 from __future__ import annotations
 
 import logging
+import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from maskpolicy.keys import plain
 from maskpolicy.locks import Locks
 from maskpolicy.types import Json
 
+_DAY = 86_400  # seconds
 _log = logging.getLogger(__name__)
 
 
@@ -44,8 +47,12 @@ class Store:
     """One folder of artifacts, shared by any number of processes; not by threads of one."""
 
     def __init__(self, root: str | Path) -> None:
-        """Name the folder; it is made when something is first written."""
+        """Name the folder; it is made when something is first written. A file is a StoreError."""
         self.root = Path(root).absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(
+                f"store {self.root}: is a file: name a folder with --store or $MASKPOLICY_STORE"
+            )
         self._disk = Disk(self.root)
         self._verified = Verified()
         self._remembered = Remembered(self.root / "hashes.sqlite")
@@ -167,16 +174,22 @@ class Store:
         """Return the bytes in each sub-folder of the store."""
         return upkeep.size(self.root)
 
-    def prune(self) -> dict[str, int]:
+    def touch(self, key: str) -> None:
+        """Note that an artifact was of use just now."""
+        upkeep.touch(self.path(key))
+
+    def prune(self, older: float | None = None) -> dict[str, int]:
         """Remove what no command needs again, and return the bytes freed in each sub-folder.
 
         That is: quarantine; temporary folders and locks that nobody holds; checkpoints of
         committed stages and those that verify no more; manifests of dropped artifacts that are
-        back. Checkpoints that a command could resume stay, and so do all artifacts.
+        back. Checkpoints that a command could resume stay, and so do all artifacts; with `older`,
+        both go if no run made or found them, or anything made from them, in so many days.
         """
         before = self.size()
+        since = -math.inf if older is None else time.time() - older * _DAY
         with self._disk.explained():
-            upkeep.prune(self)
+            upkeep.prune(self, since)
         after = self.size()
         return {name: before[name] - after[name] for name in before}
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from maskpolicy import hardware
 from maskpolicy.config import Training
-from maskpolicy.errors import MaskpolicyError, StageError
+from maskpolicy.errors import MaskpolicyError, StageError, cause
 from maskpolicy.masking import generator
 from maskpolicy.weights import Weights
 
@@ -60,7 +61,8 @@ def train(
     """Train `module` in place for `spec.steps` optimizer steps and return what was done.
 
     `steps(number)` makes the data of one step and must depend on `number` alone; the loss is the
-    mean over all units of the step, however it is cut into micro-batches or spread over processes.
+    mean over all units of the step, however it is cut into micro-batches or spread over processes
+    (of accelerate; the first one alone writes checkpoints).
     A run resumes from its newest checkpoint, bit for bit on a CPU. `validate` is called every
     `spec.eval_every` steps (higher is better); the best weights are the ones that stay.
     `on_step(done, module)` sees the module after each step. Raises StageError when the loss stops
@@ -88,7 +90,7 @@ def train(
                 module.train()
             if run.finished(done):
                 break
-            if clock.due():
+            if run.is_first and clock.due():
                 checkpoints.save(done, run.save)
     return run.finish(done)
 
@@ -101,7 +103,8 @@ class _Run:
         from accelerate import Accelerator
 
         self.spec, self.module = spec, module
-        self.accelerator = Accelerator()
+        # without `cpu`, accelerate lets the processes of a CPU run side by side, each for itself
+        self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
         self.device = self.accelerator.device
         module.to(self.device)
         self.weights = Weights(module, spec.precision == "bf16")
@@ -110,6 +113,7 @@ class _Run:
             {"params": [self.weights.plain], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, fused=True)
+        self.is_first = self.accelerator.is_main_process
         self.random_devices = [self.device] if self.device.type == "cuda" else []
         self.work: Counter[str] = Counter()
         self.total = torch.zeros((), device=self.device)
@@ -121,12 +125,15 @@ class _Run:
         import torch
 
         self.work.update(data.work)
-        torch.manual_seed(int(generator(self.spec.seed, number, "", "step").integers(2**63)))
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        draws = f"step {rank}" if rank else "step"  # so that no two processes drop the same units
+        torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
+        part = torch.zeros_like(self.total)
         for batch in data.batches[rank::ranks]:
             value, _ = loss(self.module, batch.to(self.device))
             (value / max(1, data.units)).backward()
-            self.total += value.detach()
+            part += value.detach()
+        self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
         self.seen += data.units
         self.weights.collect()
         if ranks > 1:
@@ -141,8 +148,7 @@ class _Run:
 
     def look(self, done: int) -> float:
         """Return the mean loss since the last look."""
-        total = self.accelerator.reduce(self.total, "sum").item()
-        self.last = total / max(1.0, self.seen)
+        self.last = self.total.item() / max(1.0, self.seen)
         if not math.isfinite(self.last):
             raise StageError(
                 f"the loss became {self.last} before step {done}: lower lr (now {self.spec.lr}), "
@@ -153,7 +159,11 @@ class _Run:
         return self.last
 
     def judge(self, done: int, score: float) -> None:
-        """Keep the weights if `score` is the best so far."""
+        """Keep the weights if `score`, the first process's, is the best so far."""
+        if self.accelerator.num_processes > 1:
+            from accelerate.utils import broadcast_object_list
+
+            score = broadcast_object_list([score])[0]
         if score > self.best["score"]:
             self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
 
@@ -202,7 +212,8 @@ class _Run:
         if found is None:
             return 0
         done, folder = found
-        tensors = load_file(folder / "state.safetensors", device=str(self.device))
+        place = "cpu" if self.device.type == "cpu" else str(self.device)  # it knows no cpu:0
+        tensors = load_file(folder / "state.safetensors", device=place)
         facts = json.loads((folder / "state.json").read_text())
         self.weights.load(tensors.pop("master"))
         if facts["best"]:
@@ -265,8 +276,7 @@ class _Steps(Sequence[Step]):
         except MaskpolicyError as error:
             return error
         except Exception as error:  # noqa: BLE001 - raised again in the training's process
-            line = next(iter(str(error).strip().splitlines()), "")
-            return StageError(f"{type(error).__name__}: {line}")
+            return StageError(cause(error))
 
 
 class _Clock:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from maskpolicy import corpus, model
+from maskpolicy.ragged import Ragged, Writer
 from maskpolicy.types import Passage, as_spans
 
 TEXTS = (
@@ -33,6 +34,13 @@ def passages() -> corpus.Passages:
     """Return the texts as passages of at most 12 words."""
     documents = [corpus.Document(f"d{index}", text) for index, text in enumerate(TEXTS)]
     return corpus.Passages(corpus.build(documents, tokenizer(), words=12))
+
+
+def save(path: Any, columns: dict[str, Ragged]) -> None:
+    """Write columns of equal length to one file, as a stage does."""
+    with Writer(path) as file:
+        for row in zip(*columns.values(), strict=True):
+            file.append(dict(zip(columns, row, strict=True)))
 
 
 def passage(text: str, **columns: Any) -> Passage:

@@ -132,7 +132,7 @@ def test_examples_take_the_split_and_the_tasks_keys(call, small_world):
 
 
 def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
-    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune")
+    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune", "--older", "30")
     assert code == 0
     for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
         assert word in out
@@ -156,6 +156,7 @@ def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
         (["world", "--out", "w", "peple=1"], "did you mean 'people'?"),
         (["world", "--out", "w", "people"], "write key=value"),
         (["leaderboard", "nowhere"], "no results/*.json"),
+        (["doctor", "--older", "3"], "--older: says what --prune frees"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(refused, monkeypatch, tmp_path, words, says):
@@ -178,6 +179,47 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(refused, tmp
     (tmp_path / "file").write_text("")
     line = refused("run", EXPERIMENTS[0], "--out", tmp_path / "file" / "out")
     assert "choose another --out" in line
+
+
+def test_a_file_in_place_of_a_folder_is_one_line(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    for words in (("run", EXPERIMENTS[0]), ("plan", EXPERIMENTS[0]), ("doctor",)):
+        line = refused(*words, "--store", tmp_path / "file")
+        assert f"store {tmp_path / 'file'}: is a file: name a folder with --store" in line
+    assert "choose another --out" in refused("world", "--out", tmp_path / "file")
+
+
+FULL = """
+import resource, sys
+from maskpolicy.cli import app
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.exit(app(sys.argv[2:], standalone_mode=False) or 0)
+"""
+
+
+def full(limit: int, *words: object) -> tuple[int, list[str]]:
+    """Run a command on a disk that takes no file beyond so many bytes; returns code and stderr."""
+    argv = [sys.executable, "-c", FULL, str(limit), *map(str, words)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing_that_is_committed(call, tmp_path):
+    (tmp_path / "it.yaml").write_text(TINY)
+    store = tmp_path / "store"
+    words = ("run", tmp_path / "it.yaml", "--store", store, "--out", tmp_path / "out")
+    code, lines = full(400_000, *words)  # the weights have no room, all that is before them has
+    assert (code, lines[-1].partition(" (")[0]) == (2, f"error: store {store}: no room to write")
+    held = {path: path.read_bytes() for path in store.glob("artifacts/*/*.*")}
+    assert held
+    assert call(*words)[0] == 0
+    assert {path: path.read_bytes() for path in held} == held
+
+
+def test_a_full_disk_under_the_world_names_its_folder(tmp_path):
+    code, lines = full(3000, "world", "--out", tmp_path / "w", "people=8", "general_people=4")
+    says = f"error: {tmp_path / 'w'}: cannot be written: File too large; choose another --out"
+    assert (code, lines) == (2, [says])
 
 
 TINY = """
@@ -297,6 +339,21 @@ def test_a_failed_stage_fails_its_cells_and_nothing_else(call, finished, tmp_pat
     assert board["rows"][1]["scores"] == {"zsre": None}
     assert board["rows"][0]["scores"]["zsre"] is not None
     assert any("breaks, zsre, seed 0" in n and "no such luck" in n for n in board["notes"])
+
+
+def test_data_that_a_stage_cannot_use_is_exit_code_2_and_its_line(call, finished, tmp_path):
+    (tmp_path / "blank.txt").write_text("\n \n\n")
+    (tmp_path / "plain.txt").write_text("it was so.\n\nand so on it went.\n")
+    words = ("run", finished / "tiny.yaml", "policies=[none, salient-span]")
+    words = (*words, "--store", finished / "store", "--out", tmp_path / "out")
+    for name, says in (
+        ("blank", f"error: {tmp_path / 'blank.txt'}: the corpus holds no text in 'text'"),
+        ("plain", "error: policy salient-span: found nothing in 2 passages"),
+    ):
+        code, _, err = call(*words, f"corpus={{files: [{tmp_path / name}.txt]}}")
+        assert code == 2
+        assert err.splitlines()[-1].startswith(says)
+        assert (tmp_path / "out" / "leaderboard.json").is_file()
 
 
 def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):

@@ -145,6 +145,15 @@ def test_a_name_that_is_not_there_is_one_line(refused, bart, texts, tmp_path, op
     assert says in refused("pretrain", *given, "--out", tmp_path / "out")
 
 
+def test_a_corpus_without_any_entity_is_exit_code_2(call, bart, store, tmp_path):
+    (tmp_path / "plain.txt").write_text("it was so.\n\nand so on it went.\n")
+    words = ("--model", bart, "--corpus", tmp_path / "plain.txt", "--policy", "salient-span")
+    code, _, err = call("pretrain", *words, "--store", store, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: policy salient-span: found nothing in 2")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_full_disk_leaves_the_old_folder_as_it_was(call, words, tmp_path, monkeypatch):
     out = tmp_path / "deep" / "out"
     call(*words, "--out", out)

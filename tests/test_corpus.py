@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import small
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from maskpolicy import corpus, ragged
 from maskpolicy.corpus import Document, Passages, build, cut, tokenize
@@ -22,6 +25,7 @@ BLANKS = (" ", "  ", "\n", "\n\n", "\t", "")
 TEXT = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(BLANKS)), max_size=12).map(
     lambda pairs: "".join(piece + blank for piece, blank in pairs)
 )
+DOCUMENTS = [Document(f"d{n}", text, {"all": [[0, 4]]}) for n, text in enumerate(small.TEXTS)]
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
@@ -175,8 +179,7 @@ def test_mapped_passages_equal_what_was_built(tmp_path_factory, texts):
         Document(f"d{index}", text, {"all": [[0, len(text)]], "none": []})
         for index, text in enumerate(texts)
     ]
-    built = build(documents, small.tokenizer(), words=50)
-    ragged.save(folder / corpus.FILE, built)
+    corpus.write(folder / corpus.FILE, corpus.rows(documents, small.tokenizer(), words=50))
     opened = Passages.open(folder)
     assert set(opened.columns) == {"all", "none"}
     for mapped, document in zip(opened, documents, strict=True):
@@ -202,12 +205,45 @@ def test_passages_are_a_sequence():
 def test_annotations_come_beside_the_corpus(tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "extra").mkdir()
-    ragged.save(tmp_path / "corpus" / corpus.FILE, dict(small.passages().arrays))
+    small.save(tmp_path / "corpus" / corpus.FILE, dict(small.passages().arrays))
     column = ragged.Ragged.of_arrays([one.words[:1] for one in small.passages()])
-    ragged.save(tmp_path / "extra" / corpus.FILE, {"firsts": column})
+    small.save(tmp_path / "extra" / corpus.FILE, {"firsts": column})
     opened = Passages.open(tmp_path / "corpus", tmp_path / "extra")
     assert opened.columns == ("firsts",)
     assert opened[3].columns["firsts"].tolist() == opened[3].words[:1].tolist()
+
+
+def test_a_corpus_is_written_twice_with_the_same_bytes_and_nothing_beside_it(tmp_path):
+    found = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        rows = corpus.rows(DOCUMENTS, small.tokenizer(), words=4)
+        corpus.write(tmp_path / name / corpus.FILE, rows)
+        assert [path.name for path in (tmp_path / name).iterdir()] == [corpus.FILE]
+        found.append((tmp_path / name / corpus.FILE).read_bytes())
+    assert found[0] == found[1]
+    save_file(flat(build(DOCUMENTS, small.tokenizer(), words=4)), tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == found[0]
+
+
+def flat(columns):
+    arrays = {name: column.flat for name, column in columns.items()}
+    return arrays | {f"{name}.bounds": column.bounds for name, column in columns.items()}
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    def peak(count):
+        """Return the most bytes that Python and numpy held while so many passages were written."""
+        documents = (Document(f"d{n}", f"{n} {small.TEXTS[0]}") for n in range(count))
+        rows = corpus.rows(documents, small.tokenizer(), words=100)
+        tracemalloc.start()
+        try:
+            corpus.write(tmp_path / corpus.FILE, rows)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(8000) < 1.1 * peak(2000)
 
 
 @pytest.mark.parametrize("texts", [[], [" ", "\n"]])

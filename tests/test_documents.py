@@ -276,17 +276,6 @@ def test_a_hub_dataset_without_the_column_or_split_is_one_line(tmp_path):
         list(readers.hub_rows(str(tmp_path), ["text"], split="dev"))
 
 
-def test_a_commit_needs_no_network_and_a_name_without_one_is_one_line(monkeypatch):
-    from huggingface_hub import constants
-
-    commit = "0123456789" * 4
-    assert documents.commit("owner/name", commit) == commit
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(DataError, match="corpus owner/name: the Hub cannot say") as caught:
-        documents.commit("owner/name", None)
-    assert "\n" not in str(caught.value)
-
-
 def test_real_wikitext_is_read_as_sections(real_data):
     path = next((real_data / "wikitext2").glob("*.raw"))
     found = read(path)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import small
 import torch
 from safetensors.torch import load_file
 
@@ -30,11 +31,12 @@ finetune: {steps: 10, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0
 PATIENCE = 120  # seconds until a moment that never comes fails the test
 
 
-def start(folder: Path, name: str) -> subprocess.Popen[str]:
-    """Start `maskpolicy run` on a store and an output folder of that name."""
-    words = [folder / "it.yaml", "--store", folder / name / "store", "--out", folder / name / "out"]
+def start(folder: Path, name: str, *words: object) -> subprocess.Popen[str]:
+    """Start a command on a store and an output folder of that name; by default it is `run`."""
+    words = words or ("run", folder / "it.yaml")
+    words = (*words, "--store", folder / name / "store", "--out", folder / name / "out")
     return subprocess.Popen(
-        [sys.executable, "-m", "maskpolicy", "run", *map(str, words)],
+        [sys.executable, "-m", "maskpolicy", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -47,12 +49,11 @@ def finish(running: subprocess.Popen[str]) -> None:
     assert running.returncode == 0, said
 
 
-def killed(folder: Path, pattern: str) -> None:
-    """Run the command, and kill it as soon as the store holds what the pattern says."""
-    store = folder / "killed" / "store"
-    running = start(folder, "killed")
+def killed(folder: Path, pattern: str, *words: object) -> None:
+    """Run the command, and kill it as soon as its folder holds what the pattern says."""
+    running = start(folder, "killed", *words)
     until = time.monotonic() + PATIENCE
-    while not list(store.glob(pattern)):
+    while not list((folder / "killed").glob(pattern)):
         assert running.poll() is None, f"over before {pattern}: {running.communicate()[0]}"
         assert time.monotonic() < until, pattern
         time.sleep(0.002)
@@ -73,10 +74,10 @@ def runs(tmp_path_factory):
     store = Store(folder / "killed" / "store")
     whole = start(folder, "whole")
     for stage in (general, intermediate):
-        killed(folder, f"checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
+        killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
         assert store.get(stage.key) is None
         assert store.checkpoints(stage.key).latest() is not None
-    killed(folder, f"temporary/{cell.key}-*")
+    killed(folder, f"store/temporary/{cell.key}-*")
     assert store.get(cell.key) is None
     finish(start(folder, "killed"))
     finish(whole)
@@ -130,3 +131,21 @@ def test_nothing_is_left_over(runs):
     folder, _ = runs
     for name in ("checkpoints", "temporary", "quarantine"):
         assert list((folder / "killed" / "store" / name).glob("*/*")) == []
+
+
+def test_pretrain_killed_in_two_places_writes_the_same_folder(tmp_path):
+    small.bart(dropout=0.1).save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
+    keys = {"steps": 400, "passages": 4, "warmup": 5, "checkpoint_every": 0.01}
+    words = ("pretrain", "--model", tmp_path / "bart", "--corpus", tmp_path / "it.txt")
+    words = (*words, "--policy", "salient-span")
+    words = (*words, *(f"intermediate.{key}={value}" for key, value in keys.items()))
+    whole = start(tmp_path, "whole", *words)
+    for pattern in ("store/temporary/*", "store/checkpoints/*/[0-9]*/MANIFEST.json"):
+        killed(tmp_path, pattern, *words)
+        assert not (tmp_path / "killed" / "out").exists()
+    finish(start(tmp_path, "killed", *words))
+    finish(whole)
+    assert contents(tmp_path / "killed" / "out") == contents(tmp_path / "whole" / "out")
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["out", "store"]

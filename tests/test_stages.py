@@ -6,6 +6,8 @@ import hashlib
 import json
 import shutil
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import small
@@ -15,6 +17,7 @@ from maskpolicy import entities as rules
 from maskpolicy.annotate import annotate
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages
+from maskpolicy.errors import DataError
 from maskpolicy.graph import Stage
 from maskpolicy.masking import hide, select
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
@@ -23,6 +26,7 @@ from maskpolicy.stages.answers import read_examples
 from maskpolicy.store import Store
 from maskpolicy.types import Example, How
 from maskpolicy.world import make, write
+from maskpolicy.world.settings import KINDS
 
 POLICIES = ("random", "whole-word", "span", "poisson", "salient-span")
 HOWS = (
@@ -33,6 +37,7 @@ HOWS = (
 )
 SPEC = Training(passages=4, micro_tokens=150, max_source=60)
 GOLDEN = {
+    "world": ({"world": 2}, "5b534932aa41c320"),
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
     "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 1}, "4092c02c0ae37301"),
@@ -60,6 +65,17 @@ def chosen():
         for name in POLICIES
         for epoch in (0, 1)
     }
+
+
+def world():
+    settings = {"people": 6, "general_people": 4, "kinds": list(KINDS)}
+    with TemporaryDirectory() as folder:
+        write(make(settings), Path(folder))
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return [
+            [path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
+            for path in paths
+        ]
 
 
 def tokenizer():
@@ -326,6 +342,42 @@ def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, 
     }
     weights.rename(folder / "pytorch_model.bin")
     assert moved(after, keys(f"model={folder}", text=text))
+
+
+def pretrain(folder, tmp_path, rows, **policy):
+    """Run an intermediate stage of two steps on rows of text and spans; returns its outcome."""
+    lines = [json.dumps({"text": text, "marked": spans}) + "\n" for text, spans in rows]
+    (tmp_path / "it.jsonl").write_text("".join(lines))
+    made = config.make(
+        {
+            "model": str(folder),
+            "corpus": {"files": [str(tmp_path / "it.jsonl")], "columns": ["marked"]},
+            "policies": [policy],
+            "tasks": [],
+            "baseline": policy["name"],
+            "intermediate": {"steps": 2, "passages": 4},
+        },
+        "it",
+        "",
+        tmp_path,
+        needs=(),
+    )
+    stage = stages.build(made).pretrained[policy["name"], 0]
+    return graph.execute([stage], Store(tmp_path / "store"))[stage.key]
+
+
+def test_a_policy_that_hides_nothing_at_all_is_refused_before_its_training(folder, tmp_path):
+    for policy in ({"name": "column", "column": "marked"}, {"name": "random", "ratio": 0.0}):
+        outcome = pretrain(folder, tmp_path, [(text, []) for text in small.TEXTS], **policy)
+        assert isinstance(outcome.exception, DataError)
+        assert f"policy {policy['name']}: hides nothing in the 2 steps" in outcome.error
+
+
+def test_a_policy_that_hides_something_somewhere_is_not_refused(folder, tmp_path):
+    rows = [(text, [[0, 4]] if text == small.TEXTS[0] else []) for text in small.TEXTS]
+    assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None
+    outcome = pretrain(folder, tmp_path, rows, name="poisson", insert=0.0)
+    assert outcome.error is None
 
 
 def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):

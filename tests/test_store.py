@@ -285,6 +285,35 @@ def test_prune_keeps_artifacts_and_what_can_be_resumed(store):
     assert Store(store.root).get(KEY) is not None
 
 
+def test_prune_drops_what_no_run_has_used_for_so_long(store):
+    keys = {name: name * 64 for name in "abcdef"}
+    made_from = {"c": {"x": keys["b"]}, "b": {"x": keys["a"]}, "e": {"x": keys["d"]}}
+    for name in "abcde":
+        commit(store, keys[name], inputs=made_from.get(name, {}))
+    store.drop(keys["b"])  # transient, and yet `a` was of use to `c` through it
+    store.checkpoints(keys["f"]).save(1, lambda to: (to / "state").write_text("resumable"))
+    long_ago = time.time() - 40 * 86_400
+    for path in (*store.root.glob("artifacts/*/MANIFEST.json"), *store.root.glob("checkpoints/*")):
+        os.utime(path, (long_ago, long_ago))
+    store.touch(keys["c"])
+    store.prune(older=50)
+    assert names(store, "artifacts") == [keys[name] for name in "acde"]
+    assert names(store, "checkpoints") == [keys["f"]]
+    store.prune(older=30)
+    assert names(store, "artifacts") == [keys["a"], keys["c"]]
+    assert names(store, "checkpoints") == []
+    assert Store(store.root).get(keys["c"]) is not None
+
+
+def test_a_run_touches_what_it_finds(store):
+    stages = [tiny.node("a", 1)]
+    execute(stages, store)
+    path = store.path(stages[0].key) / "MANIFEST.json"
+    os.utime(path, (0, 0))
+    execute(stages, Store(store.root))
+    assert time.time() - path.stat().st_mtime < 1000
+
+
 def test_prune_leaves_what_another_process_is_at(store):
     running = start("run", store.root, TINY_STEPS="2000000,2")
     running.stdout.readline()

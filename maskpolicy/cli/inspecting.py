@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.errors import ConfigError, StoreError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +67,18 @@ def world(
     as_json: AsJson = False,
 ) -> None:
     """Write the embedded world: corpora, and the tasks in their official formats."""
+    from maskpolicy import results, yaml_file
     from maskpolicy import world as embedded
-    from maskpolicy import yaml_file
     from maskpolicy.world.settings import KINDS
 
     every = {"kinds": list(KINDS)}  # so that all nine tasks are written
-    embedded.write(embedded.make(every | yaml_file.assignments(keys or ())), out)
+    made = embedded.make(every | yaml_file.assignments(keys or ()))
+    results.claim(out)
+    try:
+        embedded.write(made, out)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
     figures = embedded.figures(out)
     figures["salient-span"] = {"intermediate": _askable(out / "intermediate.jsonl")}
     if as_json:
@@ -110,8 +116,14 @@ def examples(
 def doctor(
     store: StorePath = STORE,
     prune: Annotated[bool, typer.Option("--prune", help="Free what no command needs.")] = False,
+    older: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Free what no run has used for so long, too."),
+    ] = None,
 ) -> None:
     """Print versions, hardware, chosen precision and attention, pipelines and the store's size."""
+    if older is not None and not prune:
+        raise ConfigError("--older: says what --prune frees: give both")
     from spacy.util import get_installed_models
 
     from maskpolicy import hardware, manifest
@@ -131,7 +143,7 @@ def doctor(
         ("spaCy", ", ".join(get_installed_models()) or "no trained pipeline: the built-in rules"),
     ]
     if prune:
-        freed = artifacts.prune()
+        freed = artifacts.prune(older)
         rows.append(("freed", f"{_size(sum(freed.values()))} of {artifacts.root}"))
     sizes = artifacts.size()
     parts = ", ".join(f"{name} {_size(size)}" for name, size in sizes.items() if size)

@@ -9,8 +9,16 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console, log_to, policy_keys
-from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.cli.words import (
+    STORE,
+    Keys,
+    Plugins,
+    StorePath,
+    console,
+    end,
+    log_to,
+    policy_keys,
+)
 
 
 def pretrain(
@@ -27,7 +35,7 @@ def pretrain(
 ) -> None:
     """Continue pre-training on text of your own; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import graph, pretraining, progress, stages
+    from maskpolicy import graph, pretraining, processes, progress, stages
     from maskpolicy.store import Store
 
     screen, notes = console(), console(err=True)
@@ -41,17 +49,15 @@ def pretrain(
     plan = stages.build(experiment, artifacts.hash_file)
     stage = plan.pretrained[experiment.policies[0].label, 0]
     order = graph.topological([stage])
+    if not processes.is_first():
+        processes.follow(order, artifacts, workers)
+        return
     # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
     targets = [stage, stage.inputs["tokenizer"]]
     with progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(order, artifacts, bars, targets=targets, workers=workers)
-    failed = [outcome for outcome in outcomes.values() if outcome.exception is not None]
-    if failed:
-        if isinstance(failed[0].exception, ConfigError | DataError):
-            raise failed[0].exception  # of the user's making: the same command would fail again
-        first = f"{failed[0].stage.name}: {failed[0].error}"
-        typer.echo(f"failed: {first}; the same command tries again", err=True)
-        raise typer.Exit(1)
+    processes.dismiss()
+    end(outcomes.values())
     pretraining.export(experiment, stage, artifacts, out)
     seconds = time.monotonic() - started
     screen.print(progress.to_table(progress.parts(outcomes.values(), seconds), seconds))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maskpolicy.cli import ranking
-from maskpolicy.cli.words import STORE, File, Keys, Plugins, StorePath, console, log_to
+from maskpolicy.cli.words import STORE, File, Keys, Plugins, StorePath, console, end, log_to
 
 if TYPE_CHECKING:
     from maskpolicy.experiment import Experiment
@@ -34,7 +34,7 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import config, graph, leaderboard, progress, report, results, stages
+    from maskpolicy import config, graph, leaderboard, processes, progress, report, results, stages
     from maskpolicy.store import Store
 
     screen, notes = console(), console(err=True)
@@ -46,8 +46,12 @@ def run(
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
     order = graph.topological(plan.stages)
+    if not processes.is_first():
+        processes.follow(order, artifacts, workers)
+        return
     with progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(order, artifacts, bars, workers=workers)
+    processes.dismiss()
     collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder)
     board = leaderboard.build([collected])
     report.save(board, folder)
@@ -57,12 +61,7 @@ def run(
     screen.print(progress.to_table(took, seconds))
     _record(folder, experiment, list(outcomes.values()), took, seconds)
     screen.print(f"written to {folder}", soft_wrap=True)
-    failed = [outcome for outcome in outcomes.values() if outcome.exception is not None]
-    if failed:
-        first = f"{failed[0].stage.name}: {failed[0].error}"
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        typer.echo(f"failed: {first}{more}; the same command tries again", err=True)
-        raise typer.Exit(1)
+    end(outcomes.values())
 
 
 def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugins = None) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from maskpolicy.errors import ConfigError
+from maskpolicy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from maskpolicy.graph import Outcome
 
 _WIDE = 200  # columns where no terminal says how many there are
 
@@ -66,3 +68,21 @@ def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[s
         if key in own:
             raise ConfigError(f"policy.{key}: is not to be set here: name the policy itself")
     return {"name": name, **own}, rest
+
+
+def end(outcomes: Iterable[Outcome]) -> None:
+    """End a command whose stages failed; do nothing where none did.
+
+    What is of the user's making is raised, for exit code 2: the same command would fail again.
+    Any other failure is one line and exit code 1.
+    """
+    failed = [outcome for outcome in outcomes if outcome.exception is not None]
+    if not failed:
+        return
+    first = failed[0]
+    if all(isinstance(outcome.exception, ConfigError | DataError) for outcome in failed):
+        raise first.exception or ConfigError(str(first.error))
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    line = f"failed: {first.stage.name}: {first.error}{more}; the same command tries again"
+    typer.echo(line, err=True)
+    raise typer.Exit(1)

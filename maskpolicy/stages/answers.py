@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import examples as task_examples
-from maskpolicy import hardware, metrics
+from maskpolicy import hardware, hub, metrics
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
@@ -39,6 +39,8 @@ def examples(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
             "unlabelled": found.unlabelled,
             "malformed": len(found.malformed),
         }
+    if "hub" in params and block.revision:
+        hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
 
 
 def read_examples(folder: Path, split: str) -> list[Example]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import documents, hardware, hashes, metrics, plugins, sources
+from maskpolicy import documents, hardware, hashes, hub, metrics, plugins, sources
 from maskpolicy import examples as task_examples
 from maskpolicy.budgets import SCRATCH, Training
 from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, instance
@@ -99,7 +99,9 @@ class _Builder:
         model = self.experiment.model
         folder = Path(model.name)
         if not folder.is_dir():
-            return self.stage(kind, model.name, {"name": model.name, "revision": model.revision})
+            pinned = hub.commit("model", model.name, model.revision)
+            made = self.stage(kind, model.name, {"name": model.name, "revision": pinned})
+            return replace(made, local={**made.local, "revision": model.revision})
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
         if kind == "pretrained":
             files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
@@ -185,7 +187,9 @@ class _Builder:
         params: dict[str, Json] = {"task": task, "code": code}
         local: dict[str, Json] = dict(self.plugins)
         if block.data == HUB:
-            params["hub"] = list(sources.hub_config(sources.task(block)))
+            params["hub"] = place = list(sources.hub_config(sources.task(block)))
+            params["task"] = {**task, "revision": hub.commit("dataset", place[0], block.revision)}
+            local["revision"] = block.revision
         else:
             folder = Path(block.data)
             found = {

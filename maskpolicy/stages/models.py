@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from maskpolicy import hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
 from maskpolicy.config import instance
 from maskpolicy.corpus import Passages
+from maskpolicy.errors import DataError
 from maskpolicy.graph import Run, stage
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
 from maskpolicy.stages.answers import answer, read_examples
@@ -26,9 +28,11 @@ _SLACK = 8  # tokens that an answer may be longer than the longest one in train
 def pretrained(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Take a model that has been pre-trained elsewhere. params: {"name", "revision"}."""
     models.load(run.local.get("folder") or params["name"], params["revision"]).save_pretrained(out)
+    if params["name"]:
+        hub.note("model", params["name"], run.local.get("revision"), params["revision"])
 
 
-@stage("general", version=2)
+@stage("general", version=2, shared=True)
 def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Build a preset and pre-train it with random masks. params: {"preset", ..} as intermediate."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -36,7 +40,7 @@ def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> No
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate", version=2)
+@stage("intermediate", version=2, shared=True)
 def intermediate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Pre-train on masked passages. params: {"policy", "fields", "how", "spec"}."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -57,12 +61,17 @@ def _pretrain(
         Specials.of(tokenizer, model.config.decoder_start_token_id),
         spec,
     )
+    if spec.steps and steps.hide_nothing():
+        raise DataError(
+            f"policy {params['policy']}: hides nothing in the {spec.steps} steps of its training: "
+            "change its fields, or give it a corpus in which there is something to hide"
+        )
     done = _train(model, steps, spec, run)
     model.save_pretrained(out)
     (out / WORK).write_text(json.dumps(done["work"], indent=1, sort_keys=True))
 
 
-@stage("finetune", version=2)
+@stage("finetune", version=2, shared=True)
 def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Fine-tune on a task's train examples. params: {"spec", "keep", "metric", ..}.
 

@@ -7,19 +7,18 @@ from itertools import islice
 from pathlib import Path
 
 from maskpolicy import annotate as annotation
-from maskpolicy import corpus, documents, ragged
+from maskpolicy import corpus, documents, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.config import instance
-from maskpolicy.errors import StageError
+from maskpolicy.errors import DataError
 from maskpolicy.graph import Run, stage
-from maskpolicy.ragged import Ragged
-from maskpolicy.types import Json
+from maskpolicy.types import Json, Spans
 
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus that a new tokenizer is trained on
 
 
-@stage("world")
+@stage("world", version=2)
 def world(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Write the embedded world. params: its settings."""
     from maskpolicy.world import make, write
@@ -35,6 +34,8 @@ def tokenizer(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> 
     """
     if "name" in params:
         made = models.load_tokenizer(run.local.get("folder") or params["name"], params["revision"])
+        if params["name"]:
+            hub.note("model", params["name"], run.local.get("revision"), params["revision"])
     else:
         sources = [documents.read(block, inputs, run.local) for block in params["corpora"]]
         made = models.train_tokenizer(_texts(sources), params["vocabulary"])
@@ -52,11 +53,11 @@ def passages(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     block = params["corpus"]
     malformed = documents.Malformed()
     found = documents.read(block, inputs, run.local, malformed)
-    columns = corpus.build(
-        found, models.load_tokenizer(str(inputs["tokenizer"])), block["words"], run.progress
-    )
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    corpus.write(out / corpus.FILE, corpus.rows(found, tokenizer, block["words"], run.progress))
     run.facts["malformed"] = malformed.count
-    ragged.save(out / corpus.FILE, columns)
+    if block.get("hub"):
+        hub.note("dataset", block["hub"], run.local.get("revision"), block["revision"])
 
 
 @stage("annotate")
@@ -65,17 +66,20 @@ def annotate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     plugin_files.load_files(run.local.get("plugins", ()))
     policy = instance("policy", params["policy"], params["fields"])
     opened = corpus.Passages.open(inputs["corpus"])
-    columns = annotation.annotate(
-        policy,
-        opened,
-        inputs.get("fit"),
-        run.workers,
-        lambda done, total: run.progress(done, total),
-    )
-    if not any(len(row) for rows in columns.values() for row in rows):
-        raise StageError(
+    found = 0
+
+    def rows() -> Iterator[dict[str, Spans]]:
+        nonlocal found
+        for columns in annotation.shards(
+            policy, opened, inputs.get("fit"), run.workers, run.progress
+        ):
+            for row in zip(*columns.values(), strict=True):
+                found += sum(map(len, row))
+                yield dict(zip(columns, row, strict=True))
+
+    corpus.write(out / corpus.FILE, rows())
+    if not found:
+        raise DataError(
             f"policy {params['policy']}: found nothing in {len(opened)} passages: "
-            "there is nothing that it could hide in this corpus"
+            "there is nothing that it could hide in this corpus: name another corpus or policy"
         )
-    packed = {name: Ragged.of_arrays(rows) for name, rows in columns.items()}
-    ragged.save(out / corpus.FILE, packed)

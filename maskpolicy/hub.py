@@ -1,0 +1,163 @@
+"""The Hub: the commit that a name stands for, and haste where nobody answers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from http.client import HTTPException
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from maskpolicy.errors import ConfigError, DataError
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+_PATIENCE = 5.0  # seconds in which the Hub must say anything at all
+_LONGEST = 200  # characters of a reason
+_REFUSED: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
+    "model": (ConfigError, "model", "give a folder, or a revision that is in the cache"),
+    "dataset": (DataError, "dataset", "name files, or the full commit of a cached copy"),
+}
+
+
+@lru_cache(maxsize=32)
+def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -> str:
+    """Return the commit that a revision stands for: the Hub's answer, or that of the cache.
+
+    A commit needs no network, and without one the cache's last answer holds. Raises ConfigError
+    for a model, DataError for a dataset, when nobody knows.
+    """
+    if revision and _COMMIT.fullmatch(revision):
+        return revision
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import httpx
+
+    try:
+        with access():
+            found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
+    except (ConnectionError, httpx.TransportError):
+        found = _cached(kind, name, revision)
+        why = "it cannot be reached, and its cache here holds no copy"
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
+        found, why = None, reason(error)
+    else:
+        why = "it names none"
+    if found is None:
+        fault, what, advice = _REFUSED[kind]
+        raise fault(f"{what} {name}: the Hub cannot say which commit it is at: {why} ({advice})")
+    return found
+
+
+@contextmanager
+def access() -> Iterator[None]:
+    """Let the Hub's libraries use their caches alone while the Hub does not answer.
+
+    Else they would ask for more than a minute, with lines of their own on the screen.
+    """
+    from huggingface_hub import constants, is_offline_mode
+
+    if is_offline_mode() or is_reachable(constants.ENDPOINT):
+        yield
+        return
+    # the switch that HF_HUB_OFFLINE sets when they are imported: they have no other
+    switches = [vars(constants)]
+    if "datasets.config" in sys.modules:
+        switches.append(vars(sys.modules["datasets.config"]))
+    before = [switch["HF_HUB_OFFLINE"] for switch in switches]
+    try:
+        for switch in switches:
+            switch["HF_HUB_OFFLINE"] = True
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch["HF_HUB_OFFLINE"] = value
+
+
+def is_reachable(endpoint: str) -> bool:
+    """Say whether a server answers at all, whatever it answers, within some seconds."""
+    import ssl
+
+    try:
+        with urlopen(Request(endpoint, method="HEAD"), timeout=_PATIENCE):
+            return True
+    except (HTTPError, HTTPException):
+        return True
+    except OSError as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it has spoken
+
+
+def dataset(
+    name: str, subset: str | None, split: str, revision: str | None, stream: bool = False
+) -> Any:
+    """Load one split of a Hub dataset, or of a local folder laid out as one (see `explained`)."""
+    import datasets
+
+    given = {"split": split, "revision": revision, "streaming": stream}
+    if Path(name).is_dir():
+        return datasets.load_dataset(name, subset, **given)
+    with access():
+        loaded = datasets.load_dataset(name, subset, **given)
+        if datasets.config.HF_HUB_OFFLINE and revision and _COMMIT.fullmatch(revision):
+            _check(loaded, revision)
+    return loaded
+
+
+@contextmanager
+def explained(where: str, advice: str) -> Iterator[None]:
+    """Turn what the Hub's libraries raise over a dataset into a DataError of one line."""
+    import datasets
+    from huggingface_hub.utils import httpx
+
+    hub = (httpx.HTTPError, datasets.exceptions.DatasetsError)
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, *hub) as error:
+        raise DataError(
+            f"{where}: cannot be loaded from the Hub: {reason(error)} (without a network, {advice})"
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """Return what an error of the Hub's libraries says, in one line that is not too long."""
+    return shorten(str(error), _LONGEST, placeholder=" ..") or type(error).__name__
+
+
+def note(kind: Literal["model", "dataset"], name: str, revision: str | None, commit: str) -> None:
+    """Have the cache remember the commit that a revision stood for, once it holds that commit.
+
+    The libraries do so for what they fetch by its revision; we fetch by commit.
+    """
+    folder, noted = _places(kind, name, revision)
+    if not (folder / "snapshots" / commit).is_dir() or (revision and _COMMIT.fullmatch(revision)):
+        return
+    with suppress(OSError):  # a cache that cannot be written is still good to read
+        noted.parent.mkdir(parents=True, exist_ok=True)
+        noted.write_text(commit)
+
+
+def _cached(kind: str, name: str, revision: str | None) -> str | None:
+    """Return the commit that the cache noted for a revision when it was last fetched."""
+    _, noted = _places(kind, name, revision)
+    found = noted.read_text().strip() if noted.is_file() else ""
+    return found if _COMMIT.fullmatch(found) else None
+
+
+def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:
+    """Return the cache's folder of a repository, and its file that holds a revision's commit."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind))
+    return folder, folder / "refs" / (revision or constants.DEFAULT_REVISION)
+
+
+def _check(loaded: Any, revision: str) -> None:
+    """Refuse another commit's copy: without a network, datasets takes the newest one it has."""
+    files = [Path(file["filename"]) for file in getattr(loaded, "cache_files", ())]
+    if any(revision not in file.parts for file in files):
+        raise ValueError(f"the cache holds another commit than {revision}")
