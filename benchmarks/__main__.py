@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import shlex
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -49,9 +50,10 @@ def _head() -> str:
 
     from maskpolicy import hardware
 
+    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
     return (
         "# Benchmarks\n\n"
-        f"`{' '.join(['python -m benchmarks', *sys.argv[1:]])}`, "
+        f"`python -m benchmarks {shlex.join(words)}`, "
         f"{datetime.now(UTC):%Y-%m-%d}, {hardware.describe()}, {platform.system()}, "
         f"torch {torch.__version__}, transformers {transformers.__version__}. "
         "Ratios are medians over repeats that took turns in one process; absolute figures are of "
@@ -62,7 +64,8 @@ def _head() -> str:
 def _training(options: argparse.Namespace) -> str:
     parts = [
         "## Training\n\nNon-padding tokens (source and target) per second. Same weights, dropout, "
-        "passages per step and policy; the loss is on held-out masks after the same steps. The "
+        "passages per step and policy; the loss is on held-out masks after the same steps (the order "
+        "of the passages is each side's own, and a BART-base sees but few of them here). The "
         "neighbour's masks come from the same code in its data collator."
     ]
     for setting in training.settings(options.mini_steps, options.base_steps):
