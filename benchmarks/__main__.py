@@ -64,8 +64,8 @@ def _head() -> str:
 def _training(options: argparse.Namespace) -> str:
     parts = [
         "## Training\n\nNon-padding tokens (source and target) per second. Same weights, dropout, "
-        "passages per step and policy; the loss is on held-out masks after the same steps (the order "
-        "of the passages is each side's own, and a BART-base sees but few of them here). The "
+        "passages per step and policy; the loss is on held-out masks after the same steps (the "
+        "order of the passages is each side's own, and a BART-base sees but few of them here). The "
         "neighbour's masks come from the same code in its data collator."
     ]
     for setting in training.settings(options.mini_steps, options.base_steps):
