@@ -1,98 +1,174 @@
-"""Model cards: what a pre-trained folder says of itself, with the Hub's front matter."""
+"""Model cards: what an exported folder says of itself, in the Hub's format."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from maskpolicy import plugins
 from maskpolicy.budgets import SCRATCH
-from maskpolicy.experiment import Experiment
 from maskpolicy.types import Json
 
-if TYPE_CHECKING:
-    from maskpolicy.nodes import Stage
-    from maskpolicy.store import Artifact
-
-_TAGS = ("maskpolicy", "bart", "intermediate-pre-training")
+_TAGS = ("maskpolicy", "bart")
+_STAGE_TAG = "intermediate-pre-training"
 _SHOWN = 20  # corpus files
 
 
-def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
-    """Return README.md of a folder called `name` that holds the model of an intermediate stage."""
-    block = made.policies[0]
-    summary = plugins.find("policy", block.name).summary
-    record = artifact.manifest
-    work = json.loads((artifact.path / "work.json").read_text())
+@dataclass(frozen=True)
+class Score:
+    """What fine-tuned models scored on one task: a share between 0 and 1, and where it is from."""
+
+    task: str
+    metric: str
+    value: float
+    n: int  # test examples
+    seeds: tuple[int, ...]
+    std: float | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a card says of a checkpoint; params are those of its stages."""
+
+    name: str  # of the folder
+    model: str  # a preset, an absolute folder or a Hub name
+    revision: str | None  # the commit of a Hub name
+    command: str  # what exported it
+    manifest: Json  # of the artifact
+    policy: str | None = None  # None: no intermediate stage
+    intermediate: Json = None  # params of the intermediate stage
+    corpus: Json = None  # the block of its corpus
+    work: Json = None
+    task: str | None = None  # what it was fine-tuned on
+    finetune: Json = None  # params of the fine-tuning
+    scores: Sequence[Score] = ()
+
+
+def card(made: Made) -> str:
+    """Return README.md of a folder that holds a checkpoint."""
+    from huggingface_hub import ModelCard
+
     sections = [
         _front(made),
-        f"# {name}",
-        f"{_base(made, stage)}, pre-trained further on masked passages with the policy "
-        f"`{block.name}`: {_sentence(summary)} It is an ordinary Transformers folder:",
+        f"# {made.name}",
+        f"{_base(made)}{_trained(made)}. It is an ordinary Transformers folder:",
         "```python\nfrom transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-        f'model = AutoModelForSeq2SeqLM.from_pretrained("{name}")\n```',
-        "It has been fine-tuned on no task, and nothing is measured of it here.",
-        "## Policy",
-        _table({"name": block.name, **stage.params["fields"], **stage.params["how"]}),
-        "## Corpus",
-        _corpus(made, stage),
-        "## Budget",
-        _table(stage.params["spec"]),
-        "## Work done",
-        _table(work),
+        f'tokenizer = AutoTokenizer.from_pretrained("{made.name}")\n'
+        f'model = AutoModelForSeq2SeqLM.from_pretrained("{made.name}")\n```',
+        *_stage(made),
+        *_tuning(made),
+        "## Results",
+        _results(made),
         "## How it was made",
-        f"`maskpolicy pretrain`, with {_versions(record['versions'])}. `maskpolicy.json` holds all "
-        "settings; the same command on the same files makes it again.",
+        f"`{made.command}`, with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds "
+        "all settings; the same command on the same files makes it again.",
     ]
-    return "\n\n".join(sections) + "\n"
+    return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
 
 
-def _front(made: Experiment) -> str:
-    lines = ["---", "library_name: transformers"]
-    base = made.model.name
+def _front(made: Made) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    tags = [*_TAGS, *([_STAGE_TAG, f"policy:{made.policy}"] if made.policy else [])]
+    base = made.model
+    facts: dict[str, Any] = {"library_name": "transformers", "tags": tags}
     if base not in SCRATCH:
-        lines.append(f"base_model: {json.dumps(Path(base).name if _is_local(made) else base)}")
-    lines += ["tags:", *(f"- {tag}" for tag in _TAGS)]
-    return "\n".join([*lines, f"- policy:{made.policies[0].name}", "---"])
+        facts["base_model"] = Path(base).name if _is_local(made) else base
+    if made.scores:
+        facts["model_name"] = made.name
+        facts["eval_results"] = [
+            EvalResult(
+                task_type="text2text-generation",
+                dataset_type=score.task,
+                dataset_name=score.task,
+                dataset_split="test",
+                metric_type=score.metric,
+                metric_name=score.metric.replace("_", " "),
+                metric_value=round(100 * score.value, 2),
+            )
+            for score in made.scores
+        ]
+    return f"---\n{ModelCardData(**facts).to_yaml()}\n---"
 
 
-def _base(made: Experiment, stage: Stage) -> str:
-    name = made.model.name
-    if name in SCRATCH:
-        return f"`{name}`, built from scratch on the embedded world"
+def _base(made: Made) -> str:
+    if made.model in SCRATCH:
+        return f"`{made.model}`, built from scratch on the embedded world"
     if _is_local(made):
         return (
-            f"The model of a local folder, `{Path(name).name}` (`base_model` is the folder's name: "
-            "put the model's name on the Hub there before you publish this one)"
+            f"The model of a local folder, `{Path(made.model).name}` (`base_model` is the folder's "
+            "name: put the model's name on the Hub there before you publish this one)"
         )
-    return f"`{name}` at commit `{stage.inputs['model'].params['revision']}`"
+    return f"`{made.model}` at commit `{made.revision}`"
 
 
-def _is_local(made: Experiment) -> bool:
-    return Path(made.model.name).is_absolute()
+def _trained(made: Made) -> str:
+    text = ""
+    if made.policy is not None:
+        summary = plugins.find("policy", made.policy).summary.rstrip(".")
+        text = (
+            f", pre-trained further on masked passages with the policy `{made.policy}`"
+            f"{f' ({summary})' if summary else ''}"
+        )
+    return text + (f", then fine-tuned on {_plain(made.task)}" if made.task else "")
 
 
-def _corpus(made: Experiment, stage: Stage) -> str:
-    block = stage.inputs["corpus"].params["corpus"]
+def _is_local(made: Made) -> bool:
+    return Path(made.model).is_absolute()
+
+
+def _stage(made: Made) -> list[str]:
+    if made.policy is None:
+        return []
+    params = made.intermediate
+    return [
+        "## Policy",
+        _table({"name": made.policy, **params["fields"], **params["how"]}),
+        "## Corpus",
+        _corpus(made.corpus),
+        "## Budget",
+        _table(params["spec"]),
+        "## Work done",
+        _table(made.work),
+    ]
+
+
+def _tuning(made: Made) -> list[str]:
+    return ["## Fine-tuning", _table(made.finetune["spec"])] if made.task else []
+
+
+def _results(made: Made) -> str:
+    if not made.scores:
+        return "It has been fine-tuned on no task, and nothing is measured of it here."
+    about = "Of this model." if made.task else "Of this model after fine-tuning on each task."
+    lines = ["| task | metric | score (%) | seeds | test examples |", "|---|---|---:|---|---:|"]
+    for score in made.scores:
+        spread = "" if score.std is None else f" ± {100 * score.std:.1f}"
+        seeds = ", ".join(map(str, score.seeds))
+        lines.append(
+            f"| {_cell(score.task)} | {score.metric} | {100 * score.value:.1f}{spread} | {seeds} | "
+            f"{score.n} |"
+        )
+    return "\n".join([about, "", *lines])
+
+
+def _corpus(block: Mapping[str, Json]) -> str:
     settings = {"words in a passage": block["words"], "most documents": block["limit"] or "all"}
-    paths = made.corpus.files
-    if not paths:
-        settings = {"source": made.corpus.hub or "the embedded world", **settings}
-        return _table(settings | {"revision": block["revision"]} if made.corpus.hub else settings)
-    rows = [f"| {_cell(name)} | `{digest}` |" for name, digest in block["files"][:_SHOWN]]
-    more = [f"| and {len(paths) - _SHOWN} more | see maskpolicy.json |"] if paths[_SHOWN:] else []
+    files = block.get("files") or []
+    if not files:
+        settings = {"source": block.get("hub") or "the embedded world", **settings}
+        return _table(settings | {"revision": block["revision"]} if block.get("hub") else settings)
+    rows = [f"| {_cell(name)} | `{digest}` |" for name, digest in files[:_SHOWN]]
+    more = [f"| and {len(files) - _SHOWN} more | see maskpolicy.json |"] if files[_SHOWN:] else []
     return "\n".join([_table(settings), "", "| file | sha256 |", "|---|---|", *rows, *more])
 
 
 def _versions(versions: Json) -> str:
     wanted = ("maskpolicy", "torch", "transformers")
     return ", ".join(f"{name} {versions[name]}" for name in wanted if name in versions)
-
-
-def _sentence(text: str) -> str:
-    return text if not text or text.endswith(".") else f"{text}."
 
 
 def _table(values: Json) -> str:
@@ -102,4 +178,9 @@ def _table(values: Json) -> str:
 
 def _cell(value: Json) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.replace("|", "\\|")
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: str | None) -> str:
+    """Return text that Markdown takes for no markup: a label may say anything."""
+    return " ".join((text or "").replace("<", "&lt;").split())

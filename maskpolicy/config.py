@@ -32,6 +32,7 @@ from maskpolicy.experiment import (
 )
 from maskpolicy.registry import HOW_KEYS
 from maskpolicy.schema import Count, Seed, at
+from maskpolicy.tracking import Tracker
 from maskpolicy.types import Json
 
 __all__ = [
@@ -71,7 +72,9 @@ class _File:
     fit: Any = None
     plugins: tuple[str, ...] = ()
     keep: tuple[Literal["finetune"], ...] = ()
+    keep_at: tuple[Count, ...] = ()
     world: dict[str, Any] = field(default_factory=dict)
+    tracker: Tracker | None = None
 
 
 def load(
@@ -109,6 +112,7 @@ def make(
     policies = policy_blocks(file.policies, at(where, "policies"), shared)
     data = data_source(file.data, at(where, "data"), folder)
     _check_rows(file, policies, where, needs)
+    trainings = _trainings(given, model, where)
     return Experiment(
         name=name,
         model=model,
@@ -118,10 +122,12 @@ def make(
         seeds=file.seeds,
         intermediate_seeds=file.intermediate_seeds,
         baseline=file.baseline,
-        **_trainings(given, model, where),
+        **trainings,
         plugins=modules,
         keep=file.keep,
+        keep_at=_keep_at(file.keep_at, trainings["intermediate"], at(where, "keep_at")),
         world=_world(file.world, where),
+        tracker=file.tracker,
     )
 
 
@@ -201,6 +207,17 @@ def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, 
             "general stage: leave it out"
         )
     return result
+
+
+def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
+    """Return the steps in order; each must lie within the intermediate stage."""
+    for index, step in enumerate(given):
+        if step >= spec.steps:
+            raise ConfigError(
+                f"{where}[{index}]: {step} is not before the last of intermediate.steps "
+                f"({spec.steps}), after which every model is fine-tuned anyway"
+            )
+    return tuple(sorted(set(given)))
 
 
 def _check_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from maskpolicy import processes
 from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
 from maskpolicy.nodes import (
+    Commit,
     Run,
     Stage,
     function_of,
@@ -76,14 +77,16 @@ def execute(
     *,
     targets: Iterable[Stage] | None = None,
     workers: int = 1,
+    logs: Path | None = None,
 ) -> dict[str, Outcome]:
     """Compute what `targets` lack, in this process, and return the outcome of every stage by key.
 
     `targets` are by default the stages that no other one takes as an input; what only finished
     stages need is neither computed nor verified. A stage that raises fails what depends on it and
-    nothing else. Raises StoreError when the store cannot be used, e.g. on a full disk.
+    nothing else. `logs` is a folder for what trackers write. Raises StoreError when the store
+    cannot be used, e.g. on a full disk.
     """
-    return _Execution(stages, store, progress or Silent(), targets, workers).run()
+    return _Execution(stages, store, progress or Silent(), targets, workers, logs).run()
 
 
 class _Execution:
@@ -100,6 +103,7 @@ class _Execution:
         progress: Progress,
         targets: Iterable[Stage] | None,
         workers: int,
+        logs: Path | None = None,
     ) -> None:
         self.order = topological(stages)
         self.targets = sinks(self.order) if targets is None else list(targets)
@@ -107,6 +111,7 @@ class _Execution:
         self.store = store
         self.progress = progress
         self.workers = workers
+        self.logs = logs
         self.demanded: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
 
@@ -211,10 +216,31 @@ class _Execution:
             workers=self.workers,
             facts=facts,
             advance=self.progress.advance,
+            name=stage.name,
+            logs=self.logs,
+            byproducts={
+                name: self._commit(made)
+                for name, made in stage.byproducts.items()
+                if made.key in self.demanded and made.key not in self.outcomes
+            },
         )
         if is_shared(stage.kind):
             processes.call(stage.key)
         function_of(stage.kind)(plain(stage.params), inputs, out, run)
+
+    def _commit(self, made: Stage) -> Commit:
+        """Return what commits a by-product, unless it is there or another process is at it.
+
+        No deadlock: nobody waits here for a lock while holding one.
+        """
+
+        def commit(write: Callable[[Path], None]) -> None:
+            with self.store.try_lock(made.key) as mine:
+                if mine and self.store.get(made.key) is None:
+                    with self.store.write(made.key, made.record() | {"facts": {}}) as out:
+                        write(out)
+
+        return commit
 
     def _is_needed(self, stage: Stage) -> bool:
         """Say whether a missing stage is wanted, or needed by one that is still missing."""

@@ -88,7 +88,9 @@ class Experiment:
     fit: Training = FIT
     plugins: tuple[str, ...] = ()  # absolute paths
     keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
+    keep_at: tuple[int, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+    tracker: str | None = None  # e.g. tensorboard: curves of every training, below the results
 
 
 def resolved(experiment: Experiment) -> Json:

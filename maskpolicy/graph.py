@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from maskpolicy.execution import Outcome, Progress, execute
-from maskpolicy.nodes import Run, Stage, sinks, stage, topological
+from maskpolicy.nodes import Commit, Run, Stage, sinks, stage, topological
 from maskpolicy.planning import Planned, plan
 
 __all__ = [
+    "Commit",
     "Outcome",
     "Planned",
     "Progress",

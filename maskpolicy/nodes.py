@@ -14,6 +14,9 @@ from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.keys import digest, plain
 from maskpolicy.types import Json
 
+Commit: TypeAlias = Callable[[Callable[[Path], None]], None]
+"""commit(write): commits what write(folder) puts into the folder that it is given."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -24,6 +27,9 @@ class Run:
     workers: int = 1  # processes that it may start
     facts: dict[str, Json] = field(default_factory=dict)  # to be noted in the manifest
     advance: Callable[[int, int, str], None] = lambda done, total, note: None
+    byproducts: Mapping[str, Commit] = field(default_factory=dict)  # what is wanted on the way
+    name: str = ""  # of the stage
+    logs: Path | None = None  # a folder for what only people read
 
     def progress(self, done: int, total: int, note: str = "") -> None:
         """Report that `done` of `total` units are finished."""
@@ -68,12 +74,18 @@ def function_of(kind: str) -> StageFunction:
     return _registered(kind).function
 
 
+def version_of(kind: str) -> int:
+    """Return the version of a kind of stage."""
+    return _registered(kind).version
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """One unit of work; two stages with the same key are the same work.
 
     `params` and `local` are JSON; `local` (paths, device, workers) is not in the key. `logical`
-    says which place in which experiment this is, whatever its parameters.
+    says which place in which experiment this is, whatever its parameters. `byproducts` are stages
+    whose artifacts this one can make on its way, exactly as they would: not in the key either.
     """
 
     kind: str
@@ -83,6 +95,7 @@ class Stage:
     local: Mapping[str, Json] = field(default_factory=dict, repr=False)
     experiment: str = ""
     transient: bool = False  # drop the artifact once all that need it have committed
+    byproducts: Mapping[str, Stage] = field(default_factory=dict, repr=False)
     version: int = field(init=False)
     key: str = field(init=False)
     depth: int = field(init=False)  # stages on the longest way to it, itself included

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from maskpolicy.keys import differences
@@ -37,6 +37,11 @@ def plan(
     planned: dict[str, Planned] = {}
     for stage in order:
         planned[stage.key] = _planned(stage, store, needed, planned)
+    for stage in order:
+        for made in stage.byproducts.values() if stage.key in needed else ():
+            known = planned.get(made.key)
+            if known is not None and known.state in ("miss", "stale"):
+                planned[made.key] = replace(known, why=f"is made on the way of {stage.name}")
     return list(planned.values())
 
 

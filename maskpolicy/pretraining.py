@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 RECORD = "maskpolicy.json"  # what made a folder; a folder without it is somebody else's
 CARD = "README.md"
-_OURS = {"model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune", "keep"}
+_OURS = {
+    *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
+    *("keep", "keep_at"),
+}
 
 
 def experiment(
@@ -65,7 +68,8 @@ def claim(out: Path) -> None:
         raise StoreError(f"{out}: is a file: choose another --out")
     if out.is_dir() and any(out.iterdir()) and not (out / RECORD).is_file():
         raise StoreError(
-            f"{out}: is not empty and was not made by `maskpolicy pretrain`: choose another --out"
+            f"{out}: is not empty and was not made by `maskpolicy pretrain` or `export`: choose "
+            "another --out"
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -88,12 +92,32 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
     work = json.loads((artifact.path / WORK).read_text())
     corpus = stage.inputs["corpus"].params["corpus"]
     record = {"version": 1, "stage": stage.key, **stage.params, "corpus": corpus, "work": work}
+    about = cards.Made(
+        name=out.name,
+        model=made.model.name,
+        revision=stage.inputs["model"].params.get("revision"),
+        command="maskpolicy pretrain",
+        manifest=artifact.manifest,
+        policy=made.policies[0].name,
+        intermediate=stage.params,
+        corpus=corpus,
+        work=work,
+    )
+    place(out, (tokenizer.path, artifact.path), cards.card(about), record)
+
+
+def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
+    """Write the files of artifacts, a model card and what made them to the folder `out`.
+
+    The folder appears whole or not at all; one that was made like this is replaced. Raises
+    StoreError.
+    """
     with _replacing(out) as folder:
-        for part in (tokenizer.path, artifact.path):
+        for part in parts:
             for path in part.iterdir():
                 if path.name not in (manifest.NAME, WORK):
                     shutil.copyfile(path, folder / path.name)
-        (folder / CARD).write_text(cards.card(made, stage, artifact, out.name), encoding="utf-8")
+        (folder / CARD).write_text(card, encoding="utf-8")
         (folder / RECORD).write_text(_json(record), encoding="utf-8")
 
 

@@ -23,6 +23,7 @@ from maskpolicy.types import Json
 
 VERSION = 1
 TRAININGS = ("general", "fit", "intermediate", "finetune")
+EARLY, STEP = "steps", "intermediate_step"  # the folder of early cells, and their key of a config
 _PART = ".part"
 Cells = Mapping[tuple[str, str, int], Stage]
 """The stage of kind "evaluate" of each (policy label, task label, seed)."""
@@ -52,6 +53,7 @@ class Run:
     baseline: str
     policies: tuple[str, ...] = field(default=())
     tasks: tuple[str, ...] = field(default=())
+    early: tuple[Result, ...] = field(default=())  # of models kept before the stage's end
 
     @property
     def name(self) -> str:
@@ -65,30 +67,44 @@ def collect(
     outcomes: Mapping[str, Outcome],
     store: Store,
     out: Path,
+    early: Mapping[tuple[str, str, int, int], Stage] | None = None,
 ) -> Run:
     """Write results/, predictions/ and experiment.json below `out`, each file atomically.
 
-    Files of cells that the experiment no longer has are removed. Raises StoreError when `out`
-    cannot be written.
+    `early` are the cells of models that were kept before the end of the intermediate stage, by step
+    too: they go to steps/, which no leaderboard reads. Files of cells that the experiment no longer
+    has are removed. Raises StoreError when `out` cannot be written.
     """
     policies = {block.label: block for block in experiment.policies}
     tasks = {block.label: block for block in experiment.tasks}
     wanted: set[Path] = set()
-    results = []
+
+    def outcome(stage: Stage) -> Outcome:
+        return outcomes.get(stage.key) or Outcome(stage, error="not run")
+
+    def keep(path: Path, data: bytes) -> None:
+        write(path, data)
+        wanted.add(path)
+
+    results, before = [], []
     for (policy, task, seed), stage in cells.items():
-        outcome = outcomes.get(stage.key) or Outcome(stage, error="not run")
-        result = _result(experiment, policies[policy], tasks[task], seed, outcome, store)
+        found = outcome(stage)
+        result = _result(experiment, policies[policy], tasks[task], seed, found, store)
         name = file_name(policy, task, seed)
-        _write_json(out / "results" / f"{name}.json", {"version": VERSION, **asdict(result)})
-        wanted.add(out / "results" / f"{name}.json")
-        if outcome.artifact is not None and result.error is None:
-            text = (outcome.artifact.path / "predictions.jsonl").read_bytes()
-            write(out / "predictions" / f"{name}.jsonl", text)
-            wanted.add(out / "predictions" / f"{name}.jsonl")
+        keep(out / "results" / f"{name}.json", _document(result))
+        if found.artifact is not None and result.error is None:
+            text = (found.artifact.path / "predictions.jsonl").read_bytes()
+            keep(out / "predictions" / f"{name}.jsonl", text)
         results.append(result)
+    for (policy, task, seed, step), stage in (early or {}).items():
+        result = _result(experiment, policies[policy], tasks[task], seed, outcome(stage), store)
+        result = replace(result, config={**result.config, STEP: step})
+        keep(out / EARLY / f"{file_name(policy, task, seed)}--{step}.json", _document(result))
+        before.append(result)
     _remove_others(out, wanted)
-    _write_json(out / "experiment.json", {"name": experiment.name, **resolved(experiment)})
-    return Run(out, tuple(results), experiment.baseline, tuple(policies), tuple(tasks))
+    write(out / "experiment.json", _bytes({"name": experiment.name, **resolved(experiment)}))
+    rows, columns = tuple(policies), tuple(tasks)
+    return Run(out, tuple(results), experiment.baseline, rows, columns, tuple(before))
 
 
 def read(folder: Path) -> Run:
@@ -97,6 +113,9 @@ def read(folder: Path) -> Run:
     if not paths:
         raise DataError(f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote")
     results = tuple(_read(path) for path in paths)
+    early = tuple(_read(path) for path in sorted((folder / EARLY).glob("*.json")))
+    if any(not isinstance(result.config.get(STEP), int) for result in early):
+        raise DataError(f"{folder / EARLY}: a file tells no {STEP}: remove it and run again")
     about = folder / "experiment.json"
     config = _json(about) if about.is_file() else {}
     try:
@@ -106,6 +125,7 @@ def read(folder: Path) -> Run:
             config.get("baseline", "none"),
             tuple(block["label"] for block in config.get("policies", ())),
             tuple(block["label"] for block in config.get("tasks", ())),
+            early,
         )
     except (AttributeError, KeyError, TypeError):
         raise DataError(f"{about}: not written by `maskpolicy run`: remove it") from None
@@ -113,7 +133,7 @@ def read(folder: Path) -> Run:
 
 def file_name(policy: str, task: str, seed: int) -> str:
     """Return the name, without ending, of a cell's files."""
-    return f"{_slug(policy)}--{_slug(task)}--{seed}"
+    return f"{slug(policy)}--{slug(task)}--{seed}"
 
 
 def claim(folder: Path) -> None:
@@ -235,14 +255,18 @@ def _json(path: Path) -> Json:
         raise DataError(f"{path}: not JSON: {error}; remove it and run again") from error
 
 
-def _write_json(path: Path, value: Json) -> None:
+def _document(result: Result) -> bytes:
+    return _bytes({"version": VERSION, **asdict(result)})
+
+
+def _bytes(value: Json) -> bytes:
     text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
-    write(path, f"{text}\n".encode())
+    return f"{text}\n".encode()
 
 
 def _remove_others(out: Path, wanted: set[Path]) -> None:
     """Remove the files of cells that are gone, and what a killed process was writing."""
-    for folder, ending in (("results", "json"), ("predictions", "jsonl")):
+    for folder, ending in (("results", "json"), ("predictions", "jsonl"), (EARLY, "json")):
         for path in (out / folder).glob(f"*--*--*.{ending}"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
@@ -266,9 +290,9 @@ def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in block.items() if key != "label"}
 
 
-def _slug(label: str) -> str:
+def slug(label: str) -> str:
     """Return a label as part of a file name; one that had to be changed gets a digest."""
-    slug = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
-    if slug == label and "--" not in label and not label.startswith("."):
+    made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
+    if made == label and "--" not in label and not label.startswith("."):
         return label
-    return f"{slug.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return f"{made.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"

@@ -14,6 +14,7 @@ from maskpolicy import hardware
 from maskpolicy.config import Training
 from maskpolicy.errors import MaskpolicyError, StageError, cause
 from maskpolicy.masking import generator
+from maskpolicy.tracking import Log
 from maskpolicy.weights import Weights
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def train(
     workers: int = 0,
     validate: Callable[[Any], float] | None = None,
     on_step: Callable[[int, Any], None] | None = None,
+    log: Log | None = None,
+    until: int = 0,
+    keep: Mapping[int, Callable[[Any, Mapping[str, int]], None]] | None = None,
 ) -> dict[str, Any]:
     """Train `module` in place for `spec.steps` optimizer steps and return what was done.
 
@@ -65,12 +69,16 @@ def train(
     (of accelerate; the first one alone writes checkpoints).
     A run resumes from its newest checkpoint, bit for bit on a CPU. `validate` is called every
     `spec.eval_every` steps (higher is better); the best weights are the ones that stay.
-    `on_step(done, module)` sees the module after each step. Raises StageError when the loss stops
-    being a number. Returns {"steps", "loss", "work", ...}.
+    `log(done, values)` hears of loss, learning rate and dev score for a tracker.
+    `on_step(done, module)` sees the module after each step; `keep[done](copy, work)` is given a
+    copy of it as it would be had the training ended there. `until` ends it before `spec.steps`,
+    whose schedule it keeps. Raises StageError when the loss stops being a number. Returns {"steps",
+    "loss", "work", ...}.
     """
     import torch
 
-    run = _Run(module, spec)
+    end = until or spec.steps
+    run = _Run(module, spec, end)
     start = run.restore(checkpoints)
     if run.finished(start):
         return run.finish(start)
@@ -78,16 +86,24 @@ def train(
     loss = torch.compile(loss) if spec.compile else loss
     module.train()
     with torch.random.fork_rng(devices=run.random_devices):
-        for number, data in _stream(steps, start, spec.steps, workers):
+        for number, data in _stream(steps, start, end, workers):
             run.step(number, data, loss)
             done = number + 1
             if on_step:
                 on_step(done, module)
-            if done % _REPORT == 0 or done == spec.steps:
-                progress(done, spec.steps, f"loss {run.look(done):.3f}")
+            if done % _REPORT == 0 or done == end:
+                loss_now = run.look(done)
+                progress(done, end, f"loss {loss_now:.3f}")
+                if log:
+                    log(done, {"loss": loss_now, "lr": rate(spec, number)})
+            if keep and done in keep:
+                keep[done](run.weights.copied(), dict(run.work))
             if validate and spec.eval_every and done % spec.eval_every == 0:
-                run.judge(done, validate(module))
+                score = validate(module)
+                run.judge(done, score)
                 module.train()
+                if log:
+                    log(done, {"dev": score})
             if run.finished(done):
                 break
             if run.is_first and clock.due():
@@ -98,11 +114,11 @@ def train(
 class _Run:
     """The state of a training under way: weights, optimizer, counts, best weights."""
 
-    def __init__(self, module: Any, spec: Training) -> None:
+    def __init__(self, module: Any, spec: Training, end: int) -> None:
         import torch
         from accelerate import Accelerator
 
-        self.spec, self.module = spec, module
+        self.spec, self.module, self.end = spec, module, end
         # without `cpu`, accelerate lets the processes of a CPU run side by side, each for itself
         self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
         self.device = self.accelerator.device
@@ -172,7 +188,7 @@ class _Run:
         waited = done - self.best["step"]
         patience = self.spec.patience * self.spec.eval_every
         stopped = bool(self.best["step"] and patience and waited >= patience)
-        return done >= self.spec.steps or stopped
+        return done >= self.end or stopped
 
     def finish(self, done: int) -> dict[str, Any]:
         """Put the best weights back, if any were kept, and return what was done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 
@@ -25,7 +26,8 @@ class Weights:
         sizes = [parameter.numel() for parameter in self.parameters]
         self.master = torch.cat([p.detach().flatten().float() for p in self.parameters])
         self.gradient = torch.zeros_like(self.master)
-        self.whole = {name: t.clone() for name, t in self._others().items()} if bf16 else {}
+        others = self._others(module).items()
+        self.whole = {name: t.clone() for name, t in others} if bf16 else {}
         if bf16:
             module.to(torch.bfloat16)
             self.computed = self.master.to(torch.bfloat16)
@@ -40,10 +42,10 @@ class Weights:
         self.decayed = self._part(0, matrices)
         self.plain = self._part(matrices, len(self.master))
 
-    def _others(self) -> dict[str, Any]:
+    def _others(self, module: Any) -> dict[str, Any]:
         """Frozen parameters and buffers of floating-point type, by name."""
-        frozen = {name: p for name, p in self.module.named_parameters() if not p.requires_grad}
-        found = frozen | dict(self.module.named_buffers())
+        frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        found = frozen | dict(module.named_buffers())
         return {name: t.detach() for name, t in found.items() if t.is_floating_point()}
 
     def _part(self, begin: int, end: int) -> Any:
@@ -74,15 +76,25 @@ class Weights:
 
         Frozen parameters and buffers that training left alone come back unrounded.
         """
+        self._restore(self.module)
+
+    def copied(self) -> Any:
+        """Return a copy of the module as `release` would leave it; training may go on."""
+        module = deepcopy(self.module)
+        self._restore(module)
+        return module
+
+    def _restore(self, module: Any) -> None:
         import torch
 
-        self.module.float()
-        sizes = [parameter.numel() for parameter in self.parameters]
+        module.float()
+        named = dict(module.named_parameters())
+        sizes = [named[name].numel() for name in self.names]
         with torch.no_grad():
-            for name, tensor in self._others().items():
+            for name, tensor in self._others(module).items():
                 whole = self.whole.get(name)
                 if whole is not None and torch.equal(tensor, whole.bfloat16().to(whole.dtype)):
                     tensor.copy_(whole)
-            for parameter, value in zip(self.parameters, self.master.split(sizes), strict=True):
-                parameter.data = value.view_as(parameter).clone()
-                parameter.grad = None
+            for name, value in zip(self.names, self.master.split(sizes), strict=True):
+                named[name].data = value.view_as(named[name]).clone()
+                named[name].grad = None

@@ -3,11 +3,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from maskpolicy import findings
+from maskpolicy import derived, findings
+from maskpolicy.analyses import frequency
 from maskpolicy.analyses.coverage import Coverage
+from maskpolicy.analyses.frequency import Frequency
+from maskpolicy.analyses.transfer import Transfer
 from maskpolicy.findings import Findings
+from maskpolicy.ragged import Ragged
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
 from maskpolicy.types import Json
@@ -91,6 +96,8 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
     assert json.loads(paths[0].read_text()) == {
         "version": 1,
         "analysis": "mine",
+        "columns": ["policy", "share"],
+        "plots": [],
         "rows": [{"policy": "a|b", "share": 0.12345}, {"policy": "c", "share": None}],
         "notes": ["a note"],
     }
@@ -100,3 +107,76 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
         "",
         "* a note",
     ]
+
+
+def learned(policy: str, task: str, seed: int, score: float, train_on: Json = None) -> Result:
+    config: dict[str, Json] = {"policy": {"name": policy.partition(" ")[0]}}
+    if train_on is not None:
+        config["policy"]["train_on"] = train_on
+    metrics = {"metric": "f1", "version": 1, "score": score, "n": 10}
+    return Result(policy, task, seed, "group", config, {}, metrics)
+
+
+def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
+    cells = [
+        learned("salient-span", "a", 0, 0.5),
+        learned("salient-span", "a", 1, 0.7),
+        learned("salient-span", "b", 0, 0.1),
+        learned("meta one", "a", 0, 0.6, ["a"]),
+        learned("meta one", "b", 0, 0.4, ["a"]),
+        learned("meta two", "a", 1, 0.5, ["b", "c"]),
+    ]
+    made = Run(Path("r"), tuple(cells), "none", tasks=("a", "b"))
+    found = Transfer().analyse([made], Store(tmp_path))
+    rows = {(row["policy"], row["task"]): row for row in found.rows}
+    assert rows["meta one", "a"]["difference"] == pytest.approx(10)
+    assert rows["meta one", "b"]["difference"] == pytest.approx(30)
+    assert rows["meta two", "a"]["difference"] == pytest.approx(-20)
+    assert rows["meta two", "b"]["difference"] is None
+    assert rows["meta one", "a"]["own"] == "yes"
+    assert rows["meta two", "a"]["learnt_on"] == "b, c"
+    assert found.plots[0].values == [
+        [pytest.approx(10), pytest.approx(30)],
+        [pytest.approx(-20), None],
+    ]
+
+
+def test_the_slope_of_zipfs_law_is_minus_one():
+    counts = np.round(1e6 / np.arange(1, 2001)).astype(np.int64)
+    tokens = Ragged.of([np.repeat(np.arange(2000), counts // 100)], np.int32)
+    assert frequency._slope(np.bincount(tokens.flat), 1000) == pytest.approx(-1, abs=0.02)
+    assert frequency._slope(np.asarray([10, 10]), 1000) is None
+
+
+def test_the_interval_of_a_slope_holds_it_and_shrinks_with_the_sample():
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 51)
+    tokens = rng.choice(50, 4000, p=share / share.sum())
+    widths = []
+    for size in (400, 4000):
+        found = Frequency(resamples=50)._slopes(Ragged.cut(tokens[:size], np.full(size // 10, 10)))
+        assert found["low"] < found["slope"] < found["high"]
+        widths.append(found["high"] - found["low"])
+    assert widths[0] > 1.5 * widths[1]
+
+
+def test_findings_that_are_partial_are_not_remembered(tmp_path, monkeypatch):
+    store, made = Store(tmp_path), run(cell("random", 0, WORK))
+    calls: list[bool] = []
+
+    def analyse(self, runs, store):
+        calls.append(True)
+        return Findings(("n",), ({"n": len(calls)},), partial=len(calls) < 2)
+
+    monkeypatch.setattr(Coverage, "analyse", analyse)
+    found = [derived.analyse("coverage", Coverage(), [made], store) for _ in range(4)]
+    assert [known for _, known in found] == [False, False, True, True]
+    assert [one.rows[0]["n"] for one, _ in found] == [1, 2, 2, 2]
+
+
+def test_another_result_is_another_analysis(tmp_path):
+    store = Store(tmp_path)
+    assert not derived.analyse("coverage", Coverage(), [run(cell("random", 0, WORK))], store)[1]
+    other = run(cell("random", 0, {**WORK, "spans": 1}))
+    assert not derived.analyse("coverage", Coverage(), [other], store)[1]
+    assert derived.analyse("coverage", Coverage(), [other], store)[1]

@@ -46,6 +46,12 @@ def test_analyses_are_listed(call):
     assert "coverage" in call("analyze", "--list")[1]
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    """Keep the store of every command in the test's own folder."""
+    monkeypatch.setenv("MASKPOLICY_STORE", str(tmp_path / "store"))
+
+
 def test_coverage_is_a_table_and_json(call, finished, tmp_path):
     code, out, _ = call("analyze", "coverage", finished, "--out", tmp_path / "out")
     assert code == 0
@@ -76,3 +82,49 @@ def test_an_analysis_of_the_users_own_takes_its_fields(call, finished, tmp_path)
 def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, words, says):
     monkeypatch.chdir(tmp_path)
     assert says in refused("analyze", *words)
+
+
+def test_results_of_another_version_are_refused(refused, finished, tmp_path):
+    path = next((finished / "results").iterdir())
+    path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
+    assert "of another version of maskpolicy" in refused("analyze", "lengths", finished)
+
+
+def test_a_half_written_result_is_named(refused, finished):
+    path = next((finished / "results").iterdir())
+    path.write_text(path.read_text()[:40])
+    assert f"{path.name}: not JSON" in refused("analyze", "positions", finished)
+
+
+def test_an_empty_folder_is_told_what_to_name(refused, tmp_path):
+    assert "name a folder that `maskpolicy run` wrote" in refused("analyze", "pos", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("lengths", "its intermediate stage was not finished"),
+        ("overlap", "its intermediate stage was not finished"),
+        ("viewer", "its intermediate stage was not finished"),
+        ("forgetting", "its intermediate stage was not finished"),
+        ("efficiency", "set keep_at"),
+        ("checkpoints", "set keep_at"),
+        ("transfer", "has no row 'salient-span'"),
+        ("mismatch", "no task of it has examples"),
+    ],
+)
+def test_a_run_that_failed_gives_notes_and_no_rows(call, finished, tmp_path, name, says):
+    for path in (finished / "results").iterdir():
+        result = json.loads(path.read_text())
+        stages = {f"intermediate {result['policy']}, run 0": "0" * 64}
+        path.write_text(json.dumps({**result, "stages": stages, "error": "it broke"}))
+    code, out, _ = call("analyze", name, finished, "--json", "--store", tmp_path / "store")
+    assert code == 0
+    assert json.loads(out)["rows"] == []
+    assert says in json.loads(out)["notes"][0]
+
+
+def test_a_run_folder_that_cannot_be_written_names_out(refused, finished, tmp_path):
+    (finished / "analyses").write_text("a file")
+    words = ("analyze", "coverage", finished, "--store", tmp_path / "store")
+    assert "choose another --out" in refused(*words)

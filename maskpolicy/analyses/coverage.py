@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maskpolicy.findings import Findings
+from maskpolicy.plots import Bars, Series
 from maskpolicy.registry import analysis
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 
 COUNTS = ("passages", "spans", "hidden_tokens", "target_tokens")
+PANELS = {"hidden_tokens": "hidden tokens", "target_tokens": "tokens of the targets"}
 COLUMNS = (
     *("run", "policy", "stage", "passages", "without_span", "spans", "spans_per_passage"),
     *("hidden_tokens", "tokens_per_span", "target_tokens"),
@@ -40,7 +42,23 @@ class Coverage:
                 if not found and any("intermediate" in cell.config for cell in cells):
                     notes.append(f"{run.name}, {label}: its intermediate stage was not finished")
         several = len(runs) > 1
-        return Findings(COLUMNS if several else COLUMNS[1:], tuple(rows), tuple(notes))
+        panels = tuple(_panel(rows, kind, several) for kind in PANELS) if rows else ()
+        return Findings(COLUMNS if several else COLUMNS[1:], tuple(rows), tuple(notes), panels)
+
+
+def _panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:
+    names = [
+        " ".join(
+            [
+                row["policy"],
+                *([f"run {row['stage']}"] if row["stage"] else []),
+                *([f"({row['run']})"] if several else []),
+            ]
+        )
+        for row in rows
+    ]
+    values = [_share(row[kind], row["passages"]) for row in rows]
+    return Bars(PANELS[kind], "tokens a passage", names, [Series(PANELS[kind], values)])
 
 
 def _stages(results: Sequence[Result]) -> list[tuple[int, Json]]:

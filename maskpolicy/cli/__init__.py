@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from maskpolicy.cli import analyzing, inspecting, pretraining, ranking, running, showing
+from maskpolicy.cli import analyzing, exporting, inspecting, pretraining, ranking, running, showing
 from maskpolicy.errors import MaskpolicyError
 
 USER_ERROR = 2
@@ -83,4 +83,5 @@ app.command()(inspecting.examples)
 app.command()(pretraining.pretrain)
 app.command()(inspecting.world)
 app.command()(analyzing.analyze)
+app.command()(exporting.export)
 app.command()(inspecting.doctor)

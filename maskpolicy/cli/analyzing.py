@@ -22,20 +22,21 @@ def analyze(
         typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Folders that `run` wrote."),
     ] = None,
     out: Annotated[
-        Path | None, Flag("--out", metavar="DIR", help="Write NAME.json and NAME.md here.")
+        Path | None,
+        Flag("--out", metavar="DIR", help="Where files go; of one RUN: RUN/analyses/NAME."),
     ] = None,
     listed: Annotated[bool, Flag("--list", help="List the analyses.")] = False,
     as_json: Annotated[bool, Flag("--json", help="Print JSON.")] = False,
     store: StorePath = STORE,
     plugin: Plugins = None,
 ) -> None:
-    """Analyse finished runs; KEY=VALUE sets fields of the analysis."""
+    """Analyse finished runs: a table, JSON, Markdown and plots; KEY=VALUE sets its fields."""
     if listed:
         print_plugins("analysis", plugin or (), as_json=as_json)
         return
     if name is None:
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
-    from maskpolicy import config, findings, plugins, results, yaml_file
+    from maskpolicy import config, derived, findings, plugins, results, yaml_file
     from maskpolicy.store import Store
 
     screen = console()
@@ -47,7 +48,8 @@ def analyze(
     folders = [Path(word) for word in words if word not in keys]
     if not folders:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
-    found = analysis.analyse([results.read(folder) for folder in folders], Store(store))
+    read = [results.read(folder) for folder in folders]
+    found, _ = derived.analyse(name, analysis, read, Store(store))
     if as_json:
         text = json.dumps(findings.to_json(found, name), ensure_ascii=False, indent=1)
         typer.echo(text)
@@ -55,6 +57,10 @@ def analyze(
         screen.print(findings.to_table(found))
         for note in found.notes:
             screen.print(f"* {note}", soft_wrap=True)
-    if out is not None:
-        for path in findings.save(found, name, out):
-            typer.echo(f"written to {path}", err=as_json)
+    if out is None and len(folders) == 1:
+        out = folders[0] / findings.FOLDER / name  # where the leaderboard's page looks for it
+    if out is None:
+        typer.echo("several runs: --out DIR writes JSON, Markdown and plots", err=True)
+        return
+    for path in findings.save(found, name, out):
+        typer.echo(f"written to {path}", err=as_json)

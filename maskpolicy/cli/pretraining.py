@@ -55,7 +55,10 @@ def pretrain(
     # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
     targets = [stage, stage.inputs["tokenizer"]]
     with progress.Bars(notes, len(order)) as bars:
-        outcomes = graph.execute(order, artifacts, bars, targets=targets, workers=workers)
+        logs = out.with_name(f"{out.name}-logs")  # of a tracker, if one is set
+        outcomes = graph.execute(
+            order, artifacts, bars, targets=targets, workers=workers, logs=logs
+        )
     processes.dismiss()
     end(outcomes.values())
     pretraining.export(experiment, stage, artifacts, out)

@@ -50,9 +50,10 @@ def run(
         processes.follow(order, artifacts, workers)
         return
     with progress.Bars(notes, len(order)) as bars:
-        outcomes = graph.execute(order, artifacts, bars, workers=workers)
+        logs = folder / "logs"
+        outcomes = graph.execute(order, artifacts, bars, workers=workers, logs=logs)
     processes.dismiss()
-    collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder)
+    collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder, plan.early)
     board = leaderboard.build([collected])
     report.save(board, folder)
     ranking.show(board, screen)

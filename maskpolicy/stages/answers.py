@@ -54,13 +54,16 @@ def read_examples(folder: Path, split: str) -> list[Example]:
 
 @stage("evaluate")
 def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Answer a task's test examples and score the answers. params: as finetune."""
+    """Answer a task's test examples and score the answers. params: as finetune.
+
+    {"split"} names another split than test.
+    """
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device())
     spec = models.bounded(Training(**params["spec"]), model)
     model.set_attn_implementation(spec.attention)
-    test = read_examples(inputs["examples"], "test")
+    test = read_examples(inputs["examples"], params.get("split", "test"))
     predictions, scores = answer(model, tokenizer, test, params, spec, run.progress)
     lines = [
         json.dumps(

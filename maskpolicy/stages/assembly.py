@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Graph:
     stages: tuple[Stage, ...]  # of kind "evaluate"; all others are behind them
     cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
     pretrained: Mapping[tuple[str, int], Stage]  # what is fine-tuned, by policy label and run
+    early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
 
 
 def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
@@ -51,6 +52,8 @@ class _Builder:
         self.experiment, self.digest = experiment, digest
         self.scratch = experiment.model.name in SCRATCH
         self.plugins = {"plugins": list(experiment.plugins)}
+        self.tracker = {"tracker": experiment.tracker} if experiment.tracker else {}
+        self.models: dict[tuple[str, int, int], Stage] = {}
 
     def graph(self) -> Graph:
         """Make every cell."""
@@ -67,12 +70,32 @@ class _Builder:
                     model = pretrained[block.label, index % runs]
                     label = f"{block.label}, {task.label}, seed {seed}"
                     cells[block.label, task.label, seed] = self.evaluate(task, model, seed, label)
-        return Graph(tuple(cells.values()), cells, pretrained)
+        early = self.early()
+        return Graph((*cells.values(), *early.values()), cells, pretrained, early)
+
+    def early(self) -> dict[tuple[str, str, int, int], Stage]:
+        """Make the cells of models that are kept before the end of the intermediate stage.
+
+        Later steps come first: on the way to one, the models of earlier steps are made.
+        """
+        cells = {}
+        for block in self.experiment.policies:
+            for step in reversed(self.experiment.keep_at if block.has_stage else ()):
+                for task in self.experiment.tasks:
+                    for index, seed in enumerate(self.experiment.seeds):
+                        run = index % self.experiment.intermediate_seeds
+                        model = self.pretrained(block, run, until=step)
+                        label = f"{block.label} at {step}, {task.label}, seed {seed}"
+                        cells[block.label, task.label, seed, step] = self.evaluate(
+                            task, model, seed, label
+                        )
+        return cells
 
     def stage(self, kind: str, label: str, params: Json, **inputs: Stage | None) -> Stage:
         """Make a stage of this experiment; inputs that are None are left out."""
         given = {name: stage for name, stage in inputs.items() if stage is not None}
-        return Stage(kind, label, params, given, self.plugins, self.experiment.name)
+        local = {**self.plugins, **self.tracker}
+        return Stage(kind, label, params, given, local, self.experiment.name)
 
     @cached_property
     def world(self) -> Stage:
@@ -141,8 +164,17 @@ class _Builder:
         made = self.stage("general", label, params, tokenizer=self.tokenizer, corpus=corpus)
         return _resumable(made, self.experiment.general)
 
-    def pretrained(self, block: PolicyBlock, run: int) -> Stage:
-        """The model that a row fine-tunes: after the intermediate stage, if it has one."""
+    def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
+        """The model that a row fine-tunes: after the intermediate stage, if it has one.
+
+        `until` is a number of steps after which it is kept, although the stage goes on.
+        """
+        key = (block.label, run, until)
+        if key not in self.models:
+            self.models[key] = self._pretrained(block, run, until)
+        return self.models[key]
+
+    def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
         if not block.has_stage:
             return self.base
         spec = self.experiment.intermediate
@@ -151,16 +183,22 @@ class _Builder:
             "how": asdict(block.how),
             "spec": _spec(replace(spec, seed=spec.seed + run)),
         }
+        label = f"{block.label}, run {run}"
+        if until:
+            params["until"] = until
+            label = f"{label}, first {until} of {spec.steps} steps"
         made = self.stage(
             "intermediate",
-            f"{block.label}, run {run}",
+            label,
             params,
             model=self.base,
             tokenizer=self.tokenizer,
             corpus=self.intermediate_corpus,
             annotate=self.annotate(block),
         )
-        return _resumable(made, spec)
+        before = [step for step in self.experiment.keep_at if step < (until or spec.steps)]
+        kept = {str(step): self.pretrained(block, run, step) for step in before}
+        return replace(_resumable(made, spec), byproducts=kept)
 
     def annotate(self, block: PolicyBlock) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""

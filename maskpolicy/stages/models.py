@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import hub
+from maskpolicy import hardware, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
 from maskpolicy.config import instance
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import DataError
-from maskpolicy.graph import Run, stage
+from maskpolicy.graph import Commit, Run, stage
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
+from maskpolicy.results import slug
 from maskpolicy.stages.answers import answer, read_examples
+from maskpolicy.tracking import tracked
 from maskpolicy.training import train
 from maskpolicy.types import How, Json
 
@@ -42,7 +45,11 @@ def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> No
 
 @stage("intermediate", version=2, shared=True)
 def intermediate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Pre-train on masked passages. params: {"policy", "fields", "how", "spec"}."""
+    """Pre-train on masked passages. params: {"policy", "fields", "how", "spec"}.
+
+    {"until"} ends the training of `spec` before its last step. A by-product is called by the
+    number of steps after which the model is kept.
+    """
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = models.load(str(inputs["model"]))
     _pretrain(model, tokenizer, params, inputs, out, run)
@@ -66,9 +73,19 @@ def _pretrain(
             f"policy {params['policy']}: hides nothing in the {spec.steps} steps of its training: "
             "change its fields, or give it a corpus in which there is something to hide"
         )
-    done = _train(model, steps, spec, run)
+    keep = {int(name): _keeping(commit) for name, commit in run.byproducts.items()}
+    done = _train(model, steps, spec, run, until=params.get("until", 0), keep=keep)
+    _save(model, done["work"], out)
+
+
+def _keeping(commit: Commit) -> Callable[[Any, Mapping[str, int]], None]:
+    return lambda model, work: commit(partial(_save, model, work))
+
+
+def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
+    model.eval()
     model.save_pretrained(out)
-    (out / WORK).write_text(json.dumps(done["work"], indent=1, sort_keys=True))
+    (out / WORK).write_text(json.dumps(work, indent=1, sort_keys=True))
 
 
 @stage("finetune", version=2, shared=True)
@@ -107,21 +124,26 @@ def _train(
     spec: Training,
     run: Run,
     validate: Callable[[Any], float] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     import torch
 
     model.set_attn_implementation(spec.attention)
     models.set_dropout(model, spec.dropout)
     run.facts["threads"] = torch.get_num_threads()
-    done = train(
-        model,
-        steps,
-        models.token_loss,
-        spec,
-        run.checkpoints,
-        run.progress,
-        workers=run.workers - 1,
-        validate=validate,
-    )
+    cpu = hardware.device().type == "cpu"
+    with tracked(run.local.get("tracker"), run.logs, slug(run.name), cpu) as log:
+        done = train(
+            model,
+            steps,
+            models.token_loss,
+            spec,
+            run.checkpoints,
+            run.progress,
+            workers=run.workers - 1,
+            validate=validate,
+            log=log,
+            **more,
+        )
     run.facts["loss"] = done["loss"]
     return done

@@ -1,0 +1,58 @@
+"""How many of the hidden spans are answers of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from maskpolicy.asked import answers, asked
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sampling, samples
+from maskpolicy.metrics.answers import normalise
+from maskpolicy.plots import Grid
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("run", "policy", "task", "share", "spans", "answers")
+
+
+@analysis("answers")
+@dataclass(frozen=True)
+class Answers(Sampling):
+    """The share of hidden spans that are answers of a task, one row for each policy and task.
+
+    A span counts when its text equals an acceptable answer to some example of the task, whatever
+    its split, after SQuAD's normalisation: what could be asked, not what is asked of this passage.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Compare the spans of a sample of each row's passages with the tasks' answers."""
+        rows: list[Json] = []
+        notes: list[str] = []
+        panels = []
+        missing = False
+        for run in runs:
+            tasks, absent = asked(run, store)
+            found, more, gone = samples([run], self.sampling, store)
+            notes += [*absent, *more]
+            missing |= gone or bool(absent)
+            wanted = {task.task: answers(task.examples) for task in tasks}
+            values = []
+            for each in found:
+                texts = [normalise(text) for text in each.texts()]
+                counts = {task: sum(t in one for t in texts) for task, one in wanted.items()}
+                shares = {task: n / len(texts) if texts else None for task, n in counts.items()}
+                rows += [
+                    {"run": run.name, "policy": each.row.label, "task": task, "share": share}
+                    | {"spans": len(texts), "answers": counts[task]}
+                    for task, share in shares.items()
+                ]
+                values.append([None if s is None else 100 * s for s in shares.values()])
+            labels = [each.row.label for each in found]
+            title = "hidden spans that are answers (%)"
+            title = f"{run.name}: {title}" if len(runs) > 1 else title
+            panels.append(Grid(title, labels, list(wanted), values))
+        columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
+        return Findings(columns, tuple(rows), tuple(notes), tuple(panels), missing)

@@ -1,0 +1,92 @@
+"""What fine-tuned checkpoints score over the time of pre-training."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from maskpolicy.curves import Point, panels, points
+from maskpolicy.findings import Findings
+from maskpolicy.registry import analysis
+from maskpolicy.results import STEP, Result, Run
+from maskpolicy.store import Store
+
+COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds")
+UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and written in pre-training"}
+
+
+@analysis("checkpoints")
+@dataclass(frozen=True)
+class Checkpoints:
+    """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024, figure 3).
+
+    As `efficiency`, from the same models (`keep_at`), but over what the steps cost: policies differ
+    in it. `tokens` are those of sources and targets; `seconds` are the stage's, in proportion to
+    tokens, as measured on the machine that trained it.
+    """
+
+    over: Literal["seconds", "tokens"] = "seconds"
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Put together scores and costs of every kept model."""
+        found, notes = points(runs)
+        costs = {id(point): _cost(point, found, store) for point in found}
+        rows = [
+            {
+                "run": point.run,
+                "policy": point.policy,
+                "task": point.task,
+                "steps": point.steps,
+                "seconds": costs[id(point)]["seconds"],
+                "tokens": costs[id(point)]["tokens"],
+                "score": point.mean,
+                "std": point.std,
+                "seeds": len(point.scores),
+            }
+            for point in found
+        ]
+        unknown = sorted({p.label for p in found if costs[id(p)][self.over] is None})
+        notes += [
+            f"{label}: its intermediate stage is not in the store {store.root}, which alone knows "
+            "its seconds" for label in unknown
+        ]  # fmt: skip
+        lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
+        columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
+        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), bool(unknown))
+
+
+def _cost(point: Point, found: Sequence[Point], store: Store) -> dict[str, float | None]:
+    """Return what the training up to a point cost, as a mean over its intermediate runs."""
+    if not point.steps:
+        return {"seconds": 0.0, "tokens": 0.0}
+    line = [p for p in found if (p.run, p.policy, p.task) == (point.run, point.policy, point.task)]
+    whole = line[-1]
+    tokens = _mean([_tokens(result) for result in point.results])
+    total = _mean([_tokens(result) for result in whole.results])
+    seconds = _mean([_seconds(result, store) for result in whole.results])
+    if whole.steps == point.steps:
+        return {"seconds": seconds, "tokens": tokens}
+    share = tokens / total if tokens is not None and total else None
+    known = seconds is not None and share is not None
+    return {"seconds": seconds * share if known else None, "tokens": tokens}
+
+
+def _tokens(result: Result) -> float | None:
+    work = result.work
+    return None if work is None else float(work["source_tokens"] + work["target_tokens"])
+
+
+def _seconds(result: Result, store: Store) -> float | None:
+    """Return the seconds of the intermediate stage, earlier attempts included."""
+    for name, key in result.stages.items():
+        if name.partition(" ")[0] == "intermediate" and STEP not in result.config:
+            manifest = store.peek(key)
+            return None if manifest is None else float(manifest["seconds"])
+    return None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

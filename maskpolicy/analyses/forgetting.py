@@ -1,0 +1,141 @@
+"""What the intermediate stage unlearns: the general objective's loss before and after it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import documents, plugins
+from maskpolicy.derived import derive
+from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.experiment import Corpus
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Staged, staged
+from maskpolicy.plots import Bars, Series
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.schema import Count, Seed
+from maskpolicy.stages.forgetting import LOSS
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
+_POLICY = "original"  # the objective of a model whose general stage is not ours
+
+
+@dataclass(frozen=True, eq=False)
+class _Loss:
+    """Sums of the loss and numbers of tokens, shape (batches,)."""
+
+    sums: NDArray[np.float64]
+    tokens: NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        return float(self.sums.sum() / self.tokens.sum())
+
+
+@analysis("forgetting")
+@dataclass(frozen=True)
+class Forgetting:
+    """Loss of the general objective on held-out general text, before and after each stage.
+
+    In nats for each recovered token; the same passages and masks for every model. A model built
+    from scratch is given entries about people of whom no corpus speaks; any other needs `text`.
+    `low` and `high`: the difference's interval of 95% over batches of passages.
+    """
+
+    text: tuple[str, ...] = ()  # files of general text that no stage has seen
+    passages: Count = 512
+    words: Count = 100  # of a passage
+    seed: Seed = 0
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Measure the model that went into each intermediate stage, and the one that came out."""
+        found, notes = staged(runs, store, every=True)
+        missing = bool(notes)
+        rows = []
+        for each in found:
+            try:
+                before = self._loss(each, each.inputs["model"], store)
+                after = self._loss(each, each.key, store)
+            except StoreError as error:
+                notes.append(f"{each.label}: {error}")
+                missing = True
+                continue
+            rows.append({"policy": each.label, "stage": each.number, **_difference(before, after)})
+        names = [f"{row['policy']}, run {row['stage']}" for row in rows]
+        if not any(row["stage"] for row in rows):
+            names = [row["policy"] for row in rows]
+        series = [
+            Series("before", [row["before"] for row in rows], color=6),
+            Series("after", [row["after"] for row in rows], color=0),
+        ]
+        panel = Bars("", "loss on held-out general text (nats)", names, series)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+
+    def _loss(self, row: Staged, model: str, store: Store) -> _Loss:
+        params, local = self._params(row, store)
+        inputs = {"model": model, "tokenizer": row.inputs["tokenizer"]}
+        made = derive(store, "general-loss", row.label, params, inputs, local)
+        values = json.loads((made.path / LOSS).read_text())
+        return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
+
+    def _params(self, row: Staged, store: Store) -> tuple[Json, Json]:
+        """Return params and local of the stage: the objective of the general stage, its text."""
+        base = store.peek(row.inputs["model"])
+        if base is None:
+            raise StoreError(f"the model before its stage is not in the store {store.root}")
+        record = base["record"]
+        own = record["kind"] == "general"
+        facts = plugins.find("policy", _POLICY).facts
+        objective = {
+            "policy": record["params"]["policy"] if own else _POLICY,
+            "fields": record["params"]["fields"] if own else {},
+            "how": record["params"]["how"] if own else facts,
+        }
+        sizes = {"seed": self.seed, "passages": self.passages, "words": self.words}
+        if self.text:
+            corpus = Corpus(files=tuple(str(Path(path).absolute()) for path in self.text))
+            block = documents.identify(corpus, store.hash_file)
+            return {**objective, **sizes, "corpus": block}, documents.where(corpus)
+        if not own:
+            raise ConfigError(
+                "forgetting: this model was pre-trained elsewhere: give general text that no stage "
+                "has seen, e.g. text='[wiki.txt]'"
+            )
+        return {**objective, **sizes, "world": _world(record, store)}, {}
+
+
+def _world(record: Json, store: Store) -> Json:
+    """Return the settings of the world that a general stage was trained on."""
+    corpus = store.peek(record["inputs"]["corpus"])
+    world = store.peek(corpus["record"]["inputs"]["world"]) if corpus else None
+    if world is None:
+        raise StoreError(f"the world of its general stage is not in the store {store.root}")
+    return world["record"]["params"]
+
+
+def _difference(before: _Loss, after: _Loss) -> Json:
+    """Return both means and their difference with an interval: paired, over batches."""
+    difference = after.mean - before.mean
+    rest = (after.sums - before.sums) - difference * before.tokens
+    count = len(rest)
+    low = high = None
+    if count > 1:
+        error = math.sqrt(count / (count - 1) * float(rest @ rest)) / float(before.tokens.sum())
+        low, high = difference - 1.96 * error, difference + 1.96 * error
+    return {
+        "before": before.mean,
+        "after": after.mean,
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "tokens": int(before.tokens.sum()),
+    }

@@ -1,0 +1,117 @@
+"""How frequent the hidden tokens are: rank against frequency, and a Zipf slope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sample, Sampling, samples
+from maskpolicy.plots import Lines, Series
+from maskpolicy.ragged import Ragged
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.schema import Count
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "over_ranks")
+CORPUS = "(corpus)"
+_GREY = 6
+_LEAST = 3  # ranks that a slope needs
+_POINTS = 60  # of a line in the plot
+
+
+@analysis("frequency")
+@dataclass(frozen=True)
+class Frequency(Sampling):
+    """Rank against frequency of hidden tokens and of the corpus, with the slope of each line.
+
+    The slope is that of log frequency over log rank (least squares, each rank of a token that
+    occurs `least` times or more and is among the first `ranks`); -1 is Zipf's law. Its interval is
+    1.96 standard errors to both sides, from a bootstrap over passages.
+    """
+
+    ranks: Count = 1000
+    least: Count = 5  # occurrences
+    resamples: Count = 200
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Count tokens in a sample of each row's passages, and of each corpus once."""
+        found, notes, missing = samples(runs, self.sampling, store)
+        rows: list[Json] = []
+        series = []
+        for label, tokens, color in _counted(found):
+            counts = np.bincount(tokens.flat)
+            rows.append({"policy": label, **self._slopes(tokens)})
+            falling = np.sort(counts[counts > 0])[::-1]
+            ranks = _ranks(len(falling))
+            shares = 100 * falling[ranks - 1] / max(1, falling.sum())
+            series.append(Series(label, shares.tolist(), ranks.tolist(), color=color))
+        panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+
+    def _slopes(self, tokens: Ragged) -> Json:
+        size = int(tokens.flat.max(initial=0)) + 1
+        counts = np.bincount(tokens.flat, minlength=size)
+        ranks = int(min(self.ranks, np.count_nonzero(counts >= self.least)))
+        slope = _slope(counts, ranks)
+        low = high = None
+        if slope is not None:
+            rng = np.random.default_rng([self.seed, len(tokens)])
+            drawn = []
+            for _ in range(self.resamples):
+                often = rng.multinomial(len(tokens), np.full(len(tokens), 1 / len(tokens)))
+                weights = np.repeat(often, tokens.lengths)
+                again = _slope(np.bincount(tokens.flat, weights, minlength=size), ranks)
+                drawn.append(slope if again is None else again)
+            # sorting the counts of a resample makes its line steeper: its spread is of use alone
+            error = 1.96 * float(np.std(drawn))
+            low, high = slope - error, slope + error
+        return {
+            "tokens": int(counts.sum()),
+            "types": int(np.count_nonzero(counts)),
+            "slope": slope,
+            "low": low,
+            "high": high,
+            "over_ranks": ranks,
+        }
+
+
+def _slope(counts: NDArray, ranks: int) -> float | None:
+    """Return the slope of log frequency over log rank, for the first `ranks` ranks."""
+    falling = np.sort(counts[counts > 0])[::-1][:ranks]
+    if len(falling) < _LEAST:
+        return None
+    x = np.log(np.arange(1, len(falling) + 1))
+    x -= x.mean()
+    return float(x @ np.log(falling) / (x @ x))
+
+
+def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
+    """Return label, the tokens of each passage, and colour: of every corpus, then of every row."""
+    corpora: dict[str, Sample] = {}
+    for each in found:
+        corpora.setdefault(each.row.corpus, each)
+    several = len(corpora) > 1
+    counted = [
+        (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens, _GREY)
+        for each in corpora.values()
+    ]
+    return counted + [(each.row.label, _hidden(each), each.row.color) for each in found]
+
+
+def _hidden(sample: Sample) -> Ragged:
+    """Return the hidden tokens of each passage."""
+    before = np.concatenate([[0], np.cumsum(sample.is_hidden)])
+    return Ragged(sample.tokens.flat[sample.is_hidden], before[sample.tokens.bounds])
+
+
+def _ranks(count: int) -> NDArray[np.int64]:
+    """Return at most _POINTS ranks between 1 and `count`, evenly spread over their logarithm."""
+    if not count:
+        return np.zeros(0, np.int64)
+    return np.unique(np.round(np.geomspace(1, count, _POINTS)).astype(np.int64))

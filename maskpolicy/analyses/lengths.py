@@ -1,0 +1,48 @@
+"""How long the hidden spans are, in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sampling, samples
+from maskpolicy.plots import Lines, Series
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.schema import Count
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "length", "share", "spans", "mean")
+
+
+@analysis("lengths")
+@dataclass(frozen=True)
+class Lengths(Sampling):
+    """The lengths of hidden spans in tokens: one row for each policy and length."""
+
+    longest: Count = 12  # longer spans count as this long
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Count the spans of a sample of each row's passages."""
+        found, notes, missing = samples(runs, self.sampling, store)
+        rows: list[Json] = []
+        series = []
+        for each in found:
+            lengths = each.flat[:, 1] - each.flat[:, 0]
+            counts = np.bincount(np.minimum(lengths, self.longest), minlength=self.longest + 1)[1:]
+            label, n = each.row.label, len(lengths)
+            rows += [
+                {"policy": label, "length": length, "share": count / n, "spans": count}
+                | {"mean": float(lengths.mean())}
+                for length, count in enumerate(counts.tolist(), 1)
+                if count
+            ]
+            places = list(range(1, self.longest + 1))
+            percent = (100 * counts / max(1, n)).tolist()
+            series.append(Series(label, percent, places, color=each.row.color))
+        panel = Lines("", f"tokens in a span ({self.longest}: or more)", "spans (%)", series)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)

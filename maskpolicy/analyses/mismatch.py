@@ -1,0 +1,157 @@
+"""What a policy gains where train and test differ: relations seen in train against unseen ones."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from maskpolicy.asked import Asked, answers, asked
+from maskpolicy.derived import derive
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sampling, samples
+from maskpolicy.metrics.answers import normalise
+from maskpolicy.plots import Bars, Series
+from maskpolicy.registry import analysis
+from maskpolicy.results import Result, Run, file_name
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("run", "policy", "task", "relations", "score", "std", "examples", "seeds", "hits")
+SEEN, UNSEEN = "seen in train", "unseen"
+Reader: TypeAlias = Callable[[Run, Result], Path | None]
+
+
+@analysis("mismatch")
+@dataclass(frozen=True)
+class Mismatch(Sampling):
+    """Score and hits of each policy on relations seen in train against unseen ones (zsRE).
+
+    For every task whose examples name their `slice`. `score`: of test examples, from the stored
+    predictions; where no test example has a seen relation, as in zsRE's official files, of the dev
+    examples, which are carved from train, and which the fine-tuned models answer if the experiment
+    keeps them (`keep: [finetune]`). `hits`: the share of hidden spans that answer a question of
+    such a relation in any split, and of no relation of the other kind.
+    """
+
+    slice: str = "relation"
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Split the examples of each task that has slices."""
+        rows: list[Json] = []
+        notes: list[str] = []
+        missing = False
+        for run in runs:
+            tasks, absent = asked(run, store)
+            sliced = [task for task in tasks if any(self.slice in e.slices for e in task.examples)]
+            found, more, gone = samples([run], self.sampling, store) if sliced else ([], [], False)
+            missing |= gone or bool(absent)
+            notes += [*absent, *more]
+            if not sliced and not absent:
+                notes.append(f"{run.name}: no task of it has examples with a {self.slice!r}")
+            texts = {each.row.label: [normalise(t) for t in each.texts()] for each in found}
+            for task in sliced:
+                new = list(self._rows(run, task, texts, store))
+                rows += new
+                scored = {row["relations"] for row in new if row["score"] is not None}
+                if SEEN not in scored:
+                    notes.append(
+                        f"{task.task}: no test example has a {self.slice} of train, and the models "
+                        "that could answer dev are gone: set keep: [finetune] in the experiment "
+                        "and run it again for a score on seen ones"
+                    )
+                    missing = True
+        columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
+        return Findings(columns, tuple(rows), tuple(notes), tuple(_panels(rows, runs)), missing)
+
+    def _seen(self, task: Asked) -> set[str]:
+        return {example.slices.get(self.slice, "") for example in task.splits["train"]}
+
+    def _rows(
+        self, run: Run, task: Asked, texts: dict[str, list[str]], store: Store
+    ) -> Iterator[Json]:
+        seen = self._seen(task)
+        parts = {
+            SEEN: [e for e in task.examples if e.slices.get(self.slice, "") in seen],
+            UNSEEN: [e for e in task.examples if e.slices.get(self.slice, "") not in seen],
+        }
+        wanted = {name: answers(examples) for name, examples in parts.items()}
+        only = {SEEN: wanted[SEEN] - wanted[UNSEEN], UNSEEN: wanted[UNSEEN] - wanted[SEEN]}
+        for label in dict.fromkeys([*run.policies, *(result.policy for result in run.results)]):
+            cells = [r for r in run.results if (r.policy, r.task) == (label, task.task)]
+            scores = self._scores(run, cells, seen, _stored)
+            if SEEN not in scores:
+                dev = self._scores(run, cells, seen, partial(_on_dev, store))
+                scores |= {name: found for name, found in dev.items() if name == SEEN}
+            for name in (SEEN, UNSEEN):
+                by_seed = scores.get(name, {})
+                means = [statistics.fmean(values) for values in by_seed.values()]
+                hidden = texts.get(label)
+                hits = sum(text in only[name] for text in hidden or ())
+                yield {
+                    "run": run.name,
+                    "policy": label,
+                    "task": task.task,
+                    "relations": name,
+                    "score": 100 * statistics.fmean(means) if means else None,
+                    "std": 100 * statistics.stdev(means) if len(means) > 1 else None,
+                    "examples": len(next(iter(by_seed.values()), [])),
+                    "seeds": len(means),
+                    "hits": hits / len(hidden) if hidden else None,
+                }
+
+    def _scores(
+        self, run: Run, cells: Sequence[Result], seen: set[str], read: Reader
+    ) -> dict[str, dict[int, list[float]]]:
+        """Return the scores of a cell's examples by part and seed."""
+        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for cell in cells:
+            path = read(run, cell)
+            if path is None or not path.is_file():
+                continue
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                part = SEEN if row["slices"].get(self.slice, "") in seen else UNSEEN
+                found[part][cell.seed].append(row["score"])
+        return dict(found)
+
+
+def _stored(run: Run, cell: Result) -> Path | None:
+    """Return the predictions on test that the run wrote."""
+    name = file_name(cell.policy, cell.task, cell.seed)
+    return run.folder / "predictions" / f"{name}.jsonl"
+
+
+def _on_dev(store: Store, run: Run, cell: Result) -> Path | None:
+    """Return the predictions on dev, if the fine-tuned model was kept."""
+    key = next((k for name, k in cell.stages.items() if name.startswith("evaluate ")), "")
+    manifest = store.peek(key)
+    if manifest is None or store.peek(manifest["record"]["inputs"]["model"]) is None:
+        return None
+    record = manifest["record"]
+    params = {**record["params"], "split": "dev"}
+    label = f"{cell.policy}, {cell.task}, seed {cell.seed}, dev"
+    return derive(store, "evaluate", label, params, record["inputs"]).path / "predictions.jsonl"
+
+
+def _panels(rows: Sequence[Json], runs: Sequence[Run]) -> Iterator[Bars]:
+    """Yield two panels for each task: scores and hits."""
+    for run, task in dict.fromkeys((row["run"], row["task"]) for row in rows):
+        own = [row for row in rows if (row["run"], row["task"]) == (run, task)]
+        labels = list(dict.fromkeys(row["policy"] for row in own))
+        title = f"{task} ({run})" if len(runs) > 1 else task
+        for key, y, scale in (("score", "score (%)", 1), ("hits", "hidden spans (%)", 100)):
+            series = [
+                Series(label, [_times(row[key], scale) for row in own if row["policy"] == label])
+                for label in labels
+            ]
+            yield Bars(f"{title}: {key}", y, [SEEN, UNSEEN], series)
+
+
+def _times(value: float | None, scale: int) -> float | None:
+    return None if value is None else scale * value

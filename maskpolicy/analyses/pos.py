@@ -1,0 +1,80 @@
+"""Which parts of speech the policies hide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sample, Sampling, samples
+from maskpolicy.plots import Bars, Series
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.speech import TAGS, tagged
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "tag", "share", "corpus", "words")
+_GREY = 6
+_SHOWN = 0.005  # a tag that is rarer everywhere is left out of the plot
+
+
+@analysis("pos")
+@dataclass(frozen=True)
+class PartsOfSpeech(Sampling):
+    """Shares of the parts of speech in what a policy hides, beside those in the corpus.
+
+    A word counts when a token of it is hidden. Tags (Universal Dependencies) come from `pipeline`,
+    a spaCy pipeline with a tagger; of the embedded world they are known without one.
+    """
+
+    pipeline: str | None = None  # a name, e.g. en_core_web_sm, or a folder
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Count the tags of hidden words in a sample of each row's passages."""
+        found, notes, missing = samples(runs, self.sampling, store)
+        rows: list[Json] = []
+        series: dict[str, Series] = {}
+        shares: dict[str, list[float]] = {}
+        for each in found:
+            tags = tagged(each, self.sampling, self.pipeline, store).flat
+            every = _share(np.bincount(tags, minlength=len(TAGS)))
+            counts = np.bincount(tags[_hidden(each)], minlength=len(TAGS))
+            shares[each.row.label] = _share(counts)
+            shares.setdefault(f"corpus {each.row.corpus}", every)
+            rows += [
+                {"policy": each.row.label, "tag": name, "share": share, "corpus": whole, "words": n}
+                for name, share, whole, n in zip(
+                    TAGS, shares[each.row.label], every, counts.tolist(), strict=True
+                )
+                if n or whole
+            ]
+        kept = [i for i in range(len(TAGS)) if any(one[i] >= _SHOWN for one in shares.values())]
+        for each in found:
+            whole = f"corpus {each.row.corpus}"
+            name = "(corpus)" if len({one.row.corpus for one in found}) == 1 else f"({whole[:13]})"
+            series.setdefault(whole, Series(name, _percent(shares[whole], kept), color=_GREY))
+            label = each.row.label
+            series[label] = Series(label, _percent(shares[label], kept), color=each.row.color)
+        panel = Bars("", "hidden words (%)", [TAGS[i] for i in kept], list(series.values()))
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+
+
+def _hidden(sample: Sample) -> NDArray[np.bool_]:
+    """Return whether a token of each word is hidden."""
+    words = sample.passages.arrays["words"].take(sample.places)
+    begins = np.repeat(sample.tokens.bounds[:-1], words.lengths)[:, None]
+    before = np.concatenate([[0], np.cumsum(sample.is_hidden)])
+    first, end = (words.flat + begins).T
+    return before[end] > before[first]
+
+
+def _share(counts: NDArray[np.int64]) -> list[float]:
+    return (counts / max(1, counts.sum())).tolist()
+
+
+def _percent(shares: Sequence[float], kept: Sequence[int]) -> list[float]:
+    return [100 * shares[place] for place in kept]

@@ -1,0 +1,64 @@
+"""Where in a passage the hidden tokens stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sample, Sampling, samples
+from maskpolicy.plots import Lines, Series
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.schema import Count
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "from", "to", "share", "hidden_tokens")
+
+
+@analysis("positions")
+@dataclass(frozen=True)
+class Positions(Sampling):
+    """Where hidden tokens stand in their passage: `share` of the tokens of each part are hidden.
+
+    A passage is cut into parts of equal length, 0 being its first token and 1 its end.
+    """
+
+    parts: Count = 10
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Count the hidden tokens of each part over a sample of each row's passages."""
+        found, notes, missing = samples(runs, self.sampling, store)
+        rows: list[Json] = []
+        series = []
+        for each in found:
+            hidden, tokens = self._counts(each)
+            shares = [h / t if t else None for h, t in zip(hidden, tokens, strict=True)]
+            rows += [
+                {
+                    "policy": each.row.label,
+                    "from": part / self.parts,
+                    "to": (part + 1) / self.parts,
+                    "share": share,
+                    "hidden_tokens": hidden[part],
+                }
+                for part, share in enumerate(shares)
+            ]
+            middle = [(part + 0.5) / self.parts for part in range(self.parts)]
+            percent = [None if share is None else 100 * share for share in shares]
+            series.append(Series(each.row.label, percent, middle, color=each.row.color))
+        panel = Lines("", "place in the passage (0: start, 1: end)", "hidden tokens (%)", series)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+
+    def _counts(self, sample: Sample) -> tuple[list[int], list[int]]:
+        """Return hidden tokens and all tokens of each part."""
+        lengths = sample.tokens.lengths
+        begins = np.repeat(sample.tokens.bounds[:-1], lengths)
+        place = np.arange(len(begins)) - begins
+        part: NDArray[np.int64] = place * self.parts // np.repeat(lengths, lengths)
+        every = np.bincount(part, minlength=self.parts)
+        return np.bincount(part[sample.is_hidden], minlength=self.parts).tolist(), every.tolist()

@@ -1,0 +1,93 @@
+"""Passages with what each policy hides of them, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Sample, Sampling, samples
+from maskpolicy.plots import Marked
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.schema import Count
+from maskpolicy.store import Store
+from maskpolicy.types import Json, Passage
+
+COLUMNS = ("passage", "policy", "what", "start", "end", "text", "score")
+
+
+@analysis("viewer")
+@dataclass(frozen=True)
+class Viewer(Sampling):
+    """Passages with what each policy hides, side by side, and a learned policy's scores.
+
+    `hidden` rows are what training hid when it first saw the passage; `candidate` rows are the
+    spans that a learned policy draws from, the best `candidates` of them, with its scores. `start`
+    and `end` are characters of the passage.
+    """
+
+    passages: Count = 4
+    candidates: Count = 5
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Take a few passages of the corpus that the first row was trained on."""
+        found, notes, missing = samples(runs, self.sampling, store)
+        same = [each for each in found if each.row.corpus == found[0].row.corpus]
+        notes += [
+            f"{each.row.label}: has other passages, and is left out"
+            for each in found
+            if each not in same
+        ]
+        rows: list[Json] = []
+        panels = []
+        for index in range(len(same[0].spans) if same else 0):
+            for number, each in enumerate(same):
+                new = list(self._rows(each, index))
+                rows += new
+                title = new[0]["passage"] if number == 0 else ""
+                panels.append(_panel(each, index, new, title))
+        return Findings(COLUMNS, tuple(rows), tuple(notes), tuple(panels), missing)
+
+    def _rows(self, sample: Sample, index: int) -> Iterator[Json]:
+        passage = sample.passages[int(sample.places[index])]
+        about = {"passage": passage.id, "policy": sample.row.label}
+        scored = _scored(passage)
+        known = {(start, end): score for start, end, score in scored}
+        spans = sample.spans[index].tolist()
+        if not spans:
+            yield {**about, "what": "nothing hidden"}
+        for start, end in spans:
+            where = _where(passage, start, end)
+            yield {**about, "what": "hidden", **where, "score": known.get((start, end))}
+        for start, end, score in scored[: self.candidates]:
+            yield {**about, "what": "candidate", **_where(passage, start, end), "score": score}
+
+
+def _scored(passage: Passage) -> list[tuple[int, int, float]]:
+    """Return a learned policy's columns "candidates" and "scores" as one list, best first."""
+    spans, scores = (passage.columns.get(name) for name in ("candidates", "scores"))
+    if spans is None or scores is None or len(spans) != len(scores):
+        return []
+    order = np.argsort(-scores, kind="stable").tolist()
+    return [(*spans[place].tolist(), float(scores[place])) for place in order]
+
+
+def _where(passage: Passage, first: int, end: int) -> Json:
+    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
+    start += len(passage.text[start:stop]) - len(passage.text[start:stop].lstrip())
+    return {"start": start, "end": stop, "text": passage.text[start:stop]}
+
+
+def _panel(sample: Sample, index: int, rows: Sequence[Json], title: str) -> Marked:
+    """Return the passage with frames: full for what is hidden, tinted by score for the others."""
+    passage = sample.passages[int(sample.places[index])]
+    marks = [
+        (row["start"], row["end"], 1.0 if row["what"] == "hidden" else 0.0)
+        for row in rows
+        if "start" in row
+    ]
+    label = f"{sample.row.label}" + (f" — passage {title}" if title else "")
+    return Marked(label, passage.text, marks, sample.row.color)

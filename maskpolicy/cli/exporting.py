@@ -1,0 +1,35 @@
+"""maskpolicy export: a model of a finished run as a Transformers folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `run` wrote.")],
+    policy: Annotated[str, typer.Argument(metavar="ROW", help="The label of a row.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Fine-tuned on it; default: pre-trained.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of several seeds; default: the first.")
+    ] = None,
+    store: StorePath = STORE,
+    plugin: Plugins = None,
+) -> None:
+    """Write the model of a row with its tokenizer and a model card that holds its results."""
+    from maskpolicy import exporting, plugins, pretraining, results
+    from maskpolicy.store import Store
+
+    log_to(console(err=True))
+    plugins.load_files(plugin or ())
+    out = out.resolve()
+    pretraining.claim(out)
+    exporting.export(results.read(run), policy, Store(store), out, task, seed)
+    console().print(f"written to {out}", soft_wrap=True)

@@ -1,0 +1,124 @@
+"""Checkpoints of finished runs as Transformers folders, with a model card."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from maskpolicy import cards
+from maskpolicy.derived import available
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.pretraining import place
+from maskpolicy.results import Result, Run
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+
+def export(
+    run: Run, policy: str, store: Store, out: Path, task: str | None = None, seed: int | None = None
+) -> None:
+    """Write the model of a row to the folder `out`: as pre-trained, or as fine-tuned on a task.
+
+    `seed` names one of several fine-tuning seeds, and with it the intermediate run. Raises
+    ConfigError for a row, task or seed that the run does not have, StoreError for what the store
+    does not hold any more.
+    """
+    cells = _cells(run, policy, task, seed)
+    cell = cells[0]
+    manifests = {
+        name.partition(" ")[0]: (store.peek(key), key) for name, key in cell.stages.items()
+    }
+    kind = "finetune" if task is not None else "intermediate"
+    if kind not in manifests:
+        raise ConfigError(
+            f"{run.folder}: {policy} has no intermediate stage: name a task to export it fine-tuned"
+        )
+    advice = " (keep: [finetune] in the experiment keeps it)" if task is not None else ""
+    model = available(store, manifests[kind][1], f"the model of {policy}{advice}")
+    tokenizer = available(store, manifests["tokenizer"][1], f"the tokenizer of {run.folder}")
+    if "intermediate" in manifests:
+        available(store, manifests["intermediate"][1], f"the intermediate stage of {policy}")
+    found = {name: manifest for name, (manifest, _) in manifests.items()}
+    if found.get("intermediate"):
+        found["corpus"] = store.peek(found["intermediate"]["record"]["inputs"]["corpus"])
+    about = _about(run, cells, found, out, task)
+    record = {
+        "version": 1,
+        "stage": model.key,
+        "stages": dict(cell.stages),
+        "intermediate": about.intermediate,
+        "corpus": about.corpus,
+        "finetune": about.finetune,
+        "scores": [asdict(score) for score in about.scores],
+        "work": cell.work,
+    }
+    place(out, (tokenizer.path, model.path), cards.card(about), record)
+
+
+def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
+    """Return the cells that are exported: with a task one, without all that share the model."""
+    own = [result for result in run.results if result.policy == policy]
+    if not own:
+        labels = [result.policy for result in run.results]
+        raise ConfigError(f"{run.folder}: {unknown('row', policy, labels)}")
+    if task is not None:
+        own = [result for result in own if result.task == task]
+        if not own:
+            tasks = [result.task for result in run.results]
+            raise ConfigError(f"{run.folder}: {unknown('task', task, tasks)}")
+    chosen = min(result.seed for result in own) if seed is None else seed
+    first = [result for result in own if result.seed == chosen]
+    if not first:
+        seeds = ", ".join(str(n) for n in sorted({result.seed for result in own}))
+        raise ConfigError(f"{run.folder}: {policy} has no seed {chosen} (it has: {seeds})")
+    if task is not None:
+        return first
+    number = first[0].config.get("intermediate_seed")
+    same = [result for result in own if result.config.get("intermediate_seed") == number]
+    return sorted(same, key=lambda result: result.seed != chosen)
+
+
+def _about(
+    run: Run, cells: list[Result], manifests: Mapping[str, Json], out: Path, task: str | None
+) -> cards.Made:
+    config = cells[0].config
+    stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
+    corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
+    words = f"maskpolicy export {run.name} {cells[0].policy}"
+    words += f" --task {task} --seed {cells[0].seed}" if task is not None else ""
+    return cards.Made(
+        name=out.name,
+        model=config["model"]["name"],
+        revision=_commit(manifests, config),
+        command=words,
+        manifest=tuned if task is not None else stage,
+        policy=config["policy"]["name"] if stage else None,
+        intermediate=stage["record"]["params"] if stage else None,
+        corpus=corpus["record"]["params"]["corpus"] if corpus else None,
+        work=cells[0].work,
+        task=task,
+        finetune=tuned["record"]["params"] if task is not None and tuned else None,
+        scores=_scores(run, cells),
+    )
+
+
+def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
+    """Return the commit of the Hub's model, which its own stage knows."""
+    base = manifests.get("pretrained")
+    own = base["record"]["params"].get("revision") if base else None
+    return own or config["model"]["revision"]
+
+
+def _scores(run: Run, cells: list[Result]) -> list[cards.Score]:
+    made = []
+    for task in dict.fromkeys([*run.tasks, *(cell.task for cell in cells)]):
+        found = [cell for cell in cells if cell.task == task and cell.metrics is not None]
+        if found:
+            values = [float(cell.metrics["score"]) for cell in found]
+            metric, n = found[0].metrics["metric"], found[0].metrics["n"]
+            seeds = tuple(cell.seed for cell in found)
+            std = statistics.stdev(values) if len(values) > 1 else None
+            made.append(cards.Score(task, metric, statistics.fmean(values), n, seeds, std))
+    return made

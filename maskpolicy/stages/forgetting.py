@@ -1,0 +1,67 @@
+"""The stage that measures how well a model still does what general pre-training taught it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import corpus, documents, hardware
+from maskpolicy import model as models
+from maskpolicy.budgets import Training
+from maskpolicy.config import instance
+from maskpolicy.corpus import Passages
+from maskpolicy.errors import DataError
+from maskpolicy.graph import Run, stage
+from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.types import How, Json
+
+LOSS = "loss.json"
+_BATCH = 32  # passages
+
+
+@stage("general-loss")
+def general_loss(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Measure the loss of an objective on text that no stage has seen, each passage once.
+
+    params: {"policy", "fields", "how", "seed", "passages"} and {"world": settings} or {"corpus":
+    its block}. Writes sums and numbers of tokens of each batch.
+    """
+    import torch
+
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    model: Any = models.load(str(inputs["model"]))
+    model.to(hardware.device()).eval()
+    found = islice(_documents(params, run.local), params["passages"])
+    passages = Passages(corpus.build(found, tokenizer, params["words"]))
+    size = min(_BATCH, len(passages))
+    steps = MaskedSteps(
+        passages,
+        instance("policy", params["policy"], params["fields"]),
+        How(**params["how"]),
+        Specials.of(tokenizer, model.config.decoder_start_token_id),
+        models.bounded(Training(passages=size, seed=params["seed"], micro_tokens=4096), model),
+    )
+    sums, counts = [], []
+    with torch.no_grad():
+        for number in range(len(passages) // size):
+            step = steps(number)
+            losses = [models.token_loss(model, b.to(hardware.device())) for b in step.batches]
+            sums.append(float(sum(value.item() for value, _ in losses)))
+            counts.append(sum(count for _, count in losses))
+            run.progress(number + 1, len(passages) // size)
+    if not sum(counts):
+        raise DataError("the held-out general text is too short: nothing of it was hidden")
+    (out / LOSS).write_text(json.dumps({"sums": sums, "tokens": counts}))
+
+
+def _documents(params: Json, local: Mapping[str, Json]) -> Any:
+    if "corpus" in params:
+        return documents.read(params["corpus"], {}, local)
+    from maskpolicy.world import make
+    from maskpolicy.world.heldout import held_out
+
+    entries = held_out(make(params["world"]), params["passages"])
+    return (corpus.Document(entry.id, entry.text) for entry in entries)
