@@ -24,9 +24,9 @@ def tracked(
 ) -> Iterator[Log | None]:
     """Give what logs the values of one training to a tracker below `folder`; None: none is wanted.
 
-    `run` names the training: in TensorBoard it is a folder of its own. `cpu`: it runs on a CPU, which
-    accelerate wants to hear whenever it is asked for anything. Whatever fails, from a
-    package that is not installed to a server that does not answer, is one warning.
+    `run` names the training: in TensorBoard it is a folder of its own. `cpu` says that it runs on a
+    CPU: accelerate must be told so by everybody. Whatever fails, from a package that is not
+    installed to a server that does not answer, is one warning.
     """
     if name is None or folder is None:
         yield None

@@ -19,7 +19,7 @@ def test_tensorboard_gets_the_values(tmp_path):
     with tracked("tensorboard", tmp_path / "logs", "mine", cpu=True) as log:
         log(5, {"loss": 2.0})
         log(10, {"loss": 1.0})
-    events = accumulator.EventAccumulator(str(tmp_path / "logs" / "mine", cpu=True)).Reload()
+    events = accumulator.EventAccumulator(str(tmp_path / "logs" / "mine")).Reload()
     assert [(e.step, e.value) for e in events.Scalars("loss")] == [(5, 2.0), (10, 1.0)]
 
 
