@@ -41,8 +41,9 @@ def export(
     if "intermediate" in manifests:
         available(store, manifests["intermediate"][1], f"the intermediate stage of {policy}")
     found = {name: manifest for name, (manifest, _) in manifests.items()}
-    if found.get("intermediate"):
-        found["corpus"] = store.peek(found["intermediate"]["record"]["inputs"]["corpus"])
+    stage = found.get("intermediate")
+    if stage is not None:
+        found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
     about = _about(run, cells, found, out, task)
     record = {
         "version": 1,

@@ -121,16 +121,14 @@ def hidden(params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -
     policy = instance("policy", params["policy"], params["fields"])
     sampling = Sampling(**params["sampling"])
     places = sampling.places(len(passages))
-    spans = []
-    for epoch in range(sampling.draws):
-        for start in range(0, len(places), _BATCH):
-            batch = [passages[place] for place in places[start : start + _BATCH].tolist()]
-            spans += masking.select(policy, batch, params["seed"], [epoch] * len(batch))
-    columns = {
-        "spans": Ragged.of(spans, np.int32, 2),
-        "places": Ragged.of([np.tile(places, sampling.draws)], np.int64),
-    }
-    ragged.save(out / FILE, columns)
+    with ragged.Writer(out / FILE) as file:
+        for epoch in range(sampling.draws):
+            for start in range(0, len(places), _BATCH):
+                at = places[start : start + _BATCH]
+                batch = [passages[place] for place in at.tolist()]
+                found = masking.select(policy, batch, params["seed"], [epoch] * len(batch))
+                for place, spans in zip(at, found, strict=True):
+                    file.append({"spans": spans.astype(np.int32), "places": place.reshape(1)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +197,7 @@ def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
     arrays = ragged.load(made.path / FILE)
     names = [name for name in ("corpus", "annotate") if name in inputs]
     passages = Passages.open(*(available(store, inputs[name], name).path for name in names))
-    return Sample(row, passages, arrays["places"][0], arrays["spans"])
+    return Sample(row, passages, arrays["places"].flat, arrays["spans"])
 
 
 def samples(

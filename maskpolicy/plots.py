@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 COLORS = ("#0a7bbd", "#d55e00", "#00946b", "#c061a0", "#b07d00", "#3d93c6", "#8a8a8a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "..", "xx", "---", "\\\\\\", "++")
-DASHES = ("-", "--", "-.", ":", "-", "--", "-.")  # so that one line shows under another
+DASHES: Sequence[Any] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    "-",
+    "--",
+    "-.",
+)  # so that one line shows under another
 INK = "#7a7a7a"  # text and axes: readable on white and on a dark page
 _COLUMNS = 3  # panels beside each other
 _WIDTH = 112  # characters in a line of a marked text
@@ -127,7 +135,7 @@ def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a sign that the font lacks
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        mpl.rcParams.update(dict[Any, Any](_STYLE))
         figure = _figure(plots, title)
         made = {}
         for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
@@ -248,7 +256,7 @@ def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
     for series in plot.series:
         place = colors[series.label]
         y = [math.nan if value is None else value for value in series.y]
-        style = {"color": _color(place), "linestyle": DASHES[place % len(DASHES)]}
+        style: dict[str, Any] = {"color": _color(place), "linestyle": DASHES[place % len(DASHES)]}
         marker = _marker(place) if plot.markers else ""
         axis.plot(series.x, y, marker=marker, markersize=4, linewidth=1.6, zorder=3, **style)
         if series.low:
@@ -373,7 +381,7 @@ def _texts(plots: Sequence[Marked]) -> Figure:
                 if first < last:
                     axis.add_patch(_box(first, row, last - first, plot.color, weight))
             for word in re.finditer(r"\S+", line):  # each at its place: widths are rounded
-                style = {"fontsize": _SIZE, "family": "DejaVu Sans Mono"}
+                style: dict[str, Any] = {"fontsize": _SIZE, "family": "DejaVu Sans Mono"}
                 axis.text(word.start(), row + 0.72, word.group(), **style)
             row += 1
         row += 0.4
@@ -386,7 +394,7 @@ def _box(column: int, row: float, width: int, color: int, weight: float) -> Any:
     from matplotlib.patches import Rectangle
 
     tint = to_rgba(_color(color), 0.08 + 0.22 * min(1.0, max(0.0, weight)))
-    frame = {"edgecolor": _color(color), "linewidth": 1.2}
+    frame: dict[str, Any] = {"edgecolor": _color(color), "linewidth": 1.2}
     return Rectangle((column, row + 0.04), width, 0.92, facecolor=tint, **frame)
 
 

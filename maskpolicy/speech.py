@@ -36,12 +36,13 @@ def tags(params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> 
     places = Sampling(**params["sampling"]).places(len(passages))
     sampled = [passages[place] for place in places.tolist()]
     if params["pipeline"] is None:
-        rows = [_gold(passage) for passage in sampled]
+        rows = map(_gold, sampled)
     else:
         texts = (passage.text for passage in sampled)
-        found = pipelines.parts_of_speech(texts, run.local["pipeline"])
-        rows = [_aligned(passage, each) for passage, each in zip(sampled, found, strict=True)]
-    ragged.save(out / FILE, {"tags": Ragged.of(rows, np.uint8)})
+        rows = map(_aligned, sampled, pipelines.parts_of_speech(texts, run.local["pipeline"]))
+    with ragged.Writer(out / FILE) as file:
+        for row in rows:
+            file.append({"tags": row})
 
 
 def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Store) -> Ragged:
@@ -64,7 +65,7 @@ def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Stor
     return Ragged.cut(np.tile(rows.flat, sampling.draws), np.tile(rows.lengths, sampling.draws))
 
 
-def _gold(passage: Passage) -> list[int]:
+def _gold(passage: Passage) -> NDArray[np.uint8]:
     inside = np.zeros(len(passage.tokens) + 1, bool)
     for start, end in passage.columns[GOLD].tolist():
         inside[start:end] = True
@@ -73,7 +74,8 @@ def _gold(passage: Passage) -> list[int]:
         passage.offsets[passage.words[:, 1] - 1, 1],
     )
     words = [passage.text[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return [TAGS.index(name) for name in tag(words, inside[passage.words[:, 0]].tolist())]
+    names = tag(words, inside[passage.words[:, 0]].tolist())
+    return np.asarray([TAGS.index(name) for name in names], np.uint8)
 
 
 def _aligned(passage: Passage, found: pipelines.Labelled) -> NDArray[np.uint8]:

@@ -69,8 +69,9 @@ def _cost(point: Point, found: Sequence[Point], store: Store) -> dict[str, float
     if whole.steps == point.steps:
         return {"seconds": seconds, "tokens": tokens}
     share = tokens / total if tokens is not None and total else None
-    known = seconds is not None and share is not None
-    return {"seconds": seconds * share if known else None, "tokens": tokens}
+    if seconds is None or share is None:
+        return {"seconds": None, "tokens": tokens}
+    return {"seconds": seconds * share, "tokens": tokens}
 
 
 def _tokens(result: Result) -> float | None:

@@ -47,7 +47,7 @@ class Frequency(Sampling):
         for label, tokens, color in _counted(found):
             counts = np.bincount(tokens.flat)
             rows.append({"policy": label, **self._slopes(tokens)})
-            falling = np.sort(counts[counts > 0])[::-1]
+            falling: NDArray[np.int64] = np.sort(counts[counts > 0])[::-1]
             ranks = _ranks(len(falling))
             shares = 100 * falling[ranks - 1] / max(1, falling.sum())
             series.append(Series(label, shares.tolist(), ranks.tolist(), color=color))

@@ -36,7 +36,9 @@ def general_loss(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) 
     model.to(hardware.device()).eval()
     found = islice(_documents(params, run.local), params["passages"])
     passages = Passages(corpus.build(found, tokenizer, params["words"]))
-    size = min(_BATCH, len(passages))
+    size = min(_BATCH, len(passages.arrays.get("tokens", ())))
+    if not size:
+        raise DataError("there is no held-out general text")
     steps = MaskedSteps(
         passages,
         instance("policy", params["policy"], params["fields"]),
