@@ -28,7 +28,7 @@ DASHES: Sequence[Any] = (
     "-",
     "--",
     "-.",
-)  # so that one line shows under another
+)  # one shows under another
 INK = "#7a7a7a"  # text and axes: readable on white and on a dark page
 _COLUMNS = 3  # panels beside each other
 _WIDTH = 112  # characters in a line of a marked text

@@ -57,7 +57,7 @@ class Frequency(Sampling):
     def _slopes(self, tokens: Ragged) -> Json:
         size = int(tokens.flat.max(initial=0)) + 1
         counts = np.bincount(tokens.flat, minlength=size)
-        ranks = int(min(self.ranks, np.count_nonzero(counts >= self.least)))
+        ranks = min(self.ranks, int(np.count_nonzero(counts >= self.least)))
         slope = _slope(counts, ranks)
         low = high = None
         if slope is not None:
