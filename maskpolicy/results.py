@@ -66,7 +66,7 @@ def collect(
     store: Store,
     out: Path,
 ) -> Run:
-    """Write results/, predictions/ and experiment.json below `out`, each file atomically.
+    """Write results/, predictions/, questions/ and experiment.json below `out`, each atomically.
 
     Files of cells that the experiment no longer has are removed. Raises StoreError when `out`
     cannot be written.
@@ -86,6 +86,8 @@ def collect(
             write(out / "predictions" / f"{name}.jsonl", text)
             wanted.add(out / "predictions" / f"{name}.jsonl")
         results.append(result)
+    by_task = {task: stage for (_, task, _), stage in cells.items()}
+    wanted |= {_write_questions(out, task, stage, store) for task, stage in by_task.items()}
     _remove_others(out, wanted)
     _write_json(out / "experiment.json", {"name": experiment.name, **resolved(experiment)})
     return Run(out, tuple(results), experiment.baseline, tuple(policies), tuple(tasks))
@@ -177,6 +179,25 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     return json.loads(keys.canonical(config))  # in the order in which it is read back
 
 
+def questions(folder: Path, task: str) -> Path:
+    """Return where the ids and sources of a task's test examples lie, if they are known."""
+    return folder / "questions" / f"{_slug(task)}.jsonl"
+
+
+def _write_questions(out: Path, task: str, stage: Stage, store: Store) -> Path:
+    """Write what a task's test examples ask, once; it may be gone from the store."""
+    path = questions(out, task)
+    examples = stage.inputs.get("examples")
+    if examples is None or store.peek(examples.key) is None:
+        return path
+    with (store.path(examples.key) / "test.jsonl").open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    lines = [{"id": row["id"], "source": row["source"]} for row in rows]
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    write(path, text.encode())
+    return path
+
+
 def _result(
     experiment: Experiment,
     policy: PolicyBlock,
@@ -242,8 +263,9 @@ def _write_json(path: Path, value: Json) -> None:
 
 def _remove_others(out: Path, wanted: set[Path]) -> None:
     """Remove the files of cells that are gone, and what a killed process was writing."""
-    for folder, ending in (("results", "json"), ("predictions", "jsonl")):
-        for path in (out / folder).glob(f"*--*--*.{ending}"):
+    ours = {"results": "*--*--*.json", "predictions": "*--*--*.jsonl", "questions": "*.jsonl"}
+    for folder, pattern in ours.items():
+        for path in (out / folder).glob(pattern):
             if path not in wanted:
                 path.unlink(missing_ok=True)
         for path in (out / folder).glob(f".*{_PART}"):
