@@ -85,8 +85,8 @@ def _metric(cell: Cell) -> tuple[str, int]:
 
 def _shared(cells: Sequence[Cell]) -> str | None:
     """Say so if seeds share an intermediate run; a row without that stage has none to share."""
-    runs = [cell.result.config.get("intermediate_seed") for cell in cells]
-    known = {run for run in runs if run is not None}
+    staged = [cell.result.config for cell in cells if "intermediate" in cell.result.config]
+    known = {config.get("intermediate_seed", 0) for config in staged}
     if not known or len(known) == len(cells):
         return None
     if len(known) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maskpolicy.leaderboard import Board, Row, Score
+from maskpolicy.leaderboard import Board, Score
 
 _ESCAPES = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -28,7 +28,10 @@ def render(board: Board) -> str:
         for task in board.tasks
     }
     columns = [*board.tasks, *(f"mean of {group}" for group in board.groups)]
-    below = [*(metrics[task].replace("_", " ") for task in board.tasks), *([""] * len(board.groups))]
+    below = [
+        *(metrics[task].replace("_", " ") for task in board.tasks),
+        *([""] * len(board.groups)),
+    ]
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",

@@ -66,6 +66,7 @@ class Row:
     work: Json = None
     cells: Mapping[tuple[str, int], Cell] = field(default_factory=dict)  # by task and seed
     gaps: tuple[Gap, ...] = ()
+    against: str = ""  # the row it is compared with: the baseline, of its own run if that has one
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,12 @@ class Board:
         if any(score is None or not score.is_complete for score in scores):
             return None
         return statistics.fmean(score.mean for score in scores if score is not None)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that the scores come from."""
+        cells = (cell for row in self.rows for cell in row.cells.values())
+        return list({id(cell.run): cell.run for cell in cells}.values())
 
     def best(self) -> dict[str, set[str]]:
         """Return, by task, the rows with the highest mean of those in which no seed failed."""
@@ -138,7 +145,8 @@ def _rows(
             for task in tasks
         }
         gaps = tuple(draft.gaps(tasks))
-        rows.append(Row(name, draft.config["policy"], scores, _work(draft), draft.cells, gaps))
+        about = draft.config["policy"]
+        rows.append(Row(name, about, scores, _work(draft), draft.cells, gaps, names[base]))
     return rows
 
 

@@ -32,7 +32,12 @@ class Draws:
 
 
 def draw(
-    rng: np.random.Generator, draws: int, seeds: int, spread: float, sizes: Sequence[int], taste: float
+    rng: np.random.Generator,
+    draws: int,
+    seeds: int,
+    spread: float,
+    sizes: Sequence[int],
+    taste: float,
 ) -> Draws:
     """Let two policies of the same expected score answer; each seed has a run of its own.
 

@@ -1,4 +1,4 @@
-"""The paired test, by hand and by simulation: how often it sees a difference where there is none."""
+"""The paired test, by hand and by simulation: does it see a difference where there is none?"""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_a_test_that_forgets_the_runs_sees_differences_that_are_not_there(method
 def test_few_groups_are_not_taken_for_many():
     rng = np.random.default_rng(1)
     found = rates(rng, seeds=5, spread=1.0, sizes=(20,) * 8, taste=0.1)
-    assert 2.5 <= found["crossed"] <= 6
-    assert found["many groups"] > 7
+    assert 2.5 <= found["crossed"] <= 7
+    assert found["many groups"] > found["crossed"] + 1
 
 
 def test_groups_of_unequal_size_count_as_one_each():
@@ -90,7 +90,9 @@ def test_where_nothing_varies_there_is_no_doubt(value, p):
 
 @given(st.randoms(), st.integers(2, 5), st.integers(2, 6))
 def test_the_other_way_round_the_difference_has_the_other_sign(random, seeds, groups):
-    table = np.array([[random.choice((-1.0, 0.0, 1.0)) for _ in range(groups)] for _ in range(seeds)])
+    table = np.array(
+        [[random.choice((-1.0, 0.0, 1.0)) for _ in range(groups)] for _ in range(seeds)]
+    )
     there, back = (stats.estimate(sign * table, np.arange(groups)) for sign in (1, -1))
     assert there.p == pytest.approx(back.p)
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))

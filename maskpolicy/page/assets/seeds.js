@@ -1,0 +1,54 @@
+"use strict";
+// The seeds behind a cell, while the pointer or the focus is on it.
+const Seeds = (() => {
+  const {board, number, signed} = Page;
+  const tip = document.getElementById("tip");
+
+  function cell(name) {
+    const [row, task] = name.split("/").map(Number);
+    return {row: board.rows[row], task: board.tasks[task], it: board.rows[row].cells[task], row_index: row, task_index: task};
+  }
+
+  function other(found, seed) {
+    if (found.row.against === found.row_index) return null;
+    const base = board.rows[found.row.against].cells[found.task_index].seeds[seed];
+    return base ? base.score : null;
+  }
+
+  function lines(found) {
+    const made = Object.entries(found.it.seeds).map(([seed, one]) => {
+      if (one.score === null) return `seed ${seed}: ${one.error || "no score"}`;
+      const base = other(found, seed);
+      return `seed ${seed}: ${number(one.score)}` + (base === null ? "" : ` (${signed(one.score - base)})`);
+    });
+    return made.length ? made : ["not in these results"];
+  }
+
+  function show(button) {
+    tip.textContent = lines(cell(button.dataset.cell)).join("\n");
+    tip.hidden = false;
+    const place = button.getBoundingClientRect();
+    const size = tip.getBoundingClientRect();
+    const below = place.bottom + 6;
+    const top = below + size.height > innerHeight ? place.top - size.height - 6 : below;
+    const left = Math.min(Math.max(8, place.right - size.width), innerWidth - size.width - 8);
+    tip.style.top = `${Math.max(4, top)}px`;
+    tip.style.left = `${left}px`;
+    button.setAttribute("aria-describedby", "tip");
+  }
+
+  function hide() {
+    tip.hidden = true;
+    document.querySelector("[aria-describedby=tip]")?.removeAttribute("aria-describedby");
+  }
+
+  for (const button of document.querySelectorAll("button.cell")) {
+    button.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && show(button));
+    button.addEventListener("pointerleave", hide);
+    button.addEventListener("focus", () => button.matches(":focus-visible") && show(button));
+    button.addEventListener("blur", hide);
+  }
+  addEventListener("scroll", hide, {capture: true, passive: true});
+  addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  return {cell, other, lines, hide};
+})();
