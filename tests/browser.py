@@ -136,7 +136,7 @@ class Browser:
     def press(self, key: str) -> None:
         """Press and release a key."""
         text = {"Enter": "\r", " ": " "}.get(key)
-        event = {"key": key, "code": "Space" if key == " " else key}
+        event: dict[str, Any] = {"key": key, "code": "Space" if key == " " else key}
         event |= {"windowsVirtualKeyCode": KEYS[key]} | ({"text": text} if text else {})
         self.send("Input.dispatchKeyEvent", type="keyDown", **event)
         event.pop("text", None)

@@ -48,7 +48,7 @@ def write(
         for index, (policy, share) in enumerate(policies.items()):
             for seed in range(seeds):
                 rng = np.random.default_rng([index, seed, *task.encode()])
-                right = rng.random(n) < share
+                right = (rng.random(n) < share).tolist()
                 cell = _result(policy, task, seed, index > 0, seed % runs, runs, right, changes)
                 stages |= {key: name for name, key in cell["stages"].items()}
                 put(folder, cell, answers(task, right, text))
@@ -130,7 +130,7 @@ def _result(
         "task": task,
         "seed": seed,
         "group": GROUPS[task],
-        "config": config | changes,
+        "config": {**config, **changes},
         "stages": {name: _key(name) for name in names},
         "metrics": {
             "metric": "exact_match",

@@ -38,7 +38,9 @@ class Texts(HTMLParser):
 
     def __init__(self, text: str):
         super().__init__()
-        self.words, self.tags, self.links = [], [], []
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -185,11 +187,7 @@ def test_examples_differ_between_the_two_policies(folder):
     higher, lower = known["pairs"]["0-2"]
     assert higher < lower
     assert known["n"] == 60
-    assert {tuple(pair.split("-")) for pair in known["pairs"]} == {
-        ("0", "1"),
-        ("0", "2"),
-        ("1", "2"),
-    }
+    assert set(known["pairs"]) == {"0-1", "0-2", "1-2"}
     one = known["shown"][0]
     assert one["source"] == f"what of triviaqa {one['id'].split('-')[1]}?"
     assert one["answers"]["0"][3] != one["answers"]["1"][3]
@@ -237,24 +235,18 @@ def test_rows_that_are_not_comparable_are_said_to_be(tmp_path):
 def test_ten_policies_nine_tasks_and_five_seeds_are_below_three_megabytes(tmp_path):
     policies = {f"policy number {index}": 0.1 + index / 20 for index in range(10)}
     long = "a rather long answer, as a dialogue has it; " * 6
-    folder = folders.write(
-        tmp_path / "x", policies, tuple(folders.GROUPS), seeds=5, n=120, text=long
-    )
-    size = len(rendered(folder).encode())
-    assert size < 3_000_000, size
-    assert len(data(rendered(folder), "examples")[0]["shown"]) > 20
+    tasks = tuple(folders.GROUPS)
+    folder = folders.write(tmp_path / "x", policies, tasks, seeds=5, n=120, text=long)
+    text = rendered(folder)
+    assert len(text.encode()) < 3_000_000
+    assert len(data(text, "examples")[0]["shown"]) > 20
 
 
 def test_analyses_are_embedded(folder):
     place = folder / "analyses" / "coverage"
     place.mkdir(parents=True)
     (place / "hidden_tokens.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
-    found = {
-        "version": 1,
-        "analysis": "coverage",
-        "rows": [{"policy": EVIL}],
-        "notes": ["so it is"],
-    }
+    found = {"analysis": "coverage", "rows": [{"policy": EVIL}], "notes": ["so it is"]}
     (place / "coverage.json").write_text(json.dumps(found))
     text = rendered(folder)
     assert 'src="data:image/svg+xml;base64,' in text

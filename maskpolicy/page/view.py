@@ -62,6 +62,14 @@ class Table:
     lines: tuple[Line, ...]
     groups: tuple[tuple[str, int], ...]  # and the number of their columns
     luck: tuple[str, ...]  # why differences have no test
+    seeds: int  # the most that a score has
+
+    @property
+    def summary(self) -> str:
+        """How much there is."""
+        tasks = sum(column.index is not None for column in self.columns)
+        numbers = ((len(self.lines), "policy"), (tasks, "task"), (self.seeds, "seed"))
+        return " × ".join(f"{number} {_plural(word, number)}" for number, word in numbers)
 
     @property
     def has_test(self) -> bool:
@@ -85,7 +93,9 @@ def table(board: Board) -> Table:
     groups = {column.group: 0 for column in columns}
     for column in columns:
         groups[column.group] += 1
-    return Table(board.baseline, columns, lines, tuple(groups.items()), _luck(board))
+    scores = [score for row in board.rows for score in row.scores.values() if score]
+    seeds = max((len(score.seeds) for score in scores), default=0)
+    return Table(board.baseline, columns, lines, tuple(groups.items()), _luck(board), seeds)
 
 
 def _columns(board: Board) -> tuple[Column, ...]:
@@ -156,6 +166,12 @@ def _difference(delta: float | None) -> Json:
         "effect": size if delta > 0 else -size,
         "by_delta": f"{delta:.6f}",
     }
+
+
+def _plural(word: str, number: int) -> str:
+    if number == 1:
+        return word
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def _interval(score: Score) -> str:

@@ -68,11 +68,13 @@
       const spent = took(one, index);
       const entry = record[one.from].stages[board.stages[index][1]];
       const other = entry && entry[1] ? `${entry[1].commit || ""} torch ${entry[1].versions.torch}` : "";
-      return [board.stages[index][0], spent === null ? "–" : seconds(spent), board.stages[index][1], other];
+      const [name, key] = board.stages[index];
+      return [name, spent === null ? "–" : seconds(spent), key, other, spent || 0];
     }));
     const once = [...new Map(made.map((row) => [row[2], row])).values()];
-    return folded("Stages, what each took, and their keys in the store",
-      table(["stage", "seconds", "key", "made with, if with others"], once, [1]));
+    const spent = once.map((row) => row[4]).reduce((a, b) => a + b, 0);
+    return folded(`Stages: ${seconds(spent)} in all, those shared with other cells included`,
+      table(["stage", "took", "key in the store", "versions, if others"], once.map((row) => row.slice(0, 4)), [1]));
   }
 
   function versions(found) {
@@ -119,7 +121,7 @@
   const known = record.filter((run) => run.versions);
   if (known.length) {
     const rows = known.map((run) => [
-      run.name, run.finished, seconds(run.seconds), run.hardware, (run.commit || "–").slice(0, 12),
+      run.name, run.finished.replace("T", " ").replace(/:\d\d\+00:00$/, " UTC"), seconds(run.seconds), run.hardware, (run.commit || "–").slice(0, 12),
       ...keys.map((key) => run.versions[key] || "–")]);
     runs.append(table(["run", "finished", "took", "hardware", "commit", ...keys], rows));
   }

@@ -32,6 +32,8 @@ const Examples = (() => {
       const [a, b] = [one.answers[i], one.answers[j]];
       return a && b && a[3] !== b[3] && (which === "both" || (a[3] > b[3]) === (which === "first"));
     });
+    const ahead = (one) => one.answers[i][3] > one.answers[j][3];
+    differ.sort((one, other) => ahead(other) - ahead(one));
     return differ.map((one) => article(one, i, j));
   }
 
@@ -43,7 +45,8 @@ const Examples = (() => {
 
   function section(found) {
     const task = examples[found.task_index];
-    const asked = task ? board.rows.map((_, row) => row).filter((row) => counts(task, row, row === 0 ? 1 : 0) || task.pairs[`0-${row}`] || Object.keys(task.pairs).some((key) => key.split("-").map(Number).includes(row))) : [];
+    const asked = board.rows.map((_, row) => row)
+      .filter((row) => task && board.rows.some((_, other) => counts(task, row, other)));
     const others = asked.filter((row) => row !== found.row_index);
     if (!asked.includes(found.row_index) || !others.length) return null;
     const start = others.includes(found.row.against) ? found.row.against : others[0];
