@@ -52,6 +52,7 @@ class Run:
     baseline: str
     policies: tuple[str, ...] = field(default=())
     tasks: tuple[str, ...] = field(default=())
+    experiment: str = ""  # its name, if it is known
 
     @property
     def name(self) -> str:
@@ -90,7 +91,8 @@ def collect(
     wanted |= {_write_questions(out, task, stage, store) for task, stage in by_task.items()}
     _remove_others(out, wanted)
     _write_json(out / "experiment.json", {"name": experiment.name, **resolved(experiment)})
-    return Run(out, tuple(results), experiment.baseline, tuple(policies), tuple(tasks))
+    order = (tuple(policies), tuple(tasks))
+    return Run(out, tuple(results), experiment.baseline, *order, experiment.name)
 
 
 def read(folder: Path) -> Run:
@@ -108,6 +110,7 @@ def read(folder: Path) -> Run:
             config.get("baseline", "none"),
             tuple(block["label"] for block in config.get("policies", ())),
             tuple(block["label"] for block in config.get("tasks", ())),
+            str(config.get("name", "")),
         )
     except (AttributeError, KeyError, TypeError):
         raise DataError(f"{about}: not written by `maskpolicy run`: remove it") from None

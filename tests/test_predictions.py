@@ -49,7 +49,7 @@ def test_a_file_that_is_not_there_is_no_fault(tmp_path):
 
 @pytest.mark.parametrize(("score", "n"), [(0.75, 5), (0.5, 4)])
 def test_answers_must_be_those_of_the_result(path, score, n):
-    with pytest.raises(DataError, match="4 answers that score 0.7500"):
+    with pytest.raises(DataError, match=r"4 answers that score 0\.7500"):
         predictions.read(path, result(score, n))
 
 

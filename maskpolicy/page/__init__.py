@@ -71,7 +71,9 @@ def data(value: Json) -> Markup:
 
 
 def _title(runs: list[Run]) -> str:
-    return ", ".join(dict.fromkeys(run.name for run in runs))
+    """Return the names of the experiments; of their folders where two share a name."""
+    names = [run.experiment or run.name for run in runs]
+    return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])
 
 
 def _asset(name: str) -> Markup:
