@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from maskpolicy.leaderboard import Board, Score
+from maskpolicy.stats import LEVEL
 
 _ESCAPES = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -11,7 +12,6 @@ _ESCAPES = {
 }
 _HEAD = r"""% needs \usepackage{booktabs}; \textquotedbl also \usepackage[T1]{fontenc}
 % percent, mean and standard deviation over seeds; bold: best of its column
-% dagger: differs from the baseline, p < 0.05 over seeds and examples after Holm
 """
 
 
@@ -40,20 +40,25 @@ def render(board: Board) -> str:
         r"\midrule",
     ]
     for row in board.rows:
-        cells = [_cell(row.scores[task], row.label in best[task]) for task in board.tasks]
+        is_base = row.label == board.baseline
+        cells = [_cell(row.scores[task], row.label in best[task], is_base) for task in board.tasks]
         means = [board.average(row, group) for group in board.groups]
         cells += ["--" if mean is None else f"{mean:.1f}" for mean in means]
         lines.append(f"{escape(row.label)} & {' & '.join(cells)} \\\\")
-    return _HEAD + "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    about = f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
+    return _HEAD + about + "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def _cell(score: Score | None, is_best: bool) -> str:
+def _cell(score: Score | None, is_best: bool, is_base: bool) -> str:
     if score is None:
         return "--"
     mean = rf"\mathbf{{{score.mean:.1f}}}" if is_best else f"{score.mean:.1f}"
     std = "" if score.std is None else rf" \pm {score.std:.1f}"
-    mark = r"^{\dagger}" if score.is_significant else ""
-    return f"${mean}{std}{mark}$" + ("" if score.is_complete else "*")
+    delta = ""
+    if score.delta is not None and not is_base:
+        mark = r"^{\dagger}" if score.is_significant else ""
+        delta = f" (${score.delta:+.1f}{mark}$)"
+    return f"${mean}{std}${delta}" + ("" if score.is_complete else "*")
 
 
 def _line(cells: list[str]) -> str:

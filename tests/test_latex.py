@@ -20,7 +20,8 @@ def test_a_row_for_each_policy_and_a_column_for_each_task_and_average(tmp_path):
     assert all(line.count(" & ") == 3 and line.endswith(r" \\") for line in body)
     assert r"\mathbf{" in body[1]
     assert r"\mathbf{" not in body[0]
-    assert body[1].count(r"^{\dagger}") == 2
+    assert body[1].count(r"^{\dagger}$)") == 2
+    assert "(" not in body[0]
 
 
 def test_names_are_escaped(tmp_path):
@@ -29,6 +30,11 @@ def test_names_are_escaped(tmp_path):
     assert r"50\% of\_a \{b\} \textbackslash{}d \textasciitilde{}\textasciicircum{}" in row
     assert r"\textless{}x\textgreater{} \& \$ & " in row
     assert len(re.findall(r"(?<!\\)&", row)) == 3
+
+
+def test_a_baseline_of_two_lines_stays_in_its_comment(tmp_path):
+    text = table(tmp_path, {"a\nb": 0.2, "random": 0.9})
+    assert "% (difference to a b;" in text
 
 
 def test_a_missing_cell_is_a_dash(tmp_path):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from maskpolicy.leaderboard import Board
 from maskpolicy.page import behind, differences, embedded, records, reported, view
 from maskpolicy.results import Run, write
+from maskpolicy.stats import LEVEL
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def render(board: Board) -> str:
     return environment.get_template("page.html").render(
         title=_title(runs),
         table=table,
+        level=LEVEL,
         notes=board.notes,
         reported=reported.beside(table),
         analyses=embedded.find([run.folder for run in runs]),

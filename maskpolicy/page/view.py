@@ -72,6 +72,16 @@ class Table:
         return " × ".join(f"{number} {_plural(word, number)}" for number, word in numbers)
 
     @property
+    def scale(self) -> list[tuple[int, str]]:
+        """The steps of colour, from worst to best, and the points at which they begin."""
+        ends = {len(STEPS): "≥ +", -len(STEPS): "≤ −"}
+        labels = [(0, "0")]
+        for step, points in enumerate(STEPS, 1):
+            labels.append((step, f"{ends.get(step, '+')}{points:g}"))
+            labels.insert(0, (-step, f"{ends.get(-step, '−')}{points:g}"))
+        return labels
+
+    @property
     def has_test(self) -> bool:
         """Whether any cell could be tested."""
         return any(cell.interval for line in self.lines for cell in line.cells)
