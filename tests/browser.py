@@ -99,8 +99,9 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression; raises what it throws."""
-        done = self.send("Runtime.evaluate", expression=script, returnByValue=True)
+        """Return the value of a JavaScript expression, awaited; raises what it throws."""
+        how = {"returnByValue": True, "awaitPromise": True}
+        done = self.send("Runtime.evaluate", expression=script, **how)
         if "exceptionDetails" in done:
             raise RuntimeError(done["exceptionDetails"]["exception"]["description"])
         return done["result"].get("value")
@@ -157,11 +158,13 @@ class Browser:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _middle(self, selector: str) -> tuple[float, float]:
+        """Scroll an element into view, let the page hear of it, and return where it is."""
         place = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            f"new Promise(done => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});"
-            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2];"
-            "})()"
+            "requestAnimationFrame(() => requestAnimationFrame(() => {"
+            "const r = e.getBoundingClientRect(); done([r.x + r.width / 2, r.y + r.height / 2]);"
+            "})); })"
         )
         return place[0], place[1]
 

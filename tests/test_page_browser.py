@@ -18,7 +18,7 @@ RUN = """
 model: mini
 corpus: world
 policies: [none, original, {name: random, label: "<script>alert(1)</script>"}]
-tasks: [triviaqa, zsre, ropes]
+tasks: [triviaqa, ropes]
 seeds: [0, 1]
 world: {people: 20, general_people: 6}
 general: {steps: 10, warmup: 2, passages: 4}
@@ -136,13 +136,13 @@ def test_a_label_with_a_script_is_only_text(browser, real):
 def test_neither_strange_scripts_nor_requests_get_through(browser, real):
     browser.open(real.as_uri())
     browser.run(
-        "(() => { const s = document.createElement('script'); s.textContent = 'window.bad = 1';"
-        "document.body.append(s); new Image().src = 'https://example.org/x.png'; })()"
+        "document.addEventListener('securitypolicyviolation', () => window.refused++);"
+        "window.refused = 0; const s = document.createElement('script');"
+        "s.textContent = 'window.bad = 1'; document.body.append(s);"
+        "new Image().src = 'https://example.org/x.png'"
     )
+    browser.wait("window.refused === 2")
     assert browser.run("window.bad") is None
-    browser.wait("true")
-    refused = [error for error in browser.errors if "Content Security Policy" in error]
-    assert len(refused) == 2
 
 
 def test_columns_sort_down_up_and_back(browser, strong):
@@ -283,8 +283,7 @@ def test_a_screen_reader_is_told_what_colours_and_arrows_say(browser, strong):
     browser.open(strong.as_uri())
     names = browser.names()
     buttons = [name for role, name in names if role == "button"]
-    best = next(name for name in buttons if name.startswith("95") or "best of its column" in name)
-    assert "best of its column" in best
+    best = next(name for name in buttons if "best of its column" in name)
     assert "significant" in best
     assert "★" not in best
     assert any(name.startswith("Scores of masking policies") for role, name in names)
@@ -328,11 +327,8 @@ def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser, strong)
 
 def test_without_javascript_the_scores_are_there(browser, strong):
     browser.send("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.send("Page.navigate", url=strong.as_uri())
-        until = browser.send("Page.getNavigationHistory")
-        assert until["entries"][-1]["url"] == strong.as_uri()
-    finally:
-        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    browser.send("Page.navigate", url=strong.as_uri())
+    browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    browser.wait("document.readyState === 'complete'")
     assert shown(browser, "#board .cell")
     assert shown(browser, "#controls") == []

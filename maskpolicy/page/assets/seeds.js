@@ -24,22 +24,32 @@ const Seeds = (() => {
     return made.length ? made : ["not in these results"];
   }
 
+  let current = null;
+
   function show(button) {
+    hide();
+    current = button;
     tip.textContent = lines(cell(button.dataset.cell)).join("\n");
     tip.hidden = false;
-    const place = button.getBoundingClientRect();
+    button.setAttribute("aria-describedby", "tip");
+    place();
+  }
+
+  function place() {
+    if (!current) return;
+    const box = current.getBoundingClientRect();
     const size = tip.getBoundingClientRect();
-    const below = place.bottom + 6;
-    const top = below + size.height > innerHeight ? place.top - size.height - 6 : below;
-    const left = Math.min(Math.max(8, place.right - size.width), innerWidth - size.width - 8);
+    const below = box.bottom + 6;
+    const top = below + size.height > innerHeight ? box.top - size.height - 6 : below;
+    const left = Math.min(Math.max(8, box.right - size.width), innerWidth - size.width - 8);
     tip.style.top = `${Math.max(4, top)}px`;
     tip.style.left = `${left}px`;
-    button.setAttribute("aria-describedby", "tip");
   }
 
   function hide() {
     tip.hidden = true;
-    document.querySelector("[aria-describedby=tip]")?.removeAttribute("aria-describedby");
+    current?.removeAttribute("aria-describedby");
+    current = null;
   }
 
   for (const button of document.querySelectorAll("button.cell")) {
@@ -48,7 +58,7 @@ const Seeds = (() => {
     button.addEventListener("focus", () => button.matches(":focus-visible") && show(button));
     button.addEventListener("blur", hide);
   }
-  addEventListener("scroll", hide, {capture: true, passive: true});
+  addEventListener("scroll", place, {capture: true, passive: true});
   addEventListener("keydown", (event) => event.key === "Escape" && hide());
   return {cell, other, lines, hide};
 })();
