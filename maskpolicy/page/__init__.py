@@ -18,7 +18,7 @@ from maskpolicy.types import Json
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-SCRIPTS = ("page.js", "table.js", "seeds.js", "details.js", "examples.js")
+SCRIPTS = ("page.js", "table.js", "seeds.js", "examples.js", "details.js", "runs.js")
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 

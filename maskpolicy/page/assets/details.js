@@ -1,5 +1,5 @@
 "use strict";
-// What stands behind a cell, in a dialog; and how the runs were made.
+// What stands behind a cell, in a dialog.
 (() => {
   const {board, record, make, table, number, signed, seconds} = Page;
   const dialog = document.getElementById("details");
@@ -10,7 +10,8 @@
     if (value === null || typeof value !== "object" || Array.isArray(value)) {
       return [[path, typeof value === "string" ? value : JSON.stringify(value)]];
     }
-    return Object.entries(value).flatMap(([key, inner]) => flat(inner, path ? `${path}.${key}` : key));
+    const below = (key) => (path ? `${path}.${key}` : key);
+    return Object.entries(value).flatMap(([key, inner]) => flat(inner, below(key)));
   }
 
   const folded = (title, ...children) =>
@@ -36,7 +37,7 @@
     });
     if (!rows.length) return make("p", {}, "This cell is not in these results.");
     const against = board.rows[found.row.against].label;
-    const head = ["seed", "score", `to ${against}`, "intermediate run", "fine-tuning and evaluation"];
+    const head = ["seed", "score", `to ${against}`, "intermediate run", "fine-tuning, evaluation"];
     return table(head, rows, [0, 1, 2, 3, 4]);
   }
 
@@ -51,8 +52,8 @@
     const mark = test.significant ? "It is significant." : "It is not significant.";
     return make("p", {},
       `Against ${against}, paired over ${test.seeds} seeds and ${test.groups} groups of examples: `
-      + `${signed(test.difference)} points, 95% interval ${signed(test.low)} to ${signed(test.high)}, `
-      + `p ${p(test.p)}; after Holm p ${p(test.p_holm)}. ${mark}`);
+      + `${signed(test.difference)} points, `
+      + `95% interval ${signed(test.low)} to ${signed(test.high)}, p ${p(test.p)}; after Holm p ${p(test.p_holm)}. ${mark}`);
   }
 
   function work(row) {
@@ -66,15 +67,16 @@
   function stages(found) {
     const made = Object.entries(found.it.seeds).flatMap(([seed, one]) => one.stages.map((index) => {
       const spent = took(one, index);
-      const entry = record[one.from].stages[board.stages[index][1]];
-      const other = entry && entry[1] ? `${entry[1].commit || ""} torch ${entry[1].versions.torch}` : "";
       const [name, key] = board.stages[index];
+      const made = record[one.from].stages[key]?.[1];
+      const other = made ? `torch ${made.versions.torch}, ${made.commit || ""}` : "";
       return [name, spent === null ? "–" : seconds(spent), key, other, spent || 0];
     }));
     const once = [...new Map(made.map((row) => [row[2], row])).values()];
     const spent = once.map((row) => row[4]).reduce((a, b) => a + b, 0);
     return folded(`Stages: ${seconds(spent)} in all, those shared with other cells included`,
-      table(["stage", "took", "key in the store", "versions, if others"], once.map((row) => row.slice(0, 4)), [1]));
+      table(["stage", "took", "key in the store", "versions, if others"],
+        once.map((row) => row.slice(0, 4)), [1]));
   }
 
   function versions(found) {
@@ -89,7 +91,8 @@
 
   function open(name) {
     const found = Seeds.cell(name);
-    document.getElementById("details-title").textContent = `${found.row.label} · ${found.task.label}`;
+    const title = `${found.row.label} · ${found.task.label}`;
+    document.getElementById("details-title").textContent = title;
     const settings = {...found.row.config, task: found.task.config};
     const kids = [
       seeds(found), verdict(found), Examples.section(found), work(found.row),
@@ -109,30 +112,11 @@
   }
   document.getElementById("close").addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  dialog.addEventListener("close", () => history.replaceState(null, "", location.pathname + location.search));
+  dialog.addEventListener("close", () => {
+    history.replaceState(null, "", location.pathname + location.search);
+  });
 
   const linked = [...document.querySelectorAll("button.cell")]
     .find((button) => place(button.dataset.cell) === location.hash);
   if (linked) open(linked.dataset.cell);
-
-  // how the runs were made
-  const runs = document.getElementById("runs");
-  const keys = ["maskpolicy", "torch", "transformers", "python"];
-  const known = record.filter((run) => run.versions);
-  if (known.length) {
-    const rows = known.map((run) => [
-      run.name, run.finished.replace("T", " ").replace(/:\d\d\+00:00$/, " UTC"), seconds(run.seconds), run.hardware, (run.commit || "–").slice(0, 12),
-      ...keys.map((key) => run.versions[key] || "–")]);
-    runs.append(table(["run", "finished", "took", "hardware", "commit", ...keys], rows));
-  }
-  if (known.length < record.length) {
-    const names = record.filter((run) => !run.versions).map((run) => run.name).join(", ");
-    runs.append(make("p", {}, `No run.json lies beside the results of ${names}: seconds and versions are not known.`));
-  }
-  const differ = Object.keys(known[0]?.versions || {})
-    .filter((key) => new Set(known.map((run) => run.versions[key])).size > 1);
-  if (differ.length) {
-    const list = differ.map((key) => `${key} ${[...new Set(known.map((run) => run.versions[key]))].join(" and ")}`);
-    runs.append(make("p", {class: "warning"}, `The runs were made with different versions: ${list.join("; ")}.`));
-  }
 })();

@@ -14,7 +14,7 @@ const Examples = (() => {
     const often = seeds > 1 ? ` (${times} of ${seeds} seeds)` : "";
     return [
       make("span", {class: "who"}, board.rows[row].label),
-      make("span", won ? {class: "won"} : {}, text === "" ? "(nothing)" : text, make("small", {}, often)),
+      make("span", won ? {class: "won"} : {}, text || "(nothing)", make("small", {}, often)),
       make("span", {class: "value"}, number(score))];
   }
 
@@ -38,7 +38,8 @@ const Examples = (() => {
   }
 
   function picker(label, options, value) {
-    const choices = options.map(([key, text]) => make("option", {value: key, selected: key === value}, text));
+    const choices = options.map(([key, text]) =>
+      make("option", {value: key, selected: key === value}, text));
     const select = make("select", {}, ...choices);
     return [make("label", {}, label, select), select];
   }
@@ -53,7 +54,9 @@ const Examples = (() => {
     const names = (rows) => rows.map((row) => [row, board.rows[row].label]);
     const [left, first] = picker("Compare", names(asked), found.row_index);
     const [right, second] = picker("with", names(asked), start);
-    const [shown, which] = picker("show", [["both", "all that differ"], ["first", "first scores higher"], ["second", "second scores higher"]], "both");
+    const sides = [["both", "all that differ"], ["first", "first scores higher"],
+      ["second", "second scores higher"]];
+    const [shown, which] = picker("show", sides, "both");
     const said = make("p", {role: "status"});
     const items = make("ul", {class: "examples"});
     const update = () => {
@@ -67,9 +70,10 @@ const Examples = (() => {
       const kids = list(task, i, j, which.value);
       items.replaceChildren(...kids);
       const rest = task.n - pair[0] - pair[1];
-      said.textContent = `${board.rows[i].label} scores higher on ${pair[0]} of ${task.n} examples, `
-        + `${board.rows[j].label} on ${pair[1]}, both the same on ${rest} (averages over seeds); `
-        + (kids.length ? `${kids.length} shown.` : "none of these is among the examples in this page.");
+      const [one, other] = [board.rows[i].label, board.rows[j].label];
+      said.textContent = `${one} scores higher on ${pair[0]} of ${task.n} examples, `
+        + `${other} on ${pair[1]}, both the same on ${rest} (averages over seeds); `
+        + (kids.length ? `${kids.length} shown.` : "none of these had room in this page.");
     };
     for (const select of [first, second, which]) select.addEventListener("change", update);
     update();

@@ -46,7 +46,8 @@ const Page = (() => {
   button.addEventListener("click", () => {
     const next = themes[(themes.indexOf(button.dataset.theme) + 1) % themes.length];
     dress(next);
-    try { localStorage.setItem("maskpolicy-theme", next); } catch { /* a page may have no storage */ }
+    // a page may have no storage
+    try { localStorage.setItem("maskpolicy-theme", next); } catch { /* then it is not kept */ }
   });
   let kept = null;
   try { kept = localStorage.getItem("maskpolicy-theme"); } catch { /* then the system decides */ }

@@ -6,7 +6,8 @@ const Seeds = (() => {
 
   function cell(name) {
     const [row, task] = name.split("/").map(Number);
-    return {row: board.rows[row], task: board.tasks[task], it: board.rows[row].cells[task], row_index: row, task_index: task};
+    const it = board.rows[row].cells[task];
+    return {row: board.rows[row], task: board.tasks[task], it, row_index: row, task_index: task};
   }
 
   function other(found, seed) {
@@ -19,7 +20,8 @@ const Seeds = (() => {
     const made = Object.entries(found.it.seeds).map(([seed, one]) => {
       if (one.score === null) return `seed ${seed}: ${one.error || "no score"}`;
       const base = other(found, seed);
-      return `seed ${seed}: ${number(one.score)}` + (base === null ? "" : ` (${signed(one.score - base)})`);
+      const more = base === null ? "" : ` (${signed(one.score - base)})`;
+      return `seed ${seed}: ${number(one.score)}${more}`;
     });
     return made.length ? made : ["not in these results"];
   }
@@ -53,7 +55,9 @@ const Seeds = (() => {
   }
 
   for (const button of document.querySelectorAll("button.cell")) {
-    button.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && show(button));
+    button.addEventListener("pointerenter", (event) => {
+      if (event.pointerType === "mouse") show(button);
+    });
     button.addEventListener("pointerleave", hide);
     button.addEventListener("focus", () => button.matches(":focus-visible") && show(button));
     button.addEventListener("blur", hide);

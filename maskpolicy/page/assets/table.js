@@ -76,9 +76,12 @@
     }
   }
 
+  const steps = {
+    ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
+
   // arrow keys go from cell to cell, as in a spreadsheet
   function move(event) {
-    const step = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]}[event.key];
+    const step = steps[event.key];
     const cell = event.target.closest("td");
     if (!step || !cell) return;
     const rows = [...ranked.rows].filter((row) => !row.hidden);
