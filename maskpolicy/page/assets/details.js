@@ -53,7 +53,8 @@
     return make("p", {},
       `Against ${against}, paired over ${test.seeds} seeds and ${test.groups} groups of examples: `
       + `${signed(test.difference)} points, `
-      + `95% interval ${signed(test.low)} to ${signed(test.high)}, p ${p(test.p)}; after Holm p ${p(test.p_holm)}. ${mark}`);
+      + `95% interval ${signed(test.low)} to ${signed(test.high)}, p ${p(test.p)}; `
+      + `after Holm p ${p(test.p_holm)}. ${mark}`);
   }
 
   function work(row) {
