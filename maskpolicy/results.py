@@ -52,7 +52,6 @@ class Run:
     baseline: str
     policies: tuple[str, ...] = field(default=())
     tasks: tuple[str, ...] = field(default=())
-    experiment: str = ""  # its name, if it is known
 
     @property
     def name(self) -> str:
@@ -67,7 +66,7 @@ def collect(
     store: Store,
     out: Path,
 ) -> Run:
-    """Write results/, predictions/, questions/ and experiment.json below `out`, each atomically.
+    """Write results/, predictions/ and experiment.json below `out`, each file atomically.
 
     Files of cells that the experiment no longer has are removed. Raises StoreError when `out`
     cannot be written.
@@ -87,12 +86,9 @@ def collect(
             write(out / "predictions" / f"{name}.jsonl", text)
             wanted.add(out / "predictions" / f"{name}.jsonl")
         results.append(result)
-    by_task = {task: stage for (_, task, _), stage in cells.items()}
-    wanted |= {_write_questions(out, task, stage, store) for task, stage in by_task.items()}
     _remove_others(out, wanted)
     _write_json(out / "experiment.json", {"name": experiment.name, **resolved(experiment)})
-    order = (tuple(policies), tuple(tasks))
-    return Run(out, tuple(results), experiment.baseline, *order, experiment.name)
+    return Run(out, tuple(results), experiment.baseline, tuple(policies), tuple(tasks))
 
 
 def read(folder: Path) -> Run:
@@ -110,7 +106,6 @@ def read(folder: Path) -> Run:
             config.get("baseline", "none"),
             tuple(block["label"] for block in config.get("policies", ())),
             tuple(block["label"] for block in config.get("tasks", ())),
-            str(config.get("name", "")),
         )
     except (AttributeError, KeyError, TypeError):
         raise DataError(f"{about}: not written by `maskpolicy run`: remove it") from None
@@ -118,7 +113,7 @@ def read(folder: Path) -> Run:
 
 def file_name(policy: str, task: str, seed: int) -> str:
     """Return the name, without ending, of a cell's files."""
-    return f"{_slug(policy)}--{_slug(task)}--{seed}"
+    return f"{slug(policy)}--{slug(task)}--{seed}"
 
 
 def claim(folder: Path) -> None:
@@ -180,25 +175,6 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         run = experiment.seeds.index(seed) % experiment.intermediate_seeds
         config["intermediate_seed"] = run
     return json.loads(keys.canonical(config))  # in the order in which it is read back
-
-
-def questions(folder: Path, task: str) -> Path:
-    """Return where the ids and sources of a task's test examples lie, if they are known."""
-    return folder / "questions" / f"{_slug(task)}.jsonl"
-
-
-def _write_questions(out: Path, task: str, stage: Stage, store: Store) -> Path:
-    """Write what a task's test examples ask, once; it may be gone from the store."""
-    path = questions(out, task)
-    examples = stage.inputs.get("examples")
-    if examples is None or store.peek(examples.key) is None:
-        return path
-    with (store.path(examples.key) / "test.jsonl").open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    lines = [{"id": row["id"], "source": row["source"]} for row in rows]
-    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    write(path, text.encode())
-    return path
 
 
 def _result(
@@ -267,9 +243,8 @@ def _write_json(path: Path, value: Json) -> None:
 
 def _remove_others(out: Path, wanted: set[Path]) -> None:
     """Remove the files of cells that are gone, and what a killed process was writing."""
-    ours = {"results": "*--*--*.json", "predictions": "*--*--*.jsonl", "questions": "*.jsonl"}
-    for folder, pattern in ours.items():
-        for path in (out / folder).glob(pattern):
+    for folder, ending in (("results", "json"), ("predictions", "jsonl")):
+        for path in (out / folder).glob(f"*--*--*.{ending}"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
         for path in (out / folder).glob(f".*{_PART}"):
@@ -292,9 +267,9 @@ def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in block.items() if key != "label"}
 
 
-def _slug(label: str) -> str:
+def slug(label: str) -> str:
     """Return a label as part of a file name; one that had to be changed gets a digest."""
-    slug = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
-    if slug == label and "--" not in label and not label.startswith("."):
+    made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
+    if made == label and "--" not in label and not label.startswith("."):
         return label
-    return f"{slug.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return f"{made.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import results
+from maskpolicy import questions, results
 from maskpolicy.types import Json
 
 GROUPS = {
@@ -44,7 +44,7 @@ def write(
     stages: dict[str, str] = {}
     for task in tasks:
         asked = [f'{{"id": "{task}-{i}", "source": "what of {task} {i}?"}}\n' for i in range(n)]
-        results.write(results.questions(folder, task), "".join(asked).encode())
+        results.write(questions.path(folder, task), "".join(asked).encode())
         for index, (policy, share) in enumerate(policies.items()):
             for seed in range(seeds):
                 rng = np.random.default_rng([index, seed, *task.encode()])

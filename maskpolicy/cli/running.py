@@ -43,6 +43,7 @@ def run(
         page,
         processes,
         progress,
+        questions,
         report,
         results,
         stages,
@@ -65,6 +66,7 @@ def run(
         outcomes = graph.execute(order, artifacts, bars, workers=workers)
     processes.dismiss()
     collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder)
+    questions.save(plan.cells, artifacts, folder)
     board = leaderboard.build([collected])
     report.save(board, folder)
     ranking.show(board, screen)

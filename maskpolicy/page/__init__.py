@@ -74,7 +74,7 @@ def data(value: Json) -> Markup:
 
 def _title(runs: list[Run]) -> str:
     """Return the names of the experiments; of their folders where two share a name."""
-    names = [run.experiment or run.name for run in runs]
+    names = [records.experiment(run) or run.name for run in runs]
     return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])
 
 

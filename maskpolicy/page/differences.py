@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import predictions, results
-from maskpolicy.errors import DataError
+from maskpolicy import predictions, questions
 from maskpolicy.gathering import Cell
 from maskpolicy.leaderboard import Board
 from maskpolicy.types import Json
@@ -57,7 +56,7 @@ def _task(board: Board, task: str, room: int) -> Json:
     shown: list[Json] = []
     chosen = list(dict.fromkeys(_choose(found, base, names)))
     texts = _texts(found, set(chosen))
-    sources = _sources(results.questions(first.run.folder, task), {names[i] for i in chosen})
+    sources = questions.read(first.run.folder, task, {names[i] for i in chosen})
     for index in chosen:
         entry = _entry(found, index, texts[index], sources.get(names[index]))
         room -= len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace"))
@@ -131,21 +130,6 @@ def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source
 
 def _ids(path: Path) -> list[str]:
     return [row["id"] for row in predictions.rows(path)]
-
-
-def _sources(path: Path, wanted: set[str]) -> dict[str, str]:
-    """Return the questions of some examples, as far as they are known."""
-    if not path.is_file():
-        return {}
-    found = {}
-    for number, line in predictions.lines(path):
-        try:
-            row = json.loads(line)
-            if row["id"] in wanted:
-                found[row["id"]] = str(row["source"])
-        except (KeyError, TypeError, ValueError):
-            raise DataError(f"{path}, line {number}: not a question: run it again") from None
-    return found
 
 
 def _cut(text: str, most: int) -> str:

@@ -61,7 +61,8 @@ def _plot(path: Path, folder: Path, with_image: bool) -> Plot:
     url = None
     if with_image:
         url = f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
-    return Plot(path.stem.replace("_", " "), path.relative_to(folder).as_posix(), url)
+    name = "" if path.stem == path.parent.name else path.stem.replace("_", " ")
+    return Plot(name, path.relative_to(folder).as_posix(), url)
 
 
 def _findings(path: Path) -> Json:
@@ -74,7 +75,7 @@ def _findings(path: Path) -> Json:
 
 def _analysis(name: str, run: str, plots: list[Plot], found: Json) -> Analysis:
     rows = found.get("rows", [])
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = found.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(shown(row.get(column)) for column in columns) for row in rows[:MOST_ROWS]]
     return Analysis(
         str(found.get("title") or name.replace("_", " ").capitalize()),

@@ -21,6 +21,13 @@ def read(runs: Sequence[Run]) -> Json:
     return [_record(run) for run in runs]
 
 
+def experiment(run: Run) -> str:
+    """Return the name of a run's experiment, "" where it is not known; raises DataError."""
+    path = run.folder / "experiment.json"
+    known = results.parsed(path) if path.is_file() else {}
+    return str(known.get("name", "")) if isinstance(known, dict) else ""
+
+
 def _record(run: Run) -> Json:
     path = run.folder / "run.json"
     if not path.is_file():
