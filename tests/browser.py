@@ -12,6 +12,7 @@ import select
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,14 @@ class Browser:
 
     def wait(self, script: str) -> None:
         """Wait until an expression is true."""
-        until = time.monotonic() + PATIENCE
-        while not self.run(script):
-            if time.monotonic() > until:
-                raise TimeoutError(script)
+        self.until(lambda: self.run(script), script)
+
+    def until(self, holds: Callable[[], Any], what: str = "") -> None:
+        """Wait until something holds."""
+        latest = time.monotonic() + PATIENCE
+        while not holds():
+            if time.monotonic() > latest:
+                raise TimeoutError(what)
             time.sleep(0.02)
 
     def click(self, selector: str) -> None:

@@ -18,7 +18,7 @@ RUN = """
 model: mini
 corpus: world
 policies: [none, original, {name: random, label: "<script>alert(1)</script>"}]
-tasks: [triviaqa, ropes]
+tasks: [triviaqa, wow]
 seeds: [0, 1]
 world: {people: 20, general_people: 6}
 general: {steps: 10, warmup: 2, passages: 4}
@@ -326,9 +326,13 @@ def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser, strong)
 
 
 def test_without_javascript_the_scores_are_there(browser, strong):
+    browser.open("data:text/html,")
     browser.send("Emulation.setScriptExecutionDisabled", value=True)
-    browser.send("Page.navigate", url=strong.as_uri())
-    browser.send("Emulation.setScriptExecutionDisabled", value=False)
-    browser.wait("document.readyState === 'complete'")
-    assert shown(browser, "#board .cell")
-    assert shown(browser, "#controls") == []
+    try:
+        browser.send("Page.navigate", url=strong.as_uri())
+        browser.until(lambda: ("rowheader", "best") in browser.names())
+        roles = [role for role, _ in browser.names()]
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    assert roles.count("cell") > 30
+    assert not {"radio", "checkbox"} & set(roles)  # what needs a script is not offered
