@@ -146,6 +146,11 @@ def test_one_shared_run_is_named_as_luck(tmp_path):
     assert "its luck is part of the difference" in rendered(folder)
 
 
+def test_only_the_baselines_row_is_called_so(folder):
+    rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', rendered(folder))
+    assert rows == [("0", "baseline"), ("1", ""), ("2", "")]
+
+
 def test_reported_numbers_stand_apart(tmp_path):
     folder = folders.write(tmp_path / "x", POLICIES, ("ropes", "zsre"))
     text = rendered(folder)
