@@ -19,7 +19,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
     names: dict[str, str] = {}
     for row in board.rows:
         for cell in row.cells.values():
-            for name, key in cell.result.stages.items():
+            for name, key in sorted(cell.result.stages.items()):
                 stages.setdefault(key, len(stages))
                 names[key] = name
     return {
@@ -64,7 +64,7 @@ def _cell(row: Row, task: str, runs: Sequence[Run], stages: dict[str, int]) -> J
                 "run": cell.result.config.get("intermediate_seed"),
                 "error": cell.result.error,
                 "from": runs.index(cell.run),
-                "stages": [stages[key] for key in cell.result.stages.values()],
+                "stages": [stages[key] for _, key in sorted(cell.result.stages.items())],
             }
             for seed, cell in sorted(own.items())
         },
