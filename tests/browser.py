@@ -194,5 +194,5 @@ class Browser:
                 self.errors.append(str(params["args"]))
             case "Log.entryAdded":
                 self.errors.append(params["entry"]["text"])
-            case "Network.requestWillBeSent":
+            case "Network.requestWillBeSent" if not params["request"]["url"].startswith("data:"):
                 self.requests.append(params["request"]["url"])
