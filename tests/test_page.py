@@ -267,6 +267,8 @@ def test_plots_that_are_too_large_are_named_instead(folder):
     text = rendered(folder)
     assert "There was no room here for analyses/viewer/all.svg" in text
     assert len(text) < 1_000_000
+    (place / "all.png").write_bytes(b"a smaller picture")
+    assert 'src="data:image/png;base64,' in rendered(folder)
 
 
 @pytest.mark.parametrize(

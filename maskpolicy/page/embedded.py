@@ -47,9 +47,9 @@ def find(folders: Sequence[Path]) -> list[Analysis]:
             run = folder.resolve().name if len(folders) > 1 else ""
             plots = []
             for path in sorted(place.glob("*.svg")):
-                size = path.stat().st_size
-                plots.append(_plot(path, folder, with_image=size <= room))
-                room -= size if size <= room else 0
+                image = next((each for each in _forms(path) if each.stat().st_size <= room), None)
+                plots.append(_plot(path, folder, image))
+                room -= image.stat().st_size if image else 0
             about = place / f"{place.name}.json"
             text = _findings(about) if about.is_file() else {}
             if plots or text:
@@ -57,10 +57,16 @@ def find(folders: Sequence[Path]) -> list[Analysis]:
     return found
 
 
-def _plot(path: Path, folder: Path, with_image: bool) -> Plot:
+def _forms(path: Path) -> list[Path]:
+    """Return a plot as SVG and, for want of room, as the PNG beside it."""
+    return [form for form in (path, path.with_suffix(".png")) if form.is_file()]
+
+
+def _plot(path: Path, folder: Path, image: Path | None) -> Plot:
     url = None
-    if with_image:
-        url = f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    if image is not None:
+        kind = "svg+xml" if image.suffix == ".svg" else "png"
+        url = f"data:image/{kind};base64,{base64.b64encode(image.read_bytes()).decode()}"
     name = "" if path.stem == path.parent.name else path.stem.replace("_", " ")
     return Plot(name, path.relative_to(folder).as_posix(), url)
 
