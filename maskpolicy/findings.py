@@ -83,7 +83,7 @@ def _plot(panel: dict[str, Json]) -> Plot:
 
 def to_markdown(findings: Findings) -> str:
     """Return findings as a Markdown table, the notes below."""
-    lines = [[_title(column) for column in findings.columns], ["---"] * len(findings.columns)]
+    lines = [[title(column) for column in findings.columns], ["---"] * len(findings.columns)]
     lines += [_cells(findings, row) for row in findings.rows]
     table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
     notes = ["", *(f"* {note}" for note in findings.notes)] if findings.notes else []
@@ -97,21 +97,23 @@ def to_table(findings: Findings) -> Table:
     table = Table(box=None)
     for column in findings.columns:
         numbers = any(isinstance(row.get(column), int | float) for row in findings.rows)
-        table.add_column(_title(column), justify="right" if numbers else "left")
+        table.add_column(title(column), justify="right" if numbers else "left")
     for row in findings.rows:
         table.add_row(*_cells(findings, row))
     return table
 
 
 def _cells(findings: Findings, row: Mapping[str, Json]) -> list[str]:
-    return [_shown(row.get(column)) for column in findings.columns]
+    return [shown(row.get(column)) for column in findings.columns]
 
 
-def _title(column: str) -> str:
+def title(column: str) -> str:
+    """Return a column's name as a person reads it."""
     return column.replace("_", " ")
 
 
-def _shown(value: Json) -> str:
+def shown(value: Json) -> str:
+    """Return a value as a person reads it."""
     if value is None:
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

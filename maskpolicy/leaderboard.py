@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 
-from maskpolicy import keys
+from maskpolicy import comparisons, gathering, predictions
+from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.results import Result, Run
+from maskpolicy.gathering import Cell, Draft, Gap
+from maskpolicy.results import Run
 from maskpolicy.types import Json
 
 VERSION = 1
-BUDGET = ("model", "world", "corpus", "general", "intermediate", "finetune")
-EXECUTION = ("precision", "attention", "compile", "micro_tokens", "seed")  # no part of a budget
+_SAME = 9  # digits after which two means are one
 WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
-_SHOWN = 3  # differences in one message
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Score:
     seeds: Mapping[int, float | None]
     n: int  # test examples
     delta: float | None = None  # difference of the means to the baseline's
+    comparison: Comparison | None = None  # with the baseline; None: the baseline itself
 
     @property
     def values(self) -> list[float]:
@@ -43,6 +45,12 @@ class Score:
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
+    def is_significant(self) -> bool:
+        """Whether the difference that is shown is one that the test finds, in its direction."""
+        found = self.comparison and self.comparison.is_significant and self.comparison.found
+        return bool(found and self.delta and found.difference * self.delta > 0)
+
+    @property
     def is_complete(self) -> bool:
         """Whether no seed failed."""
         return len(self.values) == len(self.seeds)
@@ -56,11 +64,14 @@ class Row:
     config: Json  # the policy's block
     scores: Mapping[str, Score | None]  # by task; None: there is none
     work: Json = None
+    cells: Mapping[tuple[str, int], Cell] = field(default_factory=dict)  # by task and seed
+    gaps: tuple[Gap, ...] = ()
+    against: str = ""  # the row it is compared with: the baseline, of its own run if that has one
 
 
 @dataclass(frozen=True)
 class Board:
-    """A whole leaderboard; `groups` are tasks whose scores may be averaged."""
+    """A whole leaderboard; `groups` are two or more tasks whose scores may be averaged."""
 
     baseline: str
     tasks: tuple[str, ...]
@@ -75,19 +86,24 @@ class Board:
             return None
         return statistics.fmean(score.mean for score in scores if score is not None)
 
-
-@dataclass
-class _Draft:
-    """A row while the results of one or more runs are gathered for it."""
-
-    label: str
-    run: Run
-    config: Json  # what its results share: the cell's config without the task
-    cells: dict[tuple[str, int], Result] = field(default_factory=dict)
-
     @property
-    def has_stage(self) -> bool:
-        return "intermediate" in self.config
+    def runs(self) -> list[Run]:
+        """The runs that the scores come from."""
+        cells = (cell for row in self.rows for cell in row.cells.values())
+        return list({id(cell.run): cell.run for cell in cells}.values())
+
+    def best(self) -> dict[str, set[str]]:
+        """Return, by task, the rows with the highest mean of those in which no seed failed."""
+        found: dict[str, set[str]] = {}
+        for task in self.tasks:
+            means = {
+                row.label: round(score.mean, _SAME)
+                for row in self.rows
+                if (score := row.scores[task]) and score.is_complete
+            }
+            highest = max(means.values(), default=None)
+            found[task] = {label for label, mean in means.items() if mean == highest}
+        return found
 
 
 def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = False) -> Board:
@@ -96,8 +112,8 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     Raises ConfigError for rows whose data, metric version or intermediate budget differ, unless
     `mixed` asks for them; a row without an intermediate stage has no such budget.
     """
-    drafts = _gather(runs)
-    unlike = _unlike(drafts)
+    drafts = gathering.gather(runs)
+    unlike = gathering.unlike(drafts)
     if unlike and not mixed:
         raise ConfigError(f"{unlike[0]}: not one ranking; --mixed ranks them all the same")
     label = baseline or runs[0].baseline
@@ -105,120 +121,56 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
         raise ConfigError(
             f"baseline: {unknown('row', label, (d.label for d in drafts))}; name one as --baseline"
         )
-    names = _names(drafts)
-    tasks = _order((run.tasks for run in runs), (task for d in drafts for task, _ in d.cells))
-    means = [_scores(draft, tasks) for draft in drafts]
-    rows = []
-    for draft, name, scores in zip(drafts, names, means, strict=True):
-        base = means[_baseline(drafts, label, draft)]
-        deltas = {task: _with_delta(scores[task], base[task]) for task in tasks}
-        rows.append(Row(name, draft.config["policy"], deltas, _work(draft)))
+    names = gathering.names(drafts)
+    present = (task for draft in drafts for task, _ in draft.cells)
+    tasks = gathering.order((run.tasks for run in runs), present)
+    rows = _rows(drafts, names, tasks, label)
     chosen = names[_baseline(drafts, label, drafts[0])]
-    notes = [*_gaps(drafts, names, tasks), *_luck(drafts), *(f"mixed: {line}" for line in unlike)]
+    gaps = [_note(row.label, gap) for row in rows for gap in row.gaps]
+    notes = [*gaps, *_luck(drafts), *(f"mixed: {line}" for line in unlike)]
     return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), _groups(drafts, tasks))
 
 
-def _gather(runs: Sequence[Run]) -> list[_Draft]:
-    """Return one draft for each row; equal rows of several runs are one."""
-    drafts: dict[tuple[str, str], _Draft] = {}
-    for run in runs:
-        by_label = {
-            label: [result for result in run.results if result.policy == label]
-            for label in _order([run.policies], (result.policy for result in run.results))
+def _rows(
+    drafts: Sequence[Draft], names: Sequence[str], tasks: Sequence[str], label: str
+) -> list[Row]:
+    """Score every row and compare it with the baseline of its own run."""
+    means = [_scores(draft, tasks) for draft in drafts]
+    bases = [_baseline(drafts, label, draft) for draft in drafts]
+    tested = _compared(drafts, bases, tasks)
+    rows = []
+    for index, (draft, name, base) in enumerate(zip(drafts, names, bases, strict=True)):
+        scores = {
+            task: _against(means[index][task], means[base][task], tested[index, task])
+            for task in tasks
         }
-        for label, results in by_label.items():
-            for result in results:
-                config = _row_config(result)
-                key = (label, keys.canonical(config))
-                _add(drafts.setdefault(key, _Draft(label, run, config)), result, run)
-    return list(drafts.values())
+        gaps = tuple(draft.gaps(tasks))
+        about = draft.config["policy"]
+        rows.append(Row(name, about, scores, _work(draft), draft.cells, gaps, names[base]))
+    return rows
 
 
-def _add(draft: _Draft, result: Result, run: Run) -> None:
-    known = draft.cells.get((result.task, result.seed))
-    if known is None or known.metrics is None:
-        draft.cells[result.task, result.seed] = result
-    elif result.metrics is not None and known.metrics != result.metrics:
-        raise ConfigError(
-            f"{draft.run.folder} and {run.folder}: {result.policy} on {result.task}, seed "
-            f"{result.seed}, has two scores (other data, or another version): rank one of them"
-        )
-
-
-def _row_config(result: Result) -> Json:
-    left_out = ("task", "intermediate_seed")
-    return {key: value for key, value in result.config.items() if key not in left_out}
-
-
-def _unlike(drafts: Sequence[_Draft]) -> list[str]:
-    """Return one line for each pair of rows that cannot be ranked together."""
-    lines = []
-    staged = [draft for draft in drafts if draft.has_stage]
-    for draft in staged[1:]:
-        lines += _difference(_budget(staged[0]), _budget(draft), staged[0], draft)
-    first: dict[str, tuple[Json, _Draft]] = {}
-    for draft in drafts:
-        for task, data in _data(draft).items():
-            known, other = first.setdefault(task, (data, draft))
-            lines += _difference(known, data, other, draft, f"{task}.")
-    return lines
-
-
-def _difference(old: Json, new: Json, first: _Draft, second: _Draft, prefix: str = "") -> list[str]:
-    found = keys.differences(old, new, "")
-    if not found:
-        return []
-    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-    places = "; ".join([*(prefix + line.lstrip(".") for line in found[:_SHOWN]), *more])
-    rows = f"{first.label} ({first.run.folder}) and {second.label} ({second.run.folder})"
-    return [f"{rows} differ in {places}"]
-
-
-def _budget(draft: _Draft) -> Json:
-    parts = {name: draft.config.get(name) or {} for name in BUDGET}
-    return {
-        name: {key: value for key, value in part.items() if key not in EXECUTION}
-        for name, part in parts.items()
-    }
-
-
-def _data(draft: _Draft) -> dict[str, Json]:
-    """Return what each task's scores of a row rest on: the questions and the metric."""
-    return {
-        task: {
-            "task": result.config["task"],
-            "metric": result.metrics["metric"],
-            "metric version": result.metrics.get("version"),
-            "n": result.metrics["n"],
-        }
-        for (task, _), result in draft.cells.items()
-        if result.metrics is not None
-    }
-
-
-def _names(drafts: Sequence[_Draft]) -> list[str]:
-    """Return a label for each row; rows of several runs that share one name their run."""
-    labels = [draft.label for draft in drafts]
-    return [
-        label if labels.count(label) == 1 else f"{label} ({draft.run.name})"
-        for label, draft in zip(labels, drafts, strict=True)
+def _compared(
+    drafts: Sequence[Draft], bases: Sequence[int], tasks: Sequence[str]
+) -> dict[tuple[int, str], Comparison | None]:
+    """Compare each row's cells with its baseline's, adjusted for the number of all tests."""
+    read = cache(lambda cell: predictions.read(cell.predictions, cell.result))
+    places = [(index, task) for index in range(len(drafts)) for task in tasks]
+    found = [
+        None
+        if index == bases[index]
+        else comparisons.compare(drafts[index].of(task), drafts[bases[index]].of(task), read)
+        for index, task in places
     ]
+    return dict(zip(places, comparisons.adjust(found), strict=True))
 
 
-def _order(stated: Iterable[Sequence[str]], present: Iterable[str]) -> list[str]:
-    """Return the names that are present: first in the stated order, then as they come."""
-    found = list(dict.fromkeys(present))
-    known = dict.fromkeys(name for names in stated for name in names if name in found)
-    return list(dict.fromkeys([*known, *found]))
+def _scores(draft: Draft, tasks: Sequence[str]) -> dict[str, Score | None]:
+    return {task: _score(draft.of(task)) for task in tasks}
 
 
-def _scores(draft: _Draft, tasks: Sequence[str]) -> dict[str, Score | None]:
-    seeds = sorted({seed for _, seed in draft.cells})
-    return {task: _score({seed: draft.cells.get((task, seed)) for seed in seeds}) for task in tasks}
-
-
-def _score(cells: Mapping[int, Result | None]) -> Score | None:
-    metrics = {seed: cell.metrics if cell else None for seed, cell in cells.items()}
+def _score(cells: Mapping[int, Cell | None]) -> Score | None:
+    metrics = {seed: cell.result.metrics if cell else None for seed, cell in cells.items()}
     known = next((found for found in metrics.values() if found is not None), None)
     if known is None:
         return None
@@ -226,40 +178,30 @@ def _score(cells: Mapping[int, Result | None]) -> Score | None:
     return Score(known["metric"], percent, known["n"])
 
 
-def _with_delta(score: Score | None, base: Score | None) -> Score | None:
+def _against(
+    score: Score | None, base: Score | None, comparison: Comparison | None
+) -> Score | None:
     if score is None or base is None:
         return score
-    return Score(score.metric, score.seeds, score.n, score.mean - base.mean)
+    return replace(score, delta=score.mean - base.mean, comparison=comparison)
 
 
-def _baseline(drafts: Sequence[_Draft], label: str, draft: _Draft) -> int:
+def _baseline(drafts: Sequence[Draft], label: str, draft: Draft) -> int:
     """Return the index of the baseline of a row: its own run's, else the first."""
     found = [index for index, other in enumerate(drafts) if other.label == label]
     return next((i for i in found if drafts[i].run is draft.run), found[0])
 
 
-def _work(draft: _Draft) -> Json:
-    return next((result.work for result in draft.cells.values() if result.work), None)
+def _work(draft: Draft) -> Json:
+    return next((cell.result.work for cell in draft.cells.values() if cell.result.work), None)
 
 
-def _gaps(drafts: Sequence[_Draft], names: Sequence[str], tasks: Sequence[str]) -> list[str]:
-    """Return one note for each cell without a score, with its reason."""
-    notes = []
-    for draft, name in zip(drafts, names, strict=True):
-        seeds = sorted({seed for _, seed in draft.cells})
-        for task in tasks:
-            cells = {seed: draft.cells.get((task, seed)) for seed in seeds}
-            if not any(cells.values()):
-                notes.append(f"{name}, {task}: not in these results")
-                continue
-            for seed, cell in cells.items():
-                if cell is None or cell.metrics is None:
-                    reason = (cell and cell.error) or "not in these results"
-                    notes.append(f"{name}, {task}, seed {seed}: {reason}")
-    return notes
+def _note(label: str, gap: Gap) -> str:
+    where = f"{label}, {gap.task}" + (f", seed {gap.seed}" if gap.seed is not None else "")
+    return f"{where}: {gap.reason}"
 
 
-def _luck(drafts: Sequence[_Draft]) -> list[str]:
+def _luck(drafts: Sequence[Draft]) -> list[str]:
     if not any(draft.config.get("intermediate_seeds") == 1 for draft in drafts):
         return []
     return [
@@ -268,10 +210,10 @@ def _luck(drafts: Sequence[_Draft]) -> list[str]:
     ]
 
 
-def _groups(drafts: Sequence[_Draft], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _groups(drafts: Sequence[Draft], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the groups of two tasks or more; tasks that are given the context are in none."""
     groups: dict[str, list[str]] = {}
-    about = {cell.task: cell for draft in drafts for cell in draft.cells.values()}
+    about = {task: cell.result for draft in drafts for (task, _), cell in draft.cells.items()}
     for task in tasks:
         if not about[task].config["task"].get("context"):
             groups.setdefault(about[task].group, []).append(task)

@@ -1,4 +1,4 @@
-"""A leaderboard as JSON, Markdown, CSV and a table for the terminal."""
+"""A leaderboard as JSON, Markdown, CSV, LaTeX and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskpolicy import latex
 from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score
 from maskpolicy.results import write
+from maskpolicy.stats import LEVEL
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _DIGITS = 4
+_TEST = ("low", "high", "p", "p_holm", "significant")
+SIGNIFICANT = "†"
 
 
 def save(board: Board, out: Path, *, work: bool = False) -> None:
-    """Write leaderboard.json, .md and .csv, each atomically."""
+    """Write leaderboard.json, .md, .csv and .tex, each atomically."""
     document = json.dumps(to_json(board, work=work), ensure_ascii=False, indent=1, allow_nan=False)
     write(out / "leaderboard.json", f"{document}\n".encode())
     write(out / "leaderboard.md", to_markdown(board, work=work).encode())
     write(out / "leaderboard.csv", to_csv(board, work=work).encode())
+    write(out / "leaderboard.tex", latex.render(board).encode())
 
 
 def to_json(board: Board, *, work: bool = False) -> Json:
@@ -47,6 +52,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     head, body = _cells(board, work)
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)]), *map(_line, body)]
     about = [f"Percent: mean ± standard deviation over seeds (difference to {board.baseline})."]
+    if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
+        about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     notes = [f"* {note}" for note in board.notes]
     return "\n".join([*lines, "", *about, *([""] if notes else []), *notes]) + "\n"
 
@@ -59,14 +66,16 @@ def to_csv(board: Board, *, work: bool = False) -> str:
     head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*head, *(WORK if work else ())])
+    writer.writerow([*head, *_TEST, *(WORK if work else ())])
     for row in board.rows:
         done = [(row.work or {}).get(name) for name in WORK] if work else []
         for task in board.tasks:
             score = _score(row.scores[task]) or {"seeds": {}}
             numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
             each = [score["seeds"].get(str(seed)) for seed in seeds]
-            writer.writerow([row.label, task, *numbers, *each, *done])
+            test = score.get("comparison") or {}
+            tested = [test.get(key) for key in _TEST]
+            writer.writerow([row.label, task, *numbers, *each, *tested, *done])
     return text.getvalue()
 
 
@@ -110,7 +119,8 @@ def _text(score: Score | None, row: Row, board: Board) -> str:
     if score.std is not None:
         text += f" ± {score.std:.1f}"
     if score.delta is not None and row.label != board.baseline:
-        text += f" ({score.delta:+.1f})"
+        mark = SIGNIFICANT if score.is_significant else ""
+        text += f" ({score.delta:+.1f}{mark})"
     return text if score.is_complete else f"{text} *"
 
 
@@ -135,4 +145,27 @@ def _score(score: Score | None) -> Json:
         },
         "n": score.n,
         "delta": None if score.delta is None else round(score.delta, _DIGITS),
+        "comparison": comparison_json(score),
+    }
+
+
+def comparison_json(score: Score) -> Json:
+    """Return a comparison as JSON; a test that could not be made is null, with its reason."""
+    comparison = score.comparison
+    if comparison is None:
+        return None
+    found = comparison.found
+    numbers = {
+        "difference": found and round(found.difference, _DIGITS),
+        "low": found and round(found.low, _DIGITS),
+        "high": found and round(found.high, _DIGITS),
+        "p": found and float(f"{found.p:.{_DIGITS}g}"),
+        "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{_DIGITS}g}"),
+    }
+    return {
+        **numbers,
+        "significant": score.is_significant,
+        "seeds": comparison.seeds,
+        "groups": found and found.groups,
+        "reason": comparison.reason,
     }

@@ -117,7 +117,7 @@ def read(folder: Path) -> Run:
     if any(not isinstance(result.config.get(STEP), int) for result in early):
         raise DataError(f"{folder / EARLY}: a file tells no {STEP}: remove it and run again")
     about = folder / "experiment.json"
-    config = _json(about) if about.is_file() else {}
+    config = parsed(about) if about.is_file() else {}
     try:
         return Run(
             folder,
@@ -208,7 +208,7 @@ def _result(
     behind = topological([outcome.stage])
     metrics = None
     if outcome.artifact is not None:
-        metrics = _json(outcome.artifact.path / "result.json")
+        metrics = parsed(outcome.artifact.path / "result.json")
     return Result(
         policy.label,
         task.label,
@@ -227,12 +227,12 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
     for stage in behind:
         path = store.path(stage.key) / "work.json"
         if stage.kind == "intermediate" and store.peek(stage.key) and path.is_file():
-            return _json(path)
+            return parsed(path)
     return None
 
 
 def _read(path: Path) -> Result:
-    values = _json(path)
+    values = parsed(path)
     try:
         if values.pop("version") != VERSION:
             raise DataError(f"{path}: of another version of maskpolicy: run its experiment again")
@@ -246,7 +246,8 @@ def _read(path: Path) -> Result:
         raise DataError(f"{path}: not a result that `maskpolicy run` wrote: remove it") from None
 
 
-def _json(path: Path) -> Json:
+def parsed(path: Path) -> Json:
+    """Return what a JSON file holds; raises DataError that names it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -84,6 +84,11 @@ class Store:
         except manifest.Damaged:
             return None
 
+    def recall(self, key: str) -> Json | None:
+        """Return the manifest of an artifact, also of a dropped one; the files may be gone."""
+        paths = (self.path(key) / manifest.NAME, self.root / "dropped" / f"{key}.json")
+        return next((known for path in paths if (known := self._record(path)) is not None), None)
+
     @contextmanager
     def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
         """Give a temporary folder, and commit it as the artifact of `key` on a clean exit.

@@ -51,12 +51,17 @@ def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
     return refused
 
 
+# where the variable is set, as .ci/run does, a test with the fixture must not be skipped
+NEEDED = {"real_data": "MASKPOLICY_REAL_DATA", "browser": "MASKPOLICY_BROWSER"}
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Fail, instead of skipping, a test on real samples where there are some (.ci/run)."""
+    """Fail, instead of skipping, a test whose samples or browser are there (.ci/run)."""
     report = yield
-    wanted = "real_data" in getattr(item, "fixturenames", ())
-    if report.skipped and wanted and os.environ.get("MASKPOLICY_REAL_DATA"):
+    wanted = [NEEDED[name] for name in getattr(item, "fixturenames", ()) if name in NEEDED]
+    unmet = [variable for variable in wanted if os.environ.get(variable)]
+    if report.skipped and unmet:
         report.outcome = "failed"
-        report.longrepr = f"skipped, although MASKPOLICY_REAL_DATA is set: {report.longrepr}"
+        report.longrepr = f"skipped, although {unmet[0]} is set: {report.longrepr}"
     return report

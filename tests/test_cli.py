@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -279,6 +280,9 @@ def test_a_run_writes_leaderboard_results_predictions_and_its_record(finished):
         "leaderboard.json",
         "leaderboard.md",
         "leaderboard.csv",
+        "leaderboard.tex",
+        "leaderboard.html",
+        "questions/zsre.jsonl",
         "results/none--zsre--0.json",
         "results/random--zsre--0.json",
         "predictions/none--zsre--0.jsonl",
@@ -302,7 +306,11 @@ def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finis
     monkeypatch.setenv("MASKPOLICY_STORE", str(finished / "store"))
     monkeypatch.chdir(finished)
     assert call("run", "tiny.yaml")[0] == 0
-    assert contents(finished / "runs" / "tiny") == contents(finished / "out")
+    one, other = contents(finished / "runs" / "tiny"), contents(finished / "out")
+    pages = [each.pop("leaderboard.html").splitlines() for each in (one, other)]
+    assert one == other
+    differ = [a for a, b in zip(*pages, strict=True) if a != b]
+    assert all(b'id="data-record"' in line for line in differ)
     record = json.loads((finished / "runs" / "tiny" / "run.json").read_text())
     assert all(stage["from_store"] for stage in record["stages"])
 
@@ -360,9 +368,48 @@ def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
     code, out, _ = call("leaderboard", finished / "out", "--json", "--out", tmp_path)
     assert code == 0
     assert json.loads(out) == json.loads((finished / "out" / "leaderboard.json").read_text())
-    for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv"):
+    for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex"):
         assert (tmp_path / name).read_bytes() == (finished / "out" / name).read_bytes()
     assert "hidden tokens" in call("leaderboard", finished / "out", "--work")[1]
+
+
+def test_a_page_is_made_again_from_results(call, finished, tmp_path):
+    code, _, _ = call("leaderboard", finished / "out", "--html", tmp_path / "new" / "it.html")
+    assert code == 0
+    page = (finished / "out" / "leaderboard.html").read_bytes()
+    assert (tmp_path / "new" / "it.html").read_bytes() == page
+
+
+def test_seconds_and_versions_of_a_stage_outlast_the_run_that_made_it(call, finished, tmp_path):
+    words = ("run", finished / "tiny.yaml", "--store", finished / "store", "--out", tmp_path)
+    assert call(*words)[0] == 0
+    stages = json.loads((tmp_path / "run.json").read_text())["stages"]
+    assert all(stage["from_store"] for stage in stages)
+    took = {stage["kind"]: stage["seconds"] for stage in stages}
+    assert took["intermediate"] > 0
+    assert took["finetune"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("results/none--zsre--0.json", '{"version": 1, "po', "not JSON"),
+        ("results/none--zsre--0.json", '{"version": 2}', "of another version of maskpolicy"),
+        ("predictions/none--zsre--0.jsonl", '{"id": "a', "line 1"),
+    ],
+)
+def test_a_folder_that_is_damaged_gives_one_line(refused, finished, tmp_path, name, content, says):
+    shutil.copytree(finished / "out", tmp_path / "copy")
+    (tmp_path / "copy" / name).write_text(content)
+    line = refused("leaderboard", tmp_path / "copy", "--html", tmp_path / "it.html")
+    assert says in line
+    assert Path(name).name in line
+    assert not (tmp_path / "it.html").exists()
+
+
+def test_an_empty_folder_gives_one_line(refused, tmp_path):
+    line = refused("leaderboard", tmp_path, "--html", tmp_path / "it.html")
+    assert f"{tmp_path}: no results/*.json" in line
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

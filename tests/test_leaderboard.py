@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from maskpolicy import leaderboard, report
+from maskpolicy import latex, leaderboard, report
 from maskpolicy.errors import ConfigError
 from maskpolicy.results import Result, Run
 from maskpolicy.types import Json
@@ -75,7 +75,15 @@ def test_the_json_is_of_version_1():
         "seeds": {"0": 50.0, "1": 62.5},
         "n": 8,
         "delta": 18.75,
+        "comparison": {
+            **dict.fromkeys(("difference", "low", "high", "p", "p_holm")),
+            "significant": False,
+            "seeds": 2,
+            "groups": None,
+            "reason": "one intermediate run for all seeds: its luck is part of the difference",
+        },
     }
+    assert found["rows"][0]["scores"]["triviaqa"]["comparison"] is None
     json.dumps(found, allow_nan=False)
 
 
@@ -250,12 +258,13 @@ def test_csv_has_a_line_for_each_policy_and_task():
     ]
 
 
-def test_saving_writes_three_files(tmp_path):
+def test_saving_writes_each_form(tmp_path):
     found = leaderboard.build([run(result("none", "zsre", 0, 0.25))])
     report.save(found, tmp_path)
     assert json.loads((tmp_path / "leaderboard.json").read_text()) == report.to_json(found)
     assert (tmp_path / "leaderboard.md").read_text() == report.to_markdown(found)
     assert (tmp_path / "leaderboard.csv").read_text() == report.to_csv(found)
+    assert (tmp_path / "leaderboard.tex").read_text() == latex.render(found)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.randoms())

@@ -94,10 +94,23 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
 
 def test_results_predictions_and_the_leaderboard_have_the_same_bytes(runs):
     folder, _ = runs
-    whole = contents(folder / "whole" / "out", "run.json")
-    assert contents(folder / "killed" / "out", "run.json") == whole
-    assert {"leaderboard.json", "leaderboard.md", "leaderboard.csv"} <= whole.keys()
+    varying = ("run.json", "leaderboard.html")
+    whole = contents(folder / "whole" / "out", *varying)
+    assert contents(folder / "killed" / "out", *varying) == whole
+    forms = {f"leaderboard.{ending}" for ending in ("json", "md", "csv", "tex")}
+    assert forms <= whole.keys()
     assert {"results/none--zsre--0.json", "predictions/salient-span--zsre--0.jsonl"} <= whole.keys()
+
+
+def test_the_page_differs_in_the_line_that_repeats_run_json_alone(runs):
+    folder, _ = runs
+    one, other = (
+        (folder / name / "out" / "leaderboard.html").read_text().splitlines()
+        for name in ("whole", "killed")
+    )
+    differ = [a for a, b in zip(one, other, strict=True) if a != b]
+    assert len(differ) == 1
+    assert 'id="data-record"' in differ[0]
 
 
 def test_every_tensor_of_every_model_is_the_same(runs):

@@ -22,7 +22,11 @@ def leaderboard(
         list[Path], typer.Argument(metavar="DIR...", help="Folders that `run` wrote.")
     ],
     out: Annotated[
-        Path | None, Flag("--out", metavar="DIR", help="Write leaderboard.json, .md and .csv here.")
+        Path | None,
+        Flag("--out", metavar="DIR", help="Write leaderboard.json, .md, .csv and .tex here."),
+    ] = None,
+    html: Annotated[
+        Path | None, Flag("--html", metavar="FILE", help="Write one page to open, send or serve.")
     ] = None,
     baseline: Annotated[str | None, Flag(metavar="ROW", help="Default: the first run's.")] = None,
     mixed: Annotated[bool, Flag("--mixed", help="Rank rows that are not comparable.")] = False,
@@ -33,11 +37,13 @@ def leaderboard(
     import json
 
     from maskpolicy import leaderboard as boards
-    from maskpolicy import report, results
+    from maskpolicy import page, report, results
 
     board = boards.build([results.read(f) for f in folders], baseline=baseline, mixed=mixed)
     if out is not None:
         report.save(board, out, work=work)
+    if html is not None:
+        page.save(board, html)
     if as_json:
         typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
     else:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from maskpolicy.experiment import Experiment
     from maskpolicy.graph import Outcome
     from maskpolicy.progress import Part
+    from maskpolicy.store import Store
+    from maskpolicy.types import Json
 
 
 def run(
@@ -34,7 +36,18 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import config, graph, leaderboard, processes, progress, report, results, stages
+    from maskpolicy import (
+        config,
+        graph,
+        leaderboard,
+        page,
+        processes,
+        progress,
+        questions,
+        report,
+        results,
+        stages,
+    )
     from maskpolicy.store import Store
 
     screen, notes = console(), console(err=True)
@@ -60,7 +73,9 @@ def run(
     seconds = time.monotonic() - started
     took = progress.parts(outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds))
-    _record(folder, experiment, list(outcomes.values()), took, seconds)
+    _record(folder, experiment, list(outcomes.values()), took, seconds, artifacts)
+    questions.save(plan.cells, artifacts, folder)
+    page.save(board, folder / "leaderboard.html")
     screen.print(f"written to {folder}", soft_wrap=True)
     end(outcomes.values())
 
@@ -92,27 +107,37 @@ def _record(
     outcomes: Sequence[Outcome],
     took: Sequence[Part],
     seconds: float,
+    store: Store,
 ) -> None:
-    """Write run.json: what differs from run to run, so that nothing else holds it."""
+    """Write run.json: what differs from run to run, so that nothing but the page holds it."""
     from maskpolicy import hardware, manifest, results
 
+    here = manifest.surroundings()
+    made = {outcome.stage.key: store.recall(outcome.stage.key) or here for outcome in outcomes}
     record = {
         "experiment": experiment.name,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
         "parts": [asdict(part) for part in took],
         "hardware": hardware.describe(),
-        **manifest.surroundings(),
+        **here,
         "stages": [
             {
                 "kind": outcome.stage.kind,
                 "label": outcome.stage.label,
                 "key": outcome.stage.key,
-                "seconds": outcome.seconds,
+                "seconds": outcome.seconds or made[outcome.stage.key].get("seconds", 0.0),
                 "from_store": outcome.hit,
                 "error": outcome.error,
+                "made_with": _other(made[outcome.stage.key], here),
             }
             for outcome in outcomes
         ],
     }
     results.write(folder / "run.json", f"{json.dumps(record, indent=1)}\n".encode())
+
+
+def _other(made: Json, here: Json) -> Json:
+    """Return versions and commit of what was made with others than ours, else None."""
+    facts = {key: made[key] for key in ("versions", "commit")}
+    return None if facts == {key: here[key] for key in facts} else facts

@@ -1,0 +1,65 @@
+"""A leaderboard as a LaTeX table for booktabs."""
+
+from __future__ import annotations
+
+from maskpolicy.leaderboard import Board, Score
+from maskpolicy.stats import LEVEL
+
+_ESCAPES = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
+}
+_HEAD = r"""% needs \usepackage{booktabs}; \textquotedbl also \usepackage[T1]{fontenc}
+% percent, mean and standard deviation over seeds; bold: best of its column
+"""
+
+
+def escape(text: str) -> str:
+    """Return text as LaTeX prints it, on one line."""
+    return "".join(_ESCAPES.get(sign, sign) for sign in " ".join(text.split()))
+
+
+def render(board: Board) -> str:
+    """Return a tabular of policies and tasks, with the averages of groups."""
+    best = board.best()
+    metrics = {
+        task: next((s.metric for row in board.rows if (s := row.scores[task])), "")
+        for task in board.tasks
+    }
+    columns = [*board.tasks, *(f"mean of {group}" for group in board.groups)]
+    below = [
+        *(metrics[task].replace("_", " ") for task in board.tasks),
+        *([""] * len(board.groups)),
+    ]
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        r"\toprule",
+        _line(["policy", *columns]),
+        _line(["", *below]),
+        r"\midrule",
+    ]
+    for row in board.rows:
+        is_base = row.label == board.baseline
+        cells = [_cell(row.scores[task], row.label in best[task], is_base) for task in board.tasks]
+        means = [board.average(row, group) for group in board.groups]
+        cells += ["--" if mean is None else f"{mean:.1f}" for mean in means]
+        lines.append(f"{escape(row.label)} & {' & '.join(cells)} \\\\")
+    about = f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
+    return _HEAD + about + "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _cell(score: Score | None, is_best: bool, is_base: bool) -> str:
+    if score is None:
+        return "--"
+    mean = rf"\mathbf{{{score.mean:.1f}}}" if is_best else f"{score.mean:.1f}"
+    std = "" if score.std is None else rf" \pm {score.std:.1f}"
+    delta = ""
+    if score.delta is not None and not is_base:
+        mark = r"^{\dagger}" if score.is_significant else ""
+        delta = f" (${score.delta:+.1f}{mark}$)"
+    return f"${mean}{std}${delta}" + ("" if score.is_complete else "*")
+
+
+def _line(cells: list[str]) -> str:
+    return " & ".join(map(escape, cells)) + r" \\"

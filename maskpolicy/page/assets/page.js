@@ -1,0 +1,57 @@
+"use strict";
+// What the other scripts share: data, elements made without HTML text, the theme.
+const Page = (() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const board = read("data-board");
+  const examples = read("data-examples");
+  const record = read("data-record");
+
+  // make("p", {class: "a"}, "text", child): texts are never parsed as HTML
+  function make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (value === true) element.setAttribute(key, "");
+      else if (value !== false && value != null) element.setAttribute(key, value);
+    }
+    element.append(...children.filter((child) => child != null));
+    return element;
+  }
+
+  function table(head, rows, numbers = []) {
+    const kind = (index) => (numbers.includes(index) ? {class: "number"} : {class: "text"});
+    const cells = (row) => row.map((cell, index) => make("td", kind(index), cell));
+    const titles = head.map((title, index) => make("th", {scope: "col", ...kind(index)}, title));
+    const made = make("table", {class: "plain"});
+    if (head.length) made.append(make("thead", {}, make("tr", {}, ...titles)));
+    made.append(make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row)))));
+    return make("div", {class: "scroll"}, made);
+  }
+
+  const number = (value, digits = 1) => value.toFixed(digits).replace("-", "−");
+  const signed = (value) => (value > 0 ? "+" : "") + number(value);
+  const seconds = (value) => {
+    if (value >= 5400) return `${number(value / 3600)} h`;
+    return value >= 90 ? `${number(value / 60)} min` : `${number(value)} s`;
+  };
+
+  const themes = ["system", "light", "dark"];
+  const button = document.getElementById("theme");
+  function dress(theme) {
+    if (theme === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    button.textContent = `Theme: ${theme}`;
+    button.dataset.theme = theme;
+  }
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const next = themes[(themes.indexOf(button.dataset.theme) + 1) % themes.length];
+    dress(next);
+    // a page may have no storage
+    try { localStorage.setItem("maskpolicy-theme", next); } catch { /* then it is not kept */ }
+  });
+  let kept = null;
+  try { kept = localStorage.getItem("maskpolicy-theme"); } catch { /* then the system decides */ }
+  dress(themes.includes(kept) ? kept : "system");
+
+  return {board, examples, record, make, table, number, signed, seconds};
+})();

@@ -1,0 +1,138 @@
+"""Examples that two policies answer differently: counted for all pairs, and some of them shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import predictions, questions
+from maskpolicy.gathering import Cell
+from maskpolicy.leaderboard import Board
+from maskpolicy.types import Json
+
+ROOM = 1_000_000  # bytes of all examples together
+WITH_BASELINE, WITH_ANY = 4, 1  # examples for each pair and direction
+_SOURCE, _ANSWER, _TARGETS = 320, 160, 4  # characters shown of texts; acceptable answers
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """One task: the rows that answered the same examples, their cells and mean scores."""
+
+    cells: Mapping[int, list[Cell]]  # by row
+    means: Mapping[int, NDArray[np.float64]]  # by row: (n,), averaged over seeds
+
+
+def examples(board: Board) -> Json:
+    """Return by task: {"n", "pairs": {"i-j": [i higher, j higher]}, "shown": [..]}, or None.
+
+    A pair differs on an example if their scores do, averaged over seeds. What is shown is drawn by
+    a hash of its id from the largest differences. Raises DataError for a broken file.
+    """
+    room = ROOM // max(1, len(board.tasks))
+    return [_task(board, task, room) for task in board.tasks]
+
+
+def _task(board: Board, task: str, room: int) -> Json:
+    found = _read(board, task)
+    if not found.means:
+        return None
+    base = next(i for i, row in enumerate(board.rows) if row.label == board.baseline)
+    first = next(iter(found.cells.values()))[0]
+    names = _ids(first.predictions)
+    pairs = {}
+    for i, j in combinations(sorted(found.means), 2):
+        gap = found.means[i] - found.means[j]
+        pairs[f"{i}-{j}"] = [int((gap > _SAME).sum()), int((gap < -_SAME).sum())]
+    shown: list[Json] = []
+    chosen = list(dict.fromkeys(_choose(found, base, names)))
+    texts = _texts(found, set(chosen))
+    sources = questions.read(first.run.folder, task, {names[i] for i in chosen})
+    for index in chosen:
+        entry = _entry(found, index, texts[index], sources.get(names[index]))
+        room -= len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace"))
+        if room < 0:
+            break
+        shown.append(entry)
+    return {"n": len(names), "pairs": pairs, "shown": shown}
+
+
+def _read(board: Board, task: str) -> _Answered:
+    """Return the rows whose predictions are there and are of the first such row's examples."""
+    cells: dict[int, list[Cell]] = {}
+    means: dict[int, NDArray[np.float64]] = {}
+    asked: str | None = None
+    for index, row in enumerate(board.rows):
+        own = [row.cells[key] for key in sorted(row.cells) if key[0] == task]
+        read = [(cell, predictions.read(cell.predictions, cell.result)) for cell in own]
+        there = [(cell, answers) for cell, answers in read if answers is not None]
+        asked = asked or next((answers.examples for _, answers in there), None)
+        same = [(cell, answers.scores) for cell, answers in there if answers.examples == asked]
+        if same:
+            cells[index] = [cell for cell, _ in same]
+            means[index] = np.mean([scores for _, scores in same], axis=0, dtype=np.float64)
+    return _Answered(cells, means)
+
+
+def _choose(found: _Answered, base: int, names: list[str]) -> Iterator[int]:
+    """Yield examples: for each pair with the baseline, then for each pair; in both directions."""
+    ranks = np.argsort(np.argsort([hashlib.sha256(name.encode()).digest() for name in names]))
+    pairs = [(i, j) for i, j in combinations(sorted(found.means), 2)]
+    order = [(pair, WITH_BASELINE) for pair in pairs if base in pair]
+    order += [(pair, WITH_ANY) for pair in pairs if base not in pair]
+    for (i, j), most in order:
+        gap = found.means[i] - found.means[j]
+        for signed in (gap, -gap):
+            places = np.flatnonzero(signed > _SAME)
+            by_size = places[np.lexsort((ranks[places], -signed[places]))]
+            yield from by_size[:most].tolist()
+
+
+def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]]]:
+    """Return by example and row the rows of predictions, one for each seed."""
+    texts: dict[int, dict[int, list[Json]]] = {index: {} for index in chosen}
+    for row, cells in found.cells.items():
+        for cell in cells:
+            for number, line in predictions.lines(cell.predictions):
+                if number - 1 in chosen:
+                    parsed = predictions.parse(cell.predictions, number, line)
+                    texts[number - 1].setdefault(row, []).append(parsed)
+    return texts
+
+
+def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source: Json) -> Json:
+    """Return one example: the answer that most seeds of a row gave, and the row's mean score."""
+    answers = {}
+    for row, given in texts.items():
+        counts = Counter(each["prediction"] for each in given)
+        text, times = counts.most_common(1)[0]
+        score = round(100 * float(found.means[row][index]), 1)
+        answers[str(row)] = [_cut(text, _ANSWER), times, len(given), score]
+    first = next(iter(texts.values()))[0]
+    targets = [_cut(str(target), _ANSWER) for target in first.get("targets", ())]
+    return {
+        "id": first["id"],
+        "source": None if source is None else _cut(source, _SOURCE),
+        "targets": targets[:_TARGETS],
+        "more": max(0, len(targets) - _TARGETS),
+        "answers": answers,
+    }
+
+
+def _ids(path: Path) -> list[str]:
+    return [row["id"] for row in predictions.rows(path)]
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text as it is, or its beginning and end: questions often come last."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half].rstrip()} … {text[-half:].lstrip()}"

@@ -1,0 +1,82 @@
+"""The answers of one cell, read back: a score and a group for each test example."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.errors import DataError
+from maskpolicy.results import Result
+from maskpolicy.types import Json
+
+_CLOSE = 1e-6  # between the stored score and the mean of its examples
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The scores of one cell's examples, in the order of the test split."""
+
+    examples: str  # digest of ids and groups: equal where the examples are the same
+    groups: NDArray[np.int32]  # (n,) numbers of groups, in order of appearance
+    scores: NDArray[np.float32]  # (n,) between 0 and 1
+
+
+def read(path: Path, result: Result) -> Answers | None:
+    """Return what a cell answered, None if the file is not there.
+
+    Raises DataError for a file that is broken off, or that is not the one `result` was made of.
+    """
+    if result.metrics is None or not path.is_file():
+        return None
+    known = hashlib.sha256()
+    numbers: dict[str, int] = {}
+    groups, scores = [], []
+    for row in rows(path):
+        groups.append(numbers.setdefault(row["group"], len(numbers)))
+        scores.append(row["score"])
+        known.update(json.dumps([row["id"], row["group"]]).encode())
+    made = Answers(known.hexdigest(), np.array(groups, np.int32), np.array(scores, np.float32))
+    mean = float(np.mean(scores)) if scores else 0.0
+    if len(scores) != result.metrics["n"] or abs(mean - result.metrics["score"]) > _CLOSE:
+        raise DataError(
+            f"{path}: {len(scores)} answers that score {mean:.4f}, where its result says "
+            f"{result.metrics['n']} and {result.metrics['score']:.4f}: run the experiment again"
+        )
+    return made
+
+
+def rows(path: Path) -> Iterator[dict[str, Json]]:
+    """Yield the rows of predictions/*.jsonl; raises DataError with the line of a bad one."""
+    for number, line in lines(path):
+        yield parse(path, number, line)
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a JSON Lines file with their numbers, from 1."""
+    try:
+        with path.open("rb") as file:
+            yield from enumerate(file, 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
+    """Return one row of predictions/*.jsonl; raises DataError."""
+    try:
+        row: Any = json.loads(line)
+        whole = isinstance(row["id"], str) and isinstance(row["group"], str)
+        if not (whole and 0 <= row["score"] <= 1 and isinstance(row["prediction"], str)):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{path}, line {number}: not an answer that `maskpolicy run` wrote, or broken off: run "
+            "the experiment again"
+        ) from None
+    return row

@@ -1,0 +1,147 @@
+"""Folders of results in the format of `maskpolicy run`, without the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maskpolicy import questions, results
+from maskpolicy.types import Json
+
+GROUPS = {
+    **dict.fromkeys(("triviaqa", "webquestions", "nq"), "closed-book"),
+    **dict.fromkeys(("aidayago2", "zsre", "wow"), "knowledge-intensive"),
+    **dict.fromkeys(("wiqa", "quartz", "ropes"), "multiple-choice"),
+}
+BUDGET = {"steps": 1000, "lr": 1e-3, "passages": 32, "precision": "bf16", "schedule": "linear"}
+WORK = {"passages": 32000, "passages_without_span": 12, "hidden_tokens": 9, "target_tokens": 9}
+VERSIONS = {"maskpolicy": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0"}
+
+
+def write(
+    folder: Path,
+    policies: Mapping[str, float],
+    tasks: Sequence[str] = ("triviaqa", "zsre"),
+    *,
+    seeds: int = 3,
+    runs: int | None = None,
+    n: int = 60,
+    text: str = "an answer",
+    versions: Mapping[str, str] = VERSIONS,
+    **changes: Any,
+) -> Path:
+    """Write results, predictions, questions, experiment.json and run.json; return the folder.
+
+    `policies` gives each row its share of right answers; the first is the baseline and has no
+    intermediate stage. Seeds share `runs` intermediate runs, by default each has its own. Three
+    examples share a group. `changes` go to every cell's config.
+    """
+    runs = runs or seeds
+    stages: dict[str, str] = {}
+    for task in tasks:
+        asked = [f'{{"id": "{task}-{i}", "source": "what of {task} {i}?"}}\n' for i in range(n)]
+        results.write(questions.path(folder, task), "".join(asked).encode())
+        for index, (policy, share) in enumerate(policies.items()):
+            for seed in range(seeds):
+                rng = np.random.default_rng([index, seed, *task.encode()])
+                right = (rng.random(n) < share).tolist()
+                cell = _result(policy, task, seed, index > 0, seed % runs, runs, right, changes)
+                stages |= {key: name for name, key in cell["stages"].items()}
+                put(folder, cell, answers(task, right, text))
+    about = {
+        "baseline": next(iter(policies)),
+        "policies": [{"label": policy} for policy in policies],
+        "tasks": [{"label": task} for task in tasks],
+    }
+    results.write(folder / "experiment.json", json.dumps(about).encode())
+    results.write(folder / "run.json", json.dumps(record(stages, versions)).encode())
+    return folder
+
+
+def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
+    """Write one cell's two files."""
+    name = results.file_name(result["policy"], result["task"], result["seed"])
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    results.write(folder / "predictions" / f"{name}.jsonl", lines.encode())
+    results.write(folder / "results" / f"{name}.json", json.dumps(result).encode())
+
+
+def answers(task: str, right: Sequence[bool], text: str = "an answer") -> list[Json]:
+    """Return the rows of predictions/*.jsonl."""
+    return [
+        {
+            "id": f"{task}-{index}",
+            "group": f"page {index // 3}",
+            "prediction": text if one else f"{text}, wrong",
+            "targets": [text, f"the {text}"],
+            "score": float(one),
+            "slices": {},
+        }
+        for index, one in enumerate(right)
+    ]
+
+
+def record(stages: Mapping[str, str], versions: Mapping[str, str] = VERSIONS) -> Json:
+    """Return run.json of a run of these stages, named by key."""
+    return {
+        "finished": "2026-11-21T03:00:00+00:00",
+        "seconds": 512.5,
+        "hardware": "a processor",
+        "versions": dict(versions),
+        "commit": "0" * 40,
+        "machine": {"name": "secret-host", "system": "Linux"},
+        "stages": [
+            {"key": key, "label": name, "seconds": 1.25, "made_with": None}
+            for key, name in stages.items()
+        ],
+    }
+
+
+def _result(
+    policy: str,
+    task: str,
+    seed: int,
+    staged: bool,
+    run: int,
+    runs: int,
+    right: Sequence[bool],
+    changes: Mapping[str, Any],
+) -> Json:
+    config: dict[str, Json] = {
+        "policy": {"name": policy, "ratio": 0.15} if staged else {"name": "none"},
+        "task": {"name": task, "data": "world", "context": False},
+        "model": {"name": "mini"},
+        "finetune": BUDGET,
+        "general": BUDGET,
+    }
+    if staged:
+        config |= {"intermediate": BUDGET, "corpus": {"name": "world"}}
+        config |= {"intermediate_seeds": runs, "intermediate_seed": run}
+    names = ["general mini", f"finetune {policy}, {task}, seed {seed}"]
+    names += [f"evaluate {policy}, {task}, seed {seed}"]
+    names += [f"intermediate {policy}, run {run}"] if staged else []
+    return {
+        "version": results.VERSION,
+        "policy": policy,
+        "task": task,
+        "seed": seed,
+        "group": GROUPS[task],
+        "config": {**config, **changes},
+        "stages": {name: _key(name) for name in names},
+        "metrics": {
+            "metric": "exact_match",
+            "version": 1,
+            "score": float(np.mean(right)),
+            "n": len(right),
+        },
+        "work": WORK if staged else None,
+        "error": None,
+    }
+
+
+def _key(name: str) -> str:
+    return name.encode().hex().ljust(64, "0")[-64:]

@@ -1,0 +1,98 @@
+"""When a cell is tested against the baseline, and when not, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import folders
+import pytest
+
+from maskpolicy import leaderboard, results
+from maskpolicy.comparisons import Comparison
+
+STRONG = {"none": 0.1, "random": 0.12, "salient-span": 0.9}
+
+
+def compared(*where: Path, row: int = 2, task: str = "zsre", **settings) -> Comparison:
+    found = leaderboard.build([results.read(folder) for folder in where], **settings)
+    score = found.rows[row].scores[task]
+    assert score is not None
+    assert score.comparison is not None
+    return score.comparison
+
+
+def test_three_seeds_with_runs_of_their_own_are_tested(tmp_path):
+    found = compared(folders.write(tmp_path, STRONG, seeds=3))
+    assert found.reason is None
+    assert found.found is not None
+    assert (found.seeds, found.found.seeds, found.found.groups) == (3, 3, 20)
+    assert found.found.low < found.found.difference < found.found.high
+    assert found.is_significant
+    assert not compared(tmp_path, row=1).is_significant
+
+
+def test_p_values_are_adjusted_over_all_cells(tmp_path):
+    folders.write(tmp_path, STRONG, ("zsre", "wow", "nq"), seeds=3)
+    board = leaderboard.build([results.read(tmp_path)])
+    scores = [score for row in board.rows[1:] for score in row.scores.values() if score]
+    tests = [score.comparison for score in scores if score.comparison]
+    smallest = min(tests, key=lambda each: each.found.p if each.found else 2)
+    assert len(tests) == 6
+    assert smallest.found is not None
+    assert smallest.p_holm == pytest.approx(min(1, 6 * smallest.found.p))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"seeds": 5, "runs": 1}, "one intermediate run for all seeds"),
+        ({"seeds": 5, "runs": 2}, "5 seeds share 2 intermediate runs"),
+        ({"seeds": 2}, "2 seeds in both rows: a test needs 3"),
+        ({"seeds": 1}, "1 seed in both rows: a test needs 3"),
+        ({"seeds": 3, "n": 3}, "all examples share one paragraph"),
+    ],
+)
+def test_there_is_no_test_where_it_would_say_nothing(tmp_path, settings, reason):
+    found = compared(folders.write(tmp_path, STRONG, **settings))
+    assert found.found is None
+    assert found.p_holm is None
+    assert not found.is_significant
+    assert str(found.reason).startswith(reason)
+
+
+def test_the_baseline_must_have_runs_of_its_own_too(tmp_path):
+    folders.write(tmp_path / "own", STRONG, seeds=3)
+    folders.write(tmp_path / "shared", {"none": 0.1, "whole-word": 0.3}, seeds=3, runs=1)
+    where = (tmp_path / "own", tmp_path / "shared")
+    found = compared(*where, row=1, baseline="whole-word", mixed=True)
+    assert str(found.reason).startswith("one intermediate run")
+
+
+def test_predictions_of_other_examples_are_not_paired(tmp_path):
+    folders.write(tmp_path, STRONG, seeds=3)
+    path = tmp_path / "predictions" / "salient-span--zsre--1.jsonl"
+    path.write_text(path.read_text().replace('"zsre-0"', '"zsre-x"'))
+    assert compared(tmp_path).reason == "the rows were not asked the same examples"
+
+
+def test_without_predictions_there_is_no_test(tmp_path):
+    folders.write(tmp_path, STRONG, seeds=3)
+    (tmp_path / "predictions" / "none--zsre--1.jsonl").unlink()
+    assert compared(tmp_path).reason == "no predictions lie beside the results"
+
+
+def test_scores_of_two_metrics_are_not_compared(tmp_path):
+    folders.write(tmp_path, STRONG, seeds=3)
+    for path in (tmp_path / "results").glob("salient-span--zsre--*.json"):
+        known = json.loads(path.read_text())
+        known["metrics"]["version"] = 2
+        path.write_text(json.dumps(known))
+    assert compared(tmp_path, mixed=True).reason == "the rows were scored by different metrics"
+
+
+def test_a_failed_seed_is_left_out_of_both_rows(tmp_path):
+    folders.write(tmp_path, STRONG, seeds=4)
+    path = tmp_path / "results" / "none--zsre--2.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"metrics": None, "error": "no"}))
+    assert compared(tmp_path).seeds == 3
