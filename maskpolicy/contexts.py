@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence, occurrences
 from maskpolicy.types import Example, Json
 
+_log = logging.getLogger(__name__)
 SPLITS = ("train", "dev")  # a policy never sees the test split
 DEEP = 100  # passages by rank among which retrieval looks for an answer
 
@@ -49,7 +50,9 @@ def find(
             f"{reading.name}: no {split} example of task {block.name!r} has a context: put the "
             "task's evidence or knowledge source beside the file, or leave it out of train_on"
         )
-    counts = Counter(
+    if len(rows) < len(read) or not all(row["answers"] for row in rows):
+        _log.info("%s", _told(block, split, read, rows))
+    counts = dict(
         examples=len(read),
         without_context=len(read) - len(rows),
         retrieved=sum(bool(one.text.strip()) for one in missing),
@@ -57,7 +60,15 @@ def find(
         answers=sum(len(row["answers"]) for row in rows),
         malformed=len(reading.malformed),
     )
-    return rows, dict(counts)
+    return rows, counts
+
+
+def _told(block: TaskBlock, split: str, read: Sequence[_Read], rows: Sequence[Json]) -> str:
+    silent = sum(not row["answers"] for row in rows)
+    return (
+        f"task {block.name}: of {len(read)} {split} examples {len(read) - len(rows)} have no "
+        f"context, and the contexts of {silent} hold no answer"
+    )
 
 
 def _texts(reading: examples.Reading) -> list[_Read]:

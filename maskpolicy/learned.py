@@ -65,6 +65,12 @@ def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
     """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
     if is_learned(block):
+        entry = plugins.find("policy", block.name)
+        if not hasattr(entry.plugin, "annotate"):
+            raise ConfigError(
+                f"{entry.where}: policy {block.name!r} has a method `fit` but no `annotate`, which "
+                "alone gets what was fitted"
+            )
         tasks(block, columns, data, where)
         before = start(block, where)
         if before is not None:
