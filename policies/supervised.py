@@ -84,6 +84,7 @@ class Supervised:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray]]:
         """Return the columns "candidates", token spans with the best first, and "scores"."""
+        from maskpolicy import hardware
         from maskpolicy.extractor import Extractor
         from maskpolicy.windows import candidates
 
@@ -92,7 +93,8 @@ class Supervised:
                 "policy supervised: is learnt, and nothing fitted was given: name a finished run "
                 "with --run (or `fitted=` in Python)"
             )
-        found = candidates(Extractor.load(fitted), passages, CANDIDATES, self.max_words)
+        reader = Extractor.load(fitted).to(hardware.device())
+        found = candidates(reader, passages, CANDIDATES, self.max_words)
         return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:

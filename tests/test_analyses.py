@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from maskpolicy import findings
 from maskpolicy.analyses.coverage import Coverage
+from maskpolicy.analyses.hits import Hits
 from maskpolicy.findings import Findings
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
@@ -100,3 +102,24 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
         "",
         "* a note",
     ]
+
+
+def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
+    store = Store(tmp_path)
+    shares = {"hits": {"1": 0.5, "5": 0.75, "20": 1.0}, "precision": {"1": 0.6, "5": 0.4, "20": 0}}
+    ways = {"policy": shares, "salient-span": shares, "random": shares}
+    report = {"dev": {"zsre": {"contexts": 8, "without_answer": 2, **ways}}}
+    with store.write("a" * 64, {}) as out:
+        (out / "report.json").write_text(json.dumps(report))
+    cells = []
+    for label, number, key in (("mine", 0, "a" * 64), ("mine", 1, "b" * 64)):
+        made = cell(label, number, WORK, number)
+        stages = {f"fit {label}, run {number}": key, "fit mine: other, run 0": "c" * 64}
+        cells.append(replace(made, config={**made.config, "fit": {}}, stages=stages))
+    found = Hits().analyse([run(cell("random", 0, WORK), *cells)], store)
+    (row,) = found.rows
+    assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
+    assert (row["contexts"], row["without_answer"]) == (8, 2)
+    assert (row["policy hits 5"], row["random precision 1"]) == (0.75, 0.6)
+    assert found.notes == ("a, mine: its fitted policy is not in the store",)
+    assert set(found.columns) <= set(row)

@@ -104,3 +104,18 @@ def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
 
 def qa(number):
     return {"id": str(number), "question": "Where?", "answers": [{"text": "Ulm"}]}
+
+
+@pytest.mark.parametrize("task", ["triviaqa", "ropes", "wiqa", "quartz"])
+def test_real_rows_have_contexts(real_data, task):
+    rows, counts = contexts.find(TaskBlock(task, task), "train", real_data)
+    assert len(rows) == counts["examples"] - counts["without_context"] > 0
+    if task in ("triviaqa", "ropes"):  # the answers of the others are choices, mostly not in them
+        assert counts["answers"] >= len(rows) - counts["without_answer"] > 0
+
+
+@pytest.mark.parametrize("task", ["zsre", "wow"])
+def test_real_rows_without_a_knowledge_source_may_retrieve(real_data, task):
+    block = TaskBlock(task, task)
+    with pytest.raises(DataError, match="has a context"):
+        contexts.find(block, "train", real_data)

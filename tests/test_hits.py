@@ -52,11 +52,12 @@ def test_no_span_is_no_answer():
 @given(st.integers(1, 7), st.data())
 def test_the_chance_of_drawing_a_hit_is_exact(n, data):
     good = data.draw(st.integers(0, n))
-    found = hits._drawn([(n, good)])
+    found = hits._drawn([(n, good, n)])
     for k in hits.TOP:
         draws = list(combinations(range(n), min(k, n)))
         share = sum(any(i < good for i in draw) for draw in draws) / len(draws)
-        assert found[str(k)] == pytest.approx(share)
+        assert found["hits"][str(k)] == pytest.approx(share)
+        assert found["precision"][str(k)] == 1
 
 
 def test_a_report_counts_contexts_and_compares_with_entities_and_random_spans():
@@ -66,12 +67,23 @@ def test_a_report_counts_contexts_and_compares_with_entities_and_random_spans():
     guesses = [[spans(RIVER, "Oder"), spans(wanted, "Rome", "1901")]]
     found = hits.report(data, guesses)["mine"]
     assert (found["contexts"], found["without_answer"]) == (2, 1)
-    assert found["policy"] == {"1": 0.5, "5": 1.0, "20": 1.0}
-    assert 0 < found["random"]["1"] < found["salient-span"]["1"] < 1
-    assert found["salient-span"]["20"] == 1
+    assert found["policy"]["hits"] == {"1": 0.5, "5": 1.0, "20": 1.0}
+    assert found["policy"]["precision"] == {"1": 0.5, "5": 0.75, "20": 0.75}
+    for name in ("hits", "precision"):
+        assert 0 < found["random"][name]["1"] < found["salient-span"][name]["1"] < 1
+    assert found["salient-span"]["hits"]["20"] == 1
+
+
+def test_precision_counts_the_answers_of_all_questions_about_a_text():
+    text = "Anna Kovar was born in Rome in 1901."
+    one, two = context(text, "1901"), context(text, "Rome")
+    guesses = [[spans(one, "Rome", "1901"), spans(two, "Rome", "1901")]]
+    found = hits.report([Contexts("mine", (), (one, two), {})], guesses)["mine"]["policy"]
+    assert found["hits"]["1"] == 0.5
+    assert found["precision"]["5"] == 1
 
 
 def test_a_task_whose_dev_holds_no_answer_has_no_shares():
     found = hits.report([Contexts("mine", (), (), {})], [[]])["mine"]
     assert found["contexts"] == 0
-    assert found["policy"] == found["random"] == {"1": None, "5": None, "20": None}
+    assert found["policy"]["hits"] == found["random"]["hits"] == {"1": None, "5": None, "20": None}

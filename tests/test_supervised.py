@@ -73,8 +73,9 @@ def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
     for task in ("triviaqa", "zsre"):
         found = report["dev"][task]
         assert found["contexts"] > 0
-        assert 0 <= found["policy"]["1"] <= found["policy"]["5"] <= found["policy"]["20"] <= 1
-        assert found["random"]["1"] < found["salient-span"]["1"]
+        hits = found["policy"]["hits"]
+        assert 0 <= hits["1"] <= hits["5"] <= hits["20"] <= 1
+        assert found["random"]["hits"]["1"] < found["salient-span"]["hits"]["1"]
     policy = plugins.find("policy", "supervised").plugin(("triviaqa",), top_k=5, max_words=3)
     passage = small.passages()[0]
     columns = policy.annotate([passage], store.path(stage.key))

@@ -15,19 +15,23 @@ from maskpolicy.types import Json
 
 REPORT = "report.json"
 WAYS = ("policy", "salient-span", "random")
-COLUMNS = (
-    *("run", "policy", "stage", "task", "contexts", "without_answer"),
-    *(f"{way}_{k}".replace("-", "_") for way in WAYS for k in TOP),
-)
+FIGURES = {
+    f"{way} {name} {k}": (way, name, str(k))
+    for name, most in (("hits", TOP), ("precision", TOP[:2]))
+    for way in WAYS
+    for k in most
+}
+COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", *FIGURES)
 
 
 @analysis("hits")
 @dataclass(frozen=True)
 class Hits:
-    """Share of dev's contexts whose answer is among a learned policy's best 1, 5, 20 spans.
+    """Share of dev's contexts whose answer is among a learned policy's best 1, 5, 20 spans (hits).
 
     One row for each fitted policy (`stage` counts those of a row) and task that it learnt on.
-    Beside it: as many entities, and as many spans of up to ten words, drawn uniformly.
+    `precision` is the share of these spans that answer any question about the same context. Beside
+    it: as many entities, and as many spans of up to ten words, drawn uniformly.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
@@ -62,5 +66,5 @@ def _report(cell: Result, label: str, number: int, store: Store) -> Json:
 
 
 def _row(found: Json) -> dict[str, Json]:
-    shares = {f"{way}_{k}".replace("-", "_"): found[way][str(k)] for way in WAYS for k in TOP}
+    shares = {title: found[way][name][k] for title, (way, name, k) in FIGURES.items()}
     return {"contexts": found["contexts"], "without_answer": found["without_answer"], **shares}
