@@ -35,9 +35,10 @@ def find(
 
     A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}, ends
     exclusive, in characters of the context: an answer counts at all its occurrences by normalised
-    text. Contexts without an answer are among them; examples without a context are only counted.
-    Where the task allows retrieval, contexts that are missing are looked for in `corpus`. Raises
-    DataError as `examples.load` does, and when no example has a context.
+    text, but not inside a longer one of its aliases. Contexts without an answer are among them;
+    examples without a context are only counted. Where the task allows retrieval, contexts that are
+    missing are looked for in `corpus`. Raises DataError as `examples.load` does, and when no
+    example has a context.
     """
     reading = examples.opened(block, split, folder)
     read = _texts(reading)
@@ -95,8 +96,17 @@ def _row(read: _Read) -> Json:
         "source": read.example.source,
         "targets": list(read.example.targets),
         "context": read.text,
-        "answers": [list(span) for span in occurrences(read.text, read.answers)],
+        "answers": _outermost(occurrences(read.text, read.answers)),
     }
+
+
+def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Leave out spans inside others: "Rome" of "City of Rome", where both are aliases."""
+    kept: list[list[int]] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or end > kept[-1][1]:
+            kept.append([start, end])
+    return kept
 
 
 def _retrieve(read: Sequence[_Read], corpus: Sequence[str]) -> None:

@@ -164,7 +164,7 @@ def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tens
         parts = [passage.words[[begin, end - 1], [0, 1]] for begin, end in bounds]
         middle = [int(before[1] + after[0]) // 2 for before, after in pairwise(parts)]
         middle = [0, *middle, len(passage.tokens)]
-        for part, start, stop in zip(parts, middle, middle[1:], strict=True):
+        for part, start, stop in zip(parts, middle[:-1], middle[1:], strict=True):
             begin, end = part.tolist()
             piece = texts.tokens[row : row + 1, begin:end].to(device)
             given = extractor(piece, torch.tensor([end - begin], device=device)).float()

@@ -102,6 +102,16 @@ def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
     assert total["answers"] == 12
 
 
+def test_an_alias_inside_a_longer_one_is_no_answer_of_its_own(tmp_path):
+    answers = ["Burmley", "Burmley College", "the College"]
+    rows = [{"question": f"who met anna {n}", "answer": answers} for n in range(9)]
+    (tmp_path / "NQ-open.train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    text = "Anna saw Burmley College, and Burmley."
+    found, _ = contexts.find(TaskBlock("nq", "nq"), "train", tmp_path, [text, "Anna."])
+    spans = [text[start:end] for start, end in found[0]["answers"]]
+    assert spans == ["Burmley College", "Burmley"]
+
+
 def qa(number):
     return {"id": str(number), "question": "Where?", "answers": [{"text": "Ulm"}]}
 

@@ -34,14 +34,20 @@ class StartsFrom:
 """
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("learned")
+    (folder / "starts_from.py").write_text(PLUGIN)
+    (folder / "lies_here").mkdir()
+    return folder
+
+
 @pytest.fixture
-def load(tmp_path):
+def load(folder):
     """Return a function from a row, and a column, to the experiment that has them."""
-    (tmp_path / "starts_from.py").write_text(PLUGIN)
-    (tmp_path / "lies_here").mkdir()
 
     def load(row, column="zsre", *overrides):
-        path = tmp_path / "it.yaml"
+        path = folder / "it.yaml"
         path.write_text(QUICK.format(row, column) + "plugins: [starts_from.py]\n")
         return config.load(path, overrides)
 
