@@ -41,7 +41,7 @@ class Training:
 GENERAL = Training(steps=500, lr=2e-3)
 INTERMEDIATE = Training(steps=1000, lr=1e-3)
 FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
-FIT = Training(steps=300, passages=16, lr=1e-3, warmup=20, eval_every=50)
+FIT = Training(steps=200, passages=16, lr=1e-3, warmup=20, eval_every=50)
 
 
 def defaults(model: str) -> dict[str, Training]:

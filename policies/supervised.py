@@ -100,11 +100,11 @@ class Supervised:
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw one of the best candidates; none where the passage has no word."""
         spans = passage.columns["candidates"][: self.top_k]
-        if not len(spans):
+        if len(spans) < 2:
             return spans
-        scores = passage.columns["scores"][: self.top_k].astype(np.float64)
-        chances = np.exp(scores - scores.max())
-        drawn = rng.choice(len(spans), p=chances / chances.sum())
+        scores = passage.columns["scores"][: len(spans)].astype(np.float64)
+        chances = np.exp(scores - scores[0]).cumsum()
+        drawn = int(chances.searchsorted(rng.random() * chances[-1], side="right"))
         return spans[drawn : drawn + 1]
 
 

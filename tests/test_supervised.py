@@ -36,7 +36,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     small.bart().save_pretrained(folder / "bart")
     small.tokenizer().save_pretrained(folder / "bart")
-    write(make({"people": 12, "general_people": 6}), folder / "world")
+    kinds = ["people", "birds"]
+    write(make({"people": 12, "general_people": 6, "birds": 12, "kinds": kinds}), folder / "world")
     return folder
 
 
@@ -87,12 +88,12 @@ def test_what_is_fitted_hides_whole_words_and_reports_how_well(fit):
 
 
 def test_answers_of_the_test_split_change_neither_key_nor_bytes(fit, made, tmp_path):
-    tasks = "triviaqa, zsre, nq, webquestions" if has(made, "NQ-open") else "triviaqa, zsre"
+    tasks = "triviaqa, zsre, nq, webquestions"
     before, failed, store = fit(tasks=tasks)
     assert not failed
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
     changed = [path for path in folder.rglob("*") if is_test(path)]
-    assert len(changed) >= 3
+    assert len(changed) == 8
     for path in changed:
         path.write_text(with_other_answers(path), encoding="utf-8")
     after, failed, other = fit(folder, tasks, "other store")
@@ -102,10 +103,6 @@ def test_answers_of_the_test_split_change_neither_key_nor_bytes(fit, made, tmp_p
     train = folder / "structured_zeroshot-train-kilt.jsonl"
     train.write_text(train.read_text().replace('"answer": "', '"answer": "in ', 1))
     assert fit(folder, tasks, "third store")[0].key != before.key
-
-
-def has(made, name):
-    return any((made / "world" / "tasks").rglob(f"{name}*"))
 
 
 def is_test(path):
@@ -123,6 +120,8 @@ def with_other_answers(path):
             return {key: other(each, key) for key, each in value.items()}
         if isinstance(value, list):
             return [other(each, under) for each in value]
+        if under == "targetValue":
+            return '(list (description "somebody else"))'
         return "somebody else" if under.lower() in ANSWERS and isinstance(value, str) else value
 
     text = path.read_text(encoding="utf-8")
