@@ -37,7 +37,7 @@ def find(
     exclusive, in characters of the context: an answer counts at all its occurrences by normalised
     text, but not inside a longer one of its aliases. Contexts without an answer are among them;
     examples without a context are only counted. Where the task allows retrieval, contexts that are
-    missing are looked for in `corpus`. Raises DataError as `examples.load` does, and when no
+    missing are looked for in `corpus`. Raises DataError as `examples.load` does, and when no train
     example has a context.
     """
     reading = examples.opened(block, split, folder)
@@ -46,7 +46,7 @@ def find(
     if reading.task.facts.retrieval and missing and len(corpus):
         _retrieve(missing, corpus)
     rows = [_row(one) for one in read if one.text.strip()]
-    if not rows:
+    if not rows and split == "train":
         raise DataError(
             f"{reading.name}: no {split} example of task {block.name!r} has a context: put the "
             "task's evidence or knowledge source beside the file, or leave it out of train_on"

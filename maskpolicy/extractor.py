@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from maskpolicy.windows import Window
+if TYPE_CHECKING:
+    from maskpolicy.windows import Window
 
 _LAYERS = 2
 _WEIGHTS, _ABOUT = "extractor.safetensors", "extractor.json"

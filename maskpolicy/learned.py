@@ -10,7 +10,7 @@ from typing import Any
 from maskpolicy import plugins
 from maskpolicy.blocks import policy_block, task_block
 from maskpolicy.errors import ConfigError
-from maskpolicy.experiment import Experiment, PolicyBlock, TaskBlock
+from maskpolicy.experiment import NONE, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.types import Json
 
 TRAIN_ON, INIT = "train_on", "init"  # fields of a learned policy that the framework reads
@@ -18,7 +18,7 @@ TRAIN_ON, INIT = "train_on", "init"  # fields of a learned policy that the frame
 
 def is_learned(block: PolicyBlock) -> bool:
     """Whether the row's policy has a method `fit`."""
-    return block.has_stage and hasattr(plugins.find("policy", block.name).plugin, "fit")
+    return _fits(block.name, block.label)
 
 
 def tasks(
@@ -54,12 +54,18 @@ def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
     place = f"{where or block.label}.{INIT}"
     if isinstance(given, str):
         given = {"name": given, TRAIN_ON: block.fields.get(TRAIN_ON, ())}
-    if not isinstance(given, Mapping) or "name" not in given:
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
         raise ConfigError(f"{place}: must be the name or the block of a learned policy")
-    made = policy_block(given, place, {})
-    if not is_learned(made):
-        raise ConfigError(f"{place}: {made.name} is not learned: it has nothing to start from")
-    return made
+    if not _fits(given["name"], place):
+        raise ConfigError(f"{place}: {given['name']} is not learned: it has nothing to start from")
+    return policy_block(given, place, {})
+
+
+def _fits(name: str, where: str) -> bool:
+    try:
+        return name != NONE and hasattr(plugins.find("policy", name).plugin, "fit")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
