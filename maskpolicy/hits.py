@@ -90,8 +90,8 @@ def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json
 def _random(contexts: Sequence[Context]) -> Json:
     places: dict[str, set[tuple[int, int]]] = {}
     for context in contexts:
-        spans = map(tuple, context.answers.tolist())
-        places.setdefault(context.passage.text, set()).update(spans)
+        own = {(first, end) for first, end in context.answers.tolist()}
+        places.setdefault(context.passage.text, set()).update(own)
     counts = []
     for context in contexts:
         words = len(context.passage.words)

@@ -56,7 +56,7 @@ class Supervised:
         ]
         if not cuts:
             raise StageError(_no_answer(data))
-        embeddings = model.load(str(tools.model)).get_input_embeddings().weight
+        embeddings = model.load(str(tools.model)).model.shared.weight
         dropout = DROPOUT if spec.dropout is None else spec.dropout
         reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
         dev = [context for task in data for context in answered(task.dev)]
