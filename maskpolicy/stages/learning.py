@@ -9,14 +9,14 @@ from typing import Any
 
 from maskpolicy import annotate as annotation
 from maskpolicy import contexts as task_contexts
-from maskpolicy import fitting, hits
+from maskpolicy import fitting, hits, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
 from maskpolicy.config import TaskBlock, instance
 from maskpolicy.corpus import Passages
 from maskpolicy.graph import Run, stage
-from maskpolicy.types import Json
+from maskpolicy.types import Json, Spans
 
 CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
 CANDIDATES = "candidates"  # the column of a learned policy that is its spans, best first
@@ -40,6 +40,8 @@ def contexts(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     about = {"task": block.name, "counts": counts}
     (out / fitting.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
     run.facts.update(counts)
+    if "hub" in params and block.revision:
+        hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
 
 
 def _texts(inputs: Mapping[str, Path]) -> list[str]:
@@ -77,7 +79,7 @@ def _counts(data: list[fitting.Contexts]) -> Json:
 
 def _dev(policy: Any, data: list[fitting.Contexts], fitted: Path) -> Json:
     """Return how often an answer is among the policy's best spans of dev, if it ranks spans."""
-    found = []
+    found: list[list[Spans]] = []
     for one in data:
         passages = [context.passage for context in hits.answered(one.dev)]
         columns = annotation.annotate(policy, passages, fitted) if passages else {CANDIDATES: []}
