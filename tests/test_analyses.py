@@ -117,9 +117,10 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
         stages = {f"fit {label}, run {number}": key, "fit mine: other, run 0": "c" * 64}
         cells.append(replace(made, config={**made.config, "fit": {}}, stages=stages))
     found = Hits().analyse([run(cell("random", 0, WORK), *cells)], store)
-    (row,) = found.rows
+    row, *others = found.rows
+    assert [other["spans"] for other in others] == ["salient-span", "random"]
     assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
     assert (row["contexts"], row["without_answer"]) == (8, 2)
-    assert (row["policy hits 5"], row["random precision 1"]) == (0.75, 0.6)
+    assert (row["spans"], row["hits_5"], row["precision_1"]) == ("its own", 0.75, 0.6)
     assert found.notes == ("a, mine: its fitted policy is not in the store",)
     assert set(found.columns) <= set(row)

@@ -16,12 +16,10 @@ from maskpolicy.types import Json
 REPORT = "report.json"
 WAYS = ("policy", "salient-span", "random")
 FIGURES = {
-    f"{way} {name} {k}": (way, name, str(k))
-    for name, most in (("hits", TOP), ("precision", TOP[:2]))
-    for way in WAYS
-    for k in most
+    **{f"hits_{k}": ("hits", str(k)) for k in TOP},
+    **{f"precision_{k}": ("precision", str(k)) for k in TOP[:2]},
 }
-COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", *FIGURES)
+COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", "spans", *FIGURES)
 
 
 @analysis("hits")
@@ -29,9 +27,9 @@ COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", *FIGU
 class Hits:
     """Share of dev's contexts whose answer is among a learned policy's best 1, 5, 20 spans (hits).
 
-    One row for each fitted policy (`stage` counts those of a row) and task that it learnt on.
-    `precision` is the share of these spans that answer any question about the same context. Beside
-    it: as many entities, and as many spans of up to ten words, drawn uniformly.
+    For each fitted policy (`stage` counts those of a row) and task that it learnt on: its own best
+    spans, and beside them as many entities, and as many spans of up to ten words, drawn uniformly.
+    `precision` is the share of these spans that answer any question about the same context.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
@@ -46,7 +44,7 @@ class Hits:
                     continue
                 for task, found in (report["dev"] or {}).items():
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}
-                    rows.append({**about, **_row(found)})
+                    rows += [{**about, **_row(found, way)} for way in WAYS]
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         return Findings(columns, tuple(rows), tuple(notes))
 
@@ -65,6 +63,10 @@ def _report(cell: Result, label: str, number: int, store: Store) -> Json:
     return None if artifact is None else json.loads((artifact.path / REPORT).read_text())
 
 
-def _row(found: Json) -> dict[str, Json]:
-    shares = {title: found[way][name][k] for title, (way, name, k) in FIGURES.items()}
-    return {"contexts": found["contexts"], "without_answer": found["without_answer"], **shares}
+def _row(found: Json, way: str) -> dict[str, Json]:
+    return {
+        "contexts": found["contexts"],
+        "without_answer": found["without_answer"],
+        "spans": "its own" if way == "policy" else way,
+        **{title: found[way][name][k] for title, (name, k) in FIGURES.items()},
+    }
