@@ -90,14 +90,14 @@ def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json
 def _random(contexts: Sequence[Context]) -> Json:
     places: dict[str, set[tuple[int, int]]] = {}
     for context in contexts:
-        own = {(first, end) for first, end in context.answers.tolist()}
-        places.setdefault(context.passage.text, set()).update(own)
+        found = {(first, end) for first, end in context.answers.tolist()}
+        places.setdefault(context.passage.text, set()).update(found)
     counts = []
     for context in contexts:
         words = len(context.passage.words)
         spans = sum(max(0, words - more) for more in range(LONGEST))
-        hits = len(context.answers), len(places[context.passage.text])
-        counts.append((spans, *(min(one, spans) for one in hits)))
+        own, shared = len(context.answers), len(places[context.passage.text])
+        counts.append((spans, min(own, spans), min(shared, spans)))
     return _drawn(counts)
 
 
