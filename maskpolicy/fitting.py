@@ -7,14 +7,16 @@ A policy that is learnt has a method
 which trains on the `train` contexts, selects on the `dev` contexts, writes the fitted policy into
 the folder `out` (which its `annotate` later gets as `fitted`) and returns what is to be reported.
 `data` has one entry for each task of the field `train_on`; test examples never come here. A field
-`init` that names another learned policy gives that one's folder as `tools.init`.
+`init` that names another learned policy gives that one's folder as `tools.init`. A class attribute
+`fits_to_how = True` gives how the row's spans are written as `tools.how`, and makes it a part of
+what the fitted policy depends on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ import numpy as np
 from maskpolicy import training
 from maskpolicy.corpus import Document, tokenize
 from maskpolicy.nodes import Run
-from maskpolicy.types import Json, Passage, Spans, as_spans
+from maskpolicy.types import How, Json, Passage, Spans, as_spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,6 +65,7 @@ class Tools:
     tokenizer: Path
     init: Path | None  # what was fitted for the policy of the field `init`
     run: Run
+    how: How = field(default_factory=How)  # of the row, if the policy is fitted to it
 
     def train(
         self,

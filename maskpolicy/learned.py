@@ -96,3 +96,8 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     plugin = plugins.find("policy", block.name).plugin
     drawn = getattr(plugin, "only_select", ())
     return {name: value for name, value in block.fields.items() if name not in drawn}
+
+
+def fits_to_how(block: PolicyBlock) -> bool:
+    """Whether what is learnt depends on how the row's spans are written: its class says so."""
+    return bool(getattr(plugins.find("policy", block.name).plugin, "fits_to_how", False))

@@ -120,28 +120,32 @@ def candidates(
     """
     import torch
 
-    from maskpolicy.extractor import best, span_scores
-
     found: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
     there = [place for place, passage in enumerate(passages) if len(passage.words)]
-    device = extractor.embeddings.device
     with torch.inference_mode():
         for batch in _batches([len(passages[place].tokens) for place in there], _BATCH):
-            chosen = [passages[there[i]] for i in batch]
-            texts, logits = read(extractor, chosen)
-            scores = span_scores(logits, texts.to(device), max_words)
-            for i, passage, words, values in zip(
-                batch, chosen, *(part.cpu().numpy() for part in best(scores, k)), strict=True
-            ):
-                found[there[i]] = _candidates(passage, words, values)
+            ranked = rank(extractor, [passages[there[i]] for i in batch], k, max_words)
+            for i, (spans, scores) in zip(batch, ranked, strict=True):
+                found[there[i]] = spans, scores.cpu().numpy()
     return found
 
 
-def _candidates(passage: Passage, words: NDArray, values: NDArray[np.float32]) -> Candidates:
-    words, values = words[np.isfinite(values)], values[np.isfinite(values)]
-    first, last = words[:, 0], words.sum(axis=1)
-    spans = np.stack([passage.words[first, 0], passage.words[last, 1]], axis=1)
-    return as_spans(spans), values.astype(np.float32)
+def rank(
+    extractor: Extractor, passages: Sequence[Passage], k: int, max_words: int
+) -> list[tuple[Spans, Tensor]]:
+    """Return what `candidates` does of passages of a word or more, scores with their gradient."""
+    from maskpolicy.extractor import best, span_scores
+
+    texts, logits = read(extractor, passages)
+    scores = span_scores(logits, texts.to(logits.device), max_words)
+    places, values = best(scores.detach(), k)
+    found = []
+    for row, passage in enumerate(passages):
+        chosen = places[row, values[row].isfinite()]
+        first, last = chosen[:, 0].cpu().numpy(), chosen.sum(1).cpu().numpy()
+        spans = np.stack([passage.words[first, 0], passage.words[last, 1]], axis=1)
+        found.append((as_spans(spans), scores[row, chosen[:, 0], chosen[:, 1]]))
+    return found
 
 
 def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tensor]:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy import candidates
 from maskpolicy.budgets import Training
-from maskpolicy.errors import ConfigError, StageError
+from maskpolicy.errors import StageError
 from maskpolicy.fitting import Context, Contexts, Tools
 from maskpolicy.hits import answered, rank
 from maskpolicy.registry import policy
 from maskpolicy.schema import Count
 from maskpolicy.types import Json, Passage, Spans
 
-CANDIDATES = 20  # spans of a passage that are kept with their scores
 DROPOUT = 0.1  # of the reader, where the budget `fit` says nothing
 
 
@@ -38,10 +38,7 @@ class Supervised:
 
     def __post_init__(self) -> None:
         """Refuse no task at all, and more candidates than are kept."""
-        if not self.train_on:
-            raise ConfigError("supervised: train_on is empty: name at least one task")
-        if self.top_k > CANDIDATES:
-            raise ConfigError(f"supervised: top_k must be at most {CANDIDATES}, not {self.top_k}")
+        candidates.check("supervised", self.train_on, self.top_k)
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Train the reader on contexts that hold an answer; the best on dev stays."""
@@ -72,11 +69,11 @@ class Supervised:
 
     def _reciprocal_rank(self, reader: Any, dev: Sequence[Context]) -> float:
         """Return the mean of 1 / place of the first candidate that is an answer; 0: none is."""
-        from maskpolicy.windows import candidates
+        from maskpolicy import windows
 
         reader.eval()
         passages = [context.passage for context in dev]
-        found = candidates(reader, passages, CANDIDATES, self.max_words)
+        found = windows.candidates(reader, passages, candidates.KEPT, self.max_words)
         ranks = [rank(context, spans) for context, (spans, _) in zip(dev, found, strict=True)]
         return float(np.mean([1 / (1 + place) for place in ranks]))
 
@@ -84,28 +81,11 @@ class Supervised:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray]]:
         """Return the columns "candidates", token spans with the best first, and "scores"."""
-        from maskpolicy import hardware
-        from maskpolicy.extractor import Extractor
-        from maskpolicy.windows import candidates
-
-        if fitted is None:
-            raise ConfigError(
-                "policy supervised: is learnt, and nothing fitted was given: name a finished run "
-                "with --run (or `fitted=` in Python)"
-            )
-        reader = Extractor.load(fitted).to(hardware.device())
-        found = candidates(reader, passages, CANDIDATES, self.max_words)
-        return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
+        return candidates.find("supervised", fitted, passages, self.max_words)
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw one of the best candidates; none where the passage has no word."""
-        spans = passage.columns["candidates"][: self.top_k]
-        if len(spans) < 2:
-            return spans
-        scores = passage.columns["scores"][: len(spans)].astype(np.float64)
-        chances = np.exp(scores - scores[0]).cumsum()
-        drawn = int(chances.searchsorted(rng.random() * chances[-1], side="right"))
-        return spans[drawn : drawn + 1]
+        return candidates.draw(passage, self.top_k, rng)
 
 
 def _no_answer(data: Sequence[Contexts]) -> str:

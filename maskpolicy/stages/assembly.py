@@ -184,6 +184,8 @@ class _Builder:
             "fields": learned.fitted_fields(block),
             "spec": _spec(replace(spec, seed=spec.seed + run)),
         }
+        if learned.fits_to_how(block):
+            params["how"] = asdict(block.how)
         before = learned.start(block)
         label = f"{of}{block.label}, run {run}"
         inputs: dict[str, Stage | None] = {

@@ -16,7 +16,7 @@ from maskpolicy.budgets import Training
 from maskpolicy.config import TaskBlock, instance
 from maskpolicy.corpus import Passages
 from maskpolicy.graph import Run, stage
-from maskpolicy.types import Json, Spans
+from maskpolicy.types import How, Json, Spans
 
 CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
 CANDIDATES = "candidates"  # the column of a learned policy that is its spans, best first
@@ -54,7 +54,7 @@ def _texts(inputs: Mapping[str, Path]) -> list[str]:
 
 @stage("fit")
 def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Fit a learned policy. params: {"policy", "fields", "code", "spec"}.
+    """Fit a learned policy. params: {"policy", "fields", "code", "spec"}, "how" if it reads it.
 
     inputs: "model", "tokenizer", the contexts of each task, and "init" if the policy has one.
     """
@@ -65,7 +65,8 @@ def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     data = [fitting.load(inputs[name], tokenizer) for name in names]
     every = run.local.get("checkpoint_every", Training.checkpoint_every)
     spec = Training(**params["spec"], checkpoint_every=every)
-    tools = fitting.Tools(inputs["model"], inputs["tokenizer"], inputs.get("init"), run)
+    how = How(**params.get("how", {}))
+    tools = fitting.Tools(inputs["model"], inputs["tokenizer"], inputs.get("init"), run, how)
     report = {"training": policy.fit(data, spec, out, tools), "contexts": _counts(data)}
     report["dev"] = _dev(policy, data, out)
     text = json.dumps(report, indent=1, sort_keys=True)
