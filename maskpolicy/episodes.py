@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from maskpolicy import plugins, sources
-from maskpolicy.batching import Batch, Order, Pair, collate
+from maskpolicy.batching import Batch, Order, Pair, Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.fitting import Context
 from maskpolicy.masking import generator
@@ -125,7 +125,7 @@ class EpisodeSteps:
         return others[generator(self.spec.seed, number, asked.id, "held").integers(len(others))]
 
     def _collated(self, questions: Sequence[Question]) -> Batch:
-        pairs = [question.pair for question in questions]
+        pairs = Pairs.of([question.pair for question in questions])
         return collate(pairs, self.specials.pad, self.specials.start)
 
 

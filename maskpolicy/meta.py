@@ -74,8 +74,8 @@ class EpisodeLoss:
         single = [found[i : i + 1] for found in spans for i in range(len(found))]
         steps = [episodes.step] * len(single)
         seed, mask = self.spec.seed, self.specials.mask
-        masked = hide_all(owners, single, self.how, mask, seed, steps)
-        pairs = [self.specials.pair(one, self.spec) for one in masked]
+        written = hide_all(owners, single, self.how, mask, seed, steps)
+        pairs = self.specials.pairs(written, self.spec)
         return collate(pairs, self.specials.pad, self.specials.start)
 
 

@@ -31,9 +31,8 @@ def model():
 def batch(texts, how=None):
     passages = [small.passage(text) for text in texts]
     spans = [each.words[1:2] for each in passages]
-    masked = hide_all(passages, spans, how or How(), SPECIALS.mask, 0, [0] * len(passages))
-    pairs = [SPECIALS.pair(one, SPEC) for one in masked]
-    return collate(pairs, SPECIALS.pad, SPECIALS.start)
+    written = hide_all(passages, spans, how or How(), SPECIALS.mask, 0, [0] * len(passages))
+    return collate(SPECIALS.pairs(written, SPEC), SPECIALS.pad, SPECIALS.start)
 
 
 def lesson(**how):
