@@ -97,9 +97,10 @@ class EpisodeSteps:
         batches = [self._made(asked[i : i + size], number) for i in range(0, len(asked), size)]
         return Step(batches, len(asked), Counter(episodes=len(asked)))
 
-    def first_choices(self) -> list[Episodes]:
-        """Return all questions as episodes of the policy's first choices, without noise."""
-        return [self._made([question], 0, noisy=False) for question in self.questions]
+    def first_choices(self, most: int) -> list[Episodes]:
+        """Return up to `most` questions, drawn by the seed, as episodes without noise."""
+        drawn = generator(self.spec.seed, 0, "", "first").permutation(len(self.questions))[:most]
+        return [self._made([self.questions[i]], 0, noisy=False) for i in sorted(drawn.tolist())]
 
     def _made(self, asked: Sequence[Question], number: int, noisy: bool = True) -> Episodes:
         import torch

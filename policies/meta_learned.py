@@ -18,7 +18,6 @@ from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.fitting import Contexts, Tools
 from maskpolicy.hits import answered
 from maskpolicy.innerloop import Inner
-from maskpolicy.masking import generator
 from maskpolicy.model import bounded, load, load_tokenizer
 from maskpolicy.objectives import Specials
 from maskpolicy.registry import policy
@@ -81,12 +80,13 @@ class MetaLearned:
             what = "with a second question" if self.episode.query == "held-out" else "with a word"
             raise DataError(f"policy meta-learned: no example has a context {what} ({counts})")
         steps = EpisodeSteps(train, self.episode, loss.specials, loss.spec)
-        examined = replace(steps, questions=self._sampled(dev, loss.spec.seed)).first_choices()
+        examined = replace(steps, questions=dev).first_choices(self.outer.dev)
 
         def validate(reader: Any) -> float:
             return -meta.mean_outer_loss(loss, reader, examined)
 
-        initial, reader = Extractor.load(tools.init), Extractor.load(tools.init)
+        where = hardware.device()
+        initial, reader = (Extractor.load(tools.init).to(where) for _ in range(2))
         reader.dropout.p = 0.0  # chance enters by the relaxation's noise alone
         judged = bool(examined and loss.spec.eval_every)
         before = validate(initial) if judged else -math.inf
@@ -138,10 +138,6 @@ class MetaLearned:
             contexts = getattr(task, split)
             found += questions(contexts, task.task, tokenizer, loss.specials, loss.spec)
         return usable(found, self.episode)
-
-    def _sampled(self, dev: list[Question], seed: int) -> list[Question]:
-        chosen = generator(seed, 0, "", "dev").permutation(len(dev))[: self.outer.dev]
-        return [dev[place] for place in sorted(chosen.tolist())]
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import small
 import torch
@@ -214,7 +212,7 @@ def run(loss, spec=SPEC, **options):
 
 def test_the_outer_loop_lowers_the_outer_loss():
     loss = made(inner=replace(INNER, lr=0.2), dtype=torch.float32)
-    first_choices = steps().first_choices()
+    first_choices = steps().first_choices(9)
     before = mean_outer_loss(loss, Words(), first_choices)
     after = mean_outer_loss(loss, run(loss, replace(SPEC, steps=30, lr=0.1)), first_choices)
     assert after < before - 1e-3
@@ -252,11 +250,20 @@ def test_memory_would_not_be_flat_if_the_graph_were_kept():
     assert last >= first + 20
 
 
-def test_first_choices_have_no_noise():
-    for group in steps().first_choices():
-        assert group.noise is None
-    loss = made(dtype=torch.float32)
-    assert mean_outer_loss(loss, Words(), steps().first_choices()[:1]) == mean_outer_loss(
-        loss, Words(), steps(spec=replace(SPEC, seed=9)).first_choices()[:1]
-    )
-    assert math.isfinite(np.float64(mean_outer_loss(loss, Words(), steps().first_choices())))
+def test_first_choices_have_no_noise_and_keep_what_they_hold_out():
+    episode = replace(EPISODE, query="held-out")
+    groups = steps(episode, asked=usable(questions(), episode)).first_choices(1)
+    assert len(groups) == 1
+    assert groups[0].noise is None
+    assert not torch.equal(groups[0].query.labels, groups[0].held.labels)
+    loss, module = made(dtype=torch.float32), Words()
+    first, again = (mean_outer_loss(loss, module, steps().first_choices(9)) for _ in range(2))
+    assert first == again
+
+
+def test_a_policy_s_first_choice_is_what_it_scores_highest():
+    (group,) = steps().first_choices(1)
+    loss, module = made(dtype=torch.float32), Words()
+    ((spans, scores),) = score(module, group.passages, 3)
+    alone = replace(loss, score=lambda *_: [(spans[[scores.argmax()]], torch.zeros(1))])
+    assert mean_outer_loss(loss, module, [group]) == mean_outer_loss(alone, module, [group])
