@@ -118,7 +118,7 @@ def once(way: Way, reader: Any, steps: EpisodeSteps, loss: EpisodeLoss, count: i
 
 
 def peak(folder: Path, way: Way) -> float:
-    """Return the MiB by which the peak of a fresh process grows in three outer steps."""
+    """Return the MiB by which the peak of a fresh process grows in two outer steps."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(_grown, (folder, way))
 
@@ -126,12 +126,12 @@ def peak(folder: Path, way: Way) -> float:
 def _grown(folder: Path, way: Way) -> float:
     made = parts(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    once(way, *made, 3)()
+    once(way, *made, 2)()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return grown / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def ways(folder: Path, count: int = 2) -> dict[str, Once]:
+def ways(folder: Path, count: int = 1) -> dict[str, Once]:
     """Return what is compared."""
     prepare(folder)
     made = parts(folder)

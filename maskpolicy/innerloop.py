@@ -33,8 +33,8 @@ class Inner:
     """The inner loop of an episode; its optimizer starts afresh in every episode."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: Positive = 0.1  # of the steps on the masked passage
-    query_lr: Positive = 0.1  # of the steps on the query
+    lr: Positive = 0.01  # of the steps on the masked passage
+    query_lr: Positive = 0.01  # of the steps on the query
     steps: Count = 1  # on the masked passage
     query_steps: Count = 1  # on the query
 
@@ -113,7 +113,8 @@ def _exact(
     from torch.func import jvp
 
     used = w != 0  # one-hot weights: the others add nothing to the step
-    chosen = Batch(**{k: v if v is None else v[used] for k, v in vars(lesson.candidates).items()})
+    fields: Any = vars(lesson.candidates).items()
+    chosen = Batch(**{name: v if v is None else v[used] for name, v in fields})
     masked: list[_Descent] = []
     for number in range(inner.steps):
         curved = differentiate and number > 0  # nothing is pulled back through the first step
@@ -156,7 +157,8 @@ class _Descent:
         """Return v - lr H v, H being the Hessian of the loss before the step; once only."""
         import torch
 
-        product = sum((g * u).sum() for g, u in zip(self.gradient, v, strict=True))
+        parts = [(g * u).sum() for g, u in zip(self.gradient, v, strict=True)]
+        product = torch.stack(parts).sum()
         turned = torch.autograd.grad(product, self.at, materialize_grads=True)
         return [u - self.lr * h for u, h in zip(v, turned, strict=True)]
 

@@ -72,6 +72,8 @@ class MetaLearned:
         """
         from maskpolicy.extractor import Extractor
 
+        if tools.init is None:
+            raise ConfigError("policy meta-learned: what it starts from was not fitted: give init")
         self._check_start(data)
         loss, tokenizer = self._loss(spec, tools), load_tokenizer(str(tools.tokenizer))
         train, dev = (self._questions(data, split, loss, tokenizer) for split in ("train", "dev"))
@@ -93,7 +95,7 @@ class MetaLearned:
         done = tools.train(reader, steps, loss, loss.spec, validate=validate if judged else None)
         learnt = not judged or done.get("best_score", -math.inf) > before
         (reader if learnt else initial).save(out)
-        facts = {"questions": len(train), "initial_stays": not learnt}
+        facts: dict[str, Json] = {"questions": len(train), "initial_stays": not learnt}
         facts |= {"initial_score": before} if judged else {}
         return facts | {name: done[name] for name in sorted(done)}
 
@@ -116,11 +118,11 @@ class MetaLearned:
         from maskpolicy.windows import rank
 
         # eager: sdpa has no second derivative; fp32: rounding to bf16 would swallow inner steps
-        model = load(str(tools.model), attn_implementation="eager").to(hardware.device()).eval()
+        model: Any = load(str(tools.model), attn_implementation="eager")
         outer: dict[str, Any] = {k: v for k, v in asdict(self.outer).items() if k != "dev"}
         outer |= {"passages": outer.pop("episodes"), "precision": "fp32", "patience": 0}
         return meta.EpisodeLoss(
-            model,
+            model.to(hardware.device()).eval(),
             lambda reader, passages, k: rank(reader, passages, k, self.max_words),
             tools.how,
             self.episode,
