@@ -236,3 +236,10 @@ def test_scores_are_drawn_by_their_exponential():
     passage = type(passage)(**{**passage.__dict__, "columns": columns})
     first = [policy.select(passage, generator(0, i, "it"))[0, 0] == 0 for i in range(2000)]
     assert np.mean(first) == pytest.approx(0.75, abs=0.04)
+
+
+def test_the_list_shows_its_settings(call):
+    _, out, _ = call("list", "policies", "--json")
+    (found,) = [each for each in json.loads(out) if each["name"] == "meta-learned"]
+    assert found["fields"]["inner"]["default"]["optimizer"] == "sgd"
+    assert found["fields"]["episode"]["default"]["candidates"] == 8
