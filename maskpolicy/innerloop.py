@@ -115,27 +115,33 @@ def _exact(
     used = w != 0  # one-hot weights: the others add nothing to the step
     fields: Any = vars(lesson.candidates).items()
     chosen = Batch(**{name: v if v is None else v[used] for name, v in fields})
+
+    def of_masked(weights: Tensors) -> torch.Tensor:
+        return w[used] @ losses(weights, chosen)
+
+    def of_query(weights: Tensors) -> torch.Tensor:
+        return losses(weights, lesson.query).mean()
+
+    at = start
     masked: list[_Descent] = []
     for number in range(inner.steps):
         curved = differentiate and number > 0  # nothing is pulled back through the first step
-        at = masked[-1].after if masked else start
-        masked.append(_Descent(lambda t: w[used] @ losses(t, chosen), at, inner.lr, curved))
+        masked.append(_Descent(of_masked, at, inner.lr, curved))
+        at = masked[-1].after
     query: list[_Descent] = []
     for _ in range(inner.query_steps):
-        at = (query or masked)[-1].after
-        mean = lambda t: losses(t, lesson.query).mean()  # noqa: E731
-        query.append(_Descent(mean, at, inner.query_lr, differentiate))
-    last = query[-1].after
-    value = losses(last, lesson.held).mean()
+        query.append(_Descent(of_query, at, inner.query_lr, differentiate))
+        at = query[-1].after
+    value = losses(at, lesson.held).mean()
     if not differentiate:
         return value.detach(), None
-    v = list(torch.autograd.grad(value, last, materialize_grads=True))
+    v = list(torch.autograd.grad(value, at, materialize_grads=True))
     for step in reversed(query):
         v = step.pull(v)
     gradient = torch.zeros_like(w)
     for number, step in reversed(list(enumerate(masked))):
-        at = [t.detach() for t in step.at]
-        along = jvp(lambda *t: losses(t, lesson.candidates), tuple(at), tuple(v))[1]
+        before = tuple(t.detach() for t in step.at)
+        along = jvp(lambda *t: losses(t, lesson.candidates), before, tuple(v))[1]
         gradient -= inner.lr * along.to(w.dtype)
         v = step.pull(v) if number else v
     return value.detach(), gradient
