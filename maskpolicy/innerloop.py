@@ -113,8 +113,9 @@ def _exact(
     from torch.func import jvp
 
     used = w != 0  # one-hot weights: the others add nothing to the step
-    fields: Any = vars(lesson.candidates).items()
-    chosen = Batch(**{name: v if v is None else v[used] for name, v in fields})
+    given: dict[str, Any] = vars(lesson.candidates)
+    rows: dict[str, Any] = {name: v if v is None else v[used] for name, v in given.items()}
+    chosen = Batch(**rows)
 
     def of_masked(weights: Tensors) -> torch.Tensor:
         return w[used] @ losses(weights, chosen)
