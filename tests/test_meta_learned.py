@@ -111,7 +111,7 @@ def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
     folder, report = fitted(Store(tmp_path))
     assert report["training"]["work"] == {"episodes": 6}
     assert report["training"]["questions"] == 8
-    assert set(report["dev"]["triviaqa"]["policy"]) == {"1", "5", "20"}
+    assert set(report["dev"]["triviaqa"]["policy"]["hits"]) == {"1", "5", "20"}
     policy = config.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
     columns = annotate(policy, small.passages(), folder)
     one = Passages({**small.passages().arrays})[0]
