@@ -1,4 +1,4 @@
-"""`python -m benchmarks [training|masking|generation ...]` writes docs/benchmarks.md."""
+"""`python -m benchmarks [training|masking|generation|meta ...]` writes docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import generation, masking, training
-from benchmarks.measure import interleaved, table
+from benchmarks import generation, masking, meta, training
+from benchmarks.measure import Rate, interleaved, table
 
-_PARTS = ("training", "masking", "generation")
+_PARTS = ("training", "masking", "generation", "meta")
 _PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
@@ -38,6 +38,8 @@ def main() -> None:
         sections.append(_masking(options))
     if "generation" in options.parts:
         sections.append(_generation(options))
+    if "meta" in options.parts:
+        sections.append(_meta(options))
     page = "\n\n".join(sections) + "\n"
     if set(options.parts) == set(_PARTS):
         _PAGE.write_text(page, encoding="utf-8")
@@ -112,6 +114,22 @@ def _generation(options: argparse.Namespace) -> str:
         "## Generation\n\nAnswers per second to the world's dialogues, an untrained mini, at most "
         f"24 tokens each, batches of {generation.BATCH}.\n\n"
         f"{table(rates, 'answers/s', generation.PLAIN)}"
+    )
+
+
+def _meta(options: argparse.Namespace) -> str:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rates = interleaved(meta.ways(folder), options.repeats)
+        peaks = [meta.peak(folder, way) for way in meta.WAYS]
+    rates = [
+        Rate(rate.name, rate.rates, f"{rate.note}; peak +{peak:,.0f} MiB")
+        for rate, peak in zip(rates, peaks, strict=True)
+    ]
+    return (
+        "## Meta-learning\n\nEpisodes of the meta-learned policy per minute, 8 candidates each, an "
+        "untrained mini on the world's TriviaQA contexts; by how much the peak memory of a fresh "
+        f"process grows.\n\n{table(rates, 'episodes/min', meta.BASE)}"
     )
 
 

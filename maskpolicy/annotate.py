@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from numpy.typing import NDArray
+
 from maskpolicy import plugins
 from maskpolicy.errors import MaskpolicyError, StageError, cause
-from maskpolicy.types import Passage, Spans
+from maskpolicy.types import Passage
 
 R = TypeVar("R")
 SHARD = 2048  # passages in one task of a process
@@ -26,12 +28,14 @@ def annotate(
     fitted: Path | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, list[Spans]]:
+) -> dict[str, list[NDArray[Any]]]:
     """Return a policy's columns, one array per passage, whatever the number of workers.
+
+    The arrays of a column agree in type and in all but their first dimension: spans (n, 2), scores.
 
     Raises StageError with the passages' ids when the policy fails.
     """
-    columns: dict[str, list[Spans]] = {}
+    columns: dict[str, list[NDArray[Any]]] = {}
     for found in shards(policy, passages, fitted, workers, progress):
         for name, rows in found.items():
             columns.setdefault(name, []).extend(rows)
@@ -44,7 +48,7 @@ def shards(
     fitted: Path | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Iterator[dict[str, list[Spans]]]:
+) -> Iterator[dict[str, list[NDArray[Any]]]]:
     """Yield a policy's columns for SHARD passages after SHARD passages (see `annotate`)."""
     names: set[str] = set()
     done = 0
@@ -148,8 +152,10 @@ def _guarded(work: Callable[[Sequence[Passage]], R], shard: Sequence[Passage]) -
         raise StageError(f"annotating {where} failed: {cause(error)}") from error
 
 
-def _columns(policy: Any, fitted: Path | None, shard: Sequence[Passage]) -> dict[str, list[Spans]]:
-    columns: dict[str, list[Spans]] = policy.annotate(shard, fitted)
+def _columns(
+    policy: Any, fitted: Path | None, shard: Sequence[Passage]
+) -> dict[str, list[NDArray[Any]]]:
+    columns: dict[str, list[NDArray[Any]]] = policy.annotate(shard, fitted)
     for name, rows in columns.items():
         if len(rows) != len(shard):
             raise StageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,4 @@ def data_source(given: str, where: str, folder: Path) -> str:
 
 
 def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
-    blocks = {
-        key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for key, value in values.items()
-    }
-    return {key: keys.plain(value, at(where, key)) for key, value in blocks.items()}
+    return {key: keys.plain(value, at(where, key)) for key, value in values.items()}

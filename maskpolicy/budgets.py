@@ -33,7 +33,7 @@ class Training:
     max_target: Count = 512  # tokens; longer targets are cut
     checkpoint_every: Positive = 60.0  # seconds between resumable checkpoints
     seed: Seed = 0
-    # dev evaluation (fine-tuning): every this many steps; 0: none
+    # dev evaluation (fit, fine-tuning): every this many steps; 0: none
     eval_every: Steps = 0
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
@@ -41,7 +41,7 @@ class Training:
 GENERAL = Training(steps=500, lr=2e-3)
 INTERMEDIATE = Training(steps=1000, lr=1e-3)
 FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
-FIT = Training(steps=500, lr=1e-3)
+FIT = Training(steps=200, passages=16, lr=1e-3, warmup=20, eval_every=50)
 
 
 def defaults(model: str) -> dict[str, Training]:
@@ -54,7 +54,7 @@ def defaults(model: str) -> dict[str, Training]:
         return {"general": GENERAL, "fit": FIT, "intermediate": INTERMEDIATE, "finetune": FINETUNE}
     return {
         "general": Training(steps=0),
-        "fit": Training(steps=2000, lr=1e-3),
+        "fit": Training(steps=2000, lr=1e-3, eval_every=200),
         "intermediate": Training(steps=20_000, passages=64, lr=1e-4, warmup=1000),
         "finetune": Training(steps=3000, passages=32, lr=3e-5, warmup=300),
     }

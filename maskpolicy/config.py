@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from maskpolicy import budgets, keys, plugins, schema, yaml_file
+from maskpolicy import budgets, keys, learned, plugins, schema, yaml_file
 from maskpolicy.blocks import (
     data_source,
     how_block,
@@ -113,12 +113,16 @@ def make(
     data = data_source(file.data, at(where, "data"), folder)
     _check_rows(file, policies, where, needs)
     trainings = _trainings(given, model, where)
+    tasks = task_blocks(file.tasks, at(where, "tasks"), folder, data)
+    for index, block in enumerate(policies):
+        learned.check(block, tasks, data, f"{at(where, 'policies')}[{index}]")
     return Experiment(
         name=name,
         model=model,
         corpus=_corpus(file.corpus, at(where, "corpus"), folder),
         policies=policies,
-        tasks=task_blocks(file.tasks, at(where, "tasks"), folder, data),
+        tasks=tasks,
+        data=data,
         seeds=file.seeds,
         intermediate_seeds=file.intermediate_seeds,
         baseline=file.baseline,

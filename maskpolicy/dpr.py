@@ -15,10 +15,12 @@ _CHUNK = 1 << 20  # characters: NQ's train file has 8 GB
 _BETWEEN = " \t\r\n,"
 
 
-def companions(name: str, beside: Sequence[Path]) -> list[Path]:
-    """Return biencoder-NAME-{train,dev,test}.json of the first folder that has any of them."""
+def companions(
+    name: str, beside: Sequence[Path], splits: Sequence[str] = ("train", "dev", "test")
+) -> list[Path]:
+    """Return biencoder-NAME-SPLIT.json of the first folder that has any of these splits."""
     for folder in beside:
-        paths = [folder / f"biencoder-{name}-{split}.json" for split in ("train", "dev", "test")]
+        paths = [folder / f"biencoder-{name}-{split}.json" for split in splits]
         if found := [path for path in paths if path.is_file()]:
             return found
     return []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 
 _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"\S+")
@@ -31,23 +33,29 @@ def window(document: str, answers: Iterable[str], words: int = 100) -> str | Non
 
 def occurrence(document: str, answers: Iterable[str]) -> tuple[int, int] | None:
     """Return the characters (start, end) of the first occurrence of any answer, or None."""
+    return next(iter(occurrences(document, answers)), None)
+
+
+def occurrences(document: str, answers: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the characters (start, end) of all occurrences of all answers, sorted and distinct.
+
+    Those of different answers may overlap ("Rome" in "City of Rome").
+    """
     tokens = [
         (match[0].lower(), *match.span())
         for match in _TOKEN.finditer(document)
         if match[0].lower() not in _ARTICLES
     ]
     text = "".join(f" {token}" for token, _, _ in tokens) + " "
-    hits = []
-    for answer in answers:
-        wanted = plain(answer)
-        at = text.find(f" {wanted} ") if wanted else -1
-        if at >= 0:
-            hits.append((at, wanted.count(" ")))
-    if not hits:
-        return None
-    at, more = min(hits)
-    index = text.count(" ", 0, at)
-    return tokens[index][1], tokens[index + more][2]
+    starts = list(accumulate((len(token) + 1 for token, _, _ in tokens), initial=0))
+    hits = set()
+    for wanted in {plain(answer) for answer in answers} - {""}:
+        at = text.find(f" {wanted} ")
+        while at >= 0:
+            hits.add((at, wanted.count(" ")))
+            at = text.find(f" {wanted} ", at + 1)
+    places = ((bisect_left(starts, at), more) for at, more in sorted(hits))
+    return [(tokens[index][1], tokens[index + more][2]) for index, more in places]
 
 
 def plain(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
@@ -18,7 +18,19 @@ from maskpolicy.formats import Row
 from maskpolicy.sources import TaskFacts
 from maskpolicy.types import Example, Json
 
-__all__ = ["Split", "Task", "TaskFacts", "carve", "files", "lines", "load", "read"]
+__all__ = [
+    "Reading",
+    "Split",
+    "Task",
+    "TaskFacts",
+    "carve",
+    "files",
+    "lines",
+    "load",
+    "look_up",
+    "opened",
+    "read",
+]
 
 _log = logging.getLogger(__name__)
 _NAMED = 10  # malformed rows that a message names
@@ -30,9 +42,12 @@ Evidence = Callable[[Json, Example], str | None]
 class Task(Protocol):
     """What a task's dataclass must offer; its fields are the options of its YAML block.
 
-    Two optional methods look contexts up outside the row. `evidence(rows, beside)` prepares for
-    `rows` and returns a function (row, example) -> context or None; `evidence_files(rows, beside)`
-    returns the files that this reads. `beside` are the folders in which companions may lie.
+    Two optional methods look contexts up outside the row. `evidence(rows, beside, split)` prepares
+    for `rows` and returns a function (row, example) -> context or None; `evidence_files(rows,
+    beside, split)` returns the files that this reads. `beside` are the folders in which companions
+    may lie, `split` is the official split of the rows: nothing that tells answers of another one
+    may be read. `reading(row)` returns the text that learned policies read and what counts as the
+    answer in it, where these are not context and targets.
     """
 
     def example(self, row: Json) -> Example | list[Example] | None:
@@ -50,15 +65,20 @@ class Split:
 
 
 @dataclass
-class _Reading:
-    """What has been read so far, and what to do about a malformed row."""
+class Reading:
+    """What has been read of a split so far, and what to do about a malformed row."""
 
     skip: bool
+    task: sources.Task
+    official: str  # the official split that it is read from
+    beside: tuple[Path, ...] = ()  # folders in which companions may lie
+    name: str = ""  # for messages
     kept: list[tuple[Row, Example]] = field(default_factory=list)
     unlabelled: int = 0
     malformed: list[str] = field(default_factory=list)
 
     def bad(self, row: Row, reason: str) -> None:
+        """Leave a malformed row out, or raise DataError."""
         message = f"{row.place}: {reason}"
         if not self.skip:
             raise DataError(f"{message} (on_error: skip leaves such rows out)")
@@ -76,23 +96,29 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
     `contexts=False` looks none up outside the rows, unless the block asks for `context`. Raises
     DataError for a missing file, a malformed row (unless on_error: skip) and an empty split.
     """
+    reading = opened(block, split, folder)
+    if contexts or block.context:
+        look_up(reading)
+    examples = [example for _, example in reading.kept]
+    if block.context:
+        examples = _with_context(examples, reading.name)
+    _tell(reading)
+    return Split(examples, reading.unlabelled, tuple(reading.malformed))
+
+
+def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
+    """Read the pairs (row, example) of a split, contexts not looked up; raises as `load` does."""
     task = sources.task(block)
     official, side = task.facts.part(split)
     rows, beside, name = sources.rows(task, block, official, folder)
-    reading = _Reading(block.on_error == "skip")
-    _map(task.plugin, rows, official, reading)
+    reading = Reading(block.on_error == "skip", task, official, beside, name)
+    _map(rows, reading)
     if not reading.kept:
         raise DataError(f"{name}: no usable row ({_counts(reading)})")
     _keep_side(reading, side, task.facts.dev_share)
     if not reading.kept:
         raise DataError(f"{name}: too few groups to carve a {split} split from")
-    if contexts or block.context:
-        _add_contexts(task.plugin, beside, reading)
-    examples = [example for _, example in reading.kept]
-    if block.context:
-        examples = _with_context(examples, name)
-    _tell(reading, name)
-    return Split(examples, reading.unlabelled, tuple(reading.malformed))
+    return reading
 
 
 def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Path]:
@@ -100,14 +126,15 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     if block.data == "hub":
         return []
     task = sources.task(block)
-    found = sources.find(task, task.facts.part(split)[0], folder)
+    official = task.facts.part(split)[0]
+    found = sources.find(task, official, folder)
     companions = getattr(task.plugin, "evidence_files", None)
     if companions is None or not (contexts or block.context):
         return [found.path]
-    reading = _Reading(skip=True)
-    _map(task.plugin, formats.rows(found.path, task.facts.at), split, reading)
+    reading = Reading(True, task, official)
+    _map(formats.rows(found.path, task.facts.at), reading)
     rows = [row.value for row, _ in reading.kept]
-    return [found.path, *dict.fromkeys(companions(rows, found.beside))]
+    return [found.path, *dict.fromkeys(companions(rows, found.beside, official))]
 
 
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
@@ -141,10 +168,10 @@ def _rank(group: str, seed: int) -> float:
     return int.from_bytes(digest[:8]) / 2**64
 
 
-def _map(plugin: Task, rows: Iterable[Row], official: str, reading: _Reading) -> None:
+def _map(rows: Iterable[Row], reading: Reading) -> None:
     for row in rows:
         try:
-            mapped = _examples(plugin, row, official)
+            mapped = _examples(reading.task.plugin, row, reading.official)
         except KeyError as error:
             reading.bad(row, f"key {error} is missing")
         except DataError as error:
@@ -174,7 +201,7 @@ def _whole(example: Example, default: str) -> Example:
     return replace(example, id=identity, group=example.group or identity, targets=targets)
 
 
-def _keep_side(reading: _Reading, side: str, share: float) -> None:
+def _keep_side(reading: Reading, side: str, share: float) -> None:
     if side == "all":
         return
     dev = carve((example.group for _, example in reading.kept), share)
@@ -183,12 +210,14 @@ def _keep_side(reading: _Reading, side: str, share: float) -> None:
     ]
 
 
-def _add_contexts(plugin: Any, beside: Sequence[Path], reading: _Reading) -> None:
-    """Look up the contexts that lie outside the rows, for tasks that have such."""
+def look_up(reading: Reading) -> None:
+    """Add the contexts that lie outside the rows, for tasks that have such."""
+    plugin: Any = reading.task.plugin
     if not hasattr(plugin, "evidence"):
         return
     pairs, reading.kept = reading.kept, []
-    find: Evidence = plugin.evidence([row.value for row, _ in pairs], beside)
+    rows = [row.value for row, _ in pairs]
+    find: Evidence = plugin.evidence(rows, reading.beside, reading.official)
     for row, example in pairs:
         try:
             context = find(row.value, example)
@@ -220,7 +249,8 @@ def _joined(source: str, context: str) -> str:
     return "\n".join([*lines, *dropwhile(lambda line: line in lines, context.split("\n"))])
 
 
-def _tell(reading: _Reading, name: str) -> None:
+def _tell(reading: Reading) -> None:
+    name = reading.name
     if reading.unlabelled:
         _log.info("%s: %d rows without an answer left out", name, reading.unlabelled)
     if reading.malformed:
@@ -228,6 +258,6 @@ def _tell(reading: _Reading, name: str) -> None:
         _log.warning("%s: %d malformed rows skipped: %s", name, len(reading.malformed), shown)
 
 
-def _counts(reading: _Reading) -> str:
+def _counts(reading: Reading) -> str:
     counts = f"{reading.unlabelled} without an answer, {len(reading.malformed)} malformed"
     return f"{counts}: {reading.malformed[0]}" if reading.malformed else counts

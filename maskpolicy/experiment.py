@@ -79,6 +79,7 @@ class Experiment:
     corpus: Corpus
     policies: tuple[PolicyBlock, ...]
     tasks: tuple[TaskBlock, ...]
+    data: str = WORLD  # where tasks lie that no column places elsewhere: world | hub | a folder
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1
     baseline: str = NONE

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.types import Json
@@ -28,7 +29,7 @@ def digest(value: Json) -> str:
 
 
 def plain(value: Json, where: str = "") -> Json:
-    """Return a copy of `value` in dicts, lists and scalars only.
+    """Return a copy of `value` in dicts, lists and scalars only; a dataclass becomes a dict.
 
     Raises ConfigError naming the place of what JSON cannot hold exactly: NaN and infinities,
     lone surrogates, keys that are not strings, sets, paths, arrays.
@@ -41,6 +42,8 @@ def plain(value: Json, where: str = "") -> Json:
         return float(value)
     if isinstance(value, str):
         return _text(value, where)
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {
             _name(key, where): plain(item, f"{where}.{key}" if where else str(key))

@@ -22,7 +22,7 @@ NAME = "MANIFEST.json"
 FORMAT = 1
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "accelerate", "safetensors", "datasets"),
-    *("evaluate", "spacy", "numpy", "scipy", "higher"),
+    *("evaluate", "spacy", "numpy", "scipy", "higher", "bm25s"),
 )
 
 

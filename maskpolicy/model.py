@@ -181,6 +181,34 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     The LM head is applied to labelled positions only; the encoder does not see what is excluded.
     """
     from maskpolicy import crossentropy
+
+    states, kept = _states(model, batch)
+    labels = batch.labels[kept]
+    weight = model.lm_head.weight
+    bias = model.final_logits_bias[0].to(weight.dtype)
+    return crossentropy.summed(states[kept], weight, bias, labels), len(labels)
+
+
+def row_losses(model: Any, batch: Batch) -> torch.Tensor:
+    """Return the mean cross-entropy of each row's labels, (b,), in at least single precision.
+
+    Every weight is reached through its module's own forward, as `higher` asks for, and every
+    operation has a forward-mode derivative and a second one (innerloop.py).
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    states, kept = _states(model, batch)
+    logits = model.lm_head(states[kept]) + model.final_logits_bias[0].to(states.dtype)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = cross_entropy(logits, batch.labels[kept], reduction="none")
+    counts = kept.sum(1)
+    rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+    return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts
+
+
+def _states(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the decoder's last states, (b, m, d), and which positions are labelled, (b, m)."""
     from maskpolicy.batching import IGNORE
     from maskpolicy.exclusion import encode
 
@@ -190,8 +218,4 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     states = model.model(
         **seen, attention_mask=batch.seen, decoder_input_ids=batch.decoder, use_cache=False
     ).last_hidden_state
-    kept = batch.labels != IGNORE
-    labels = batch.labels[kept]
-    weight = model.lm_head.weight
-    bias = model.final_logits_bias[0].to(weight.dtype)
-    return crossentropy.summed(states[kept], weight, bias, labels), len(labels)
+    return states, batch.labels != IGNORE

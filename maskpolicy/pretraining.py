@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from maskpolicy import cards, config, manifest, plugins
+from maskpolicy import cards, config, learned, manifest, plugins
 from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
@@ -49,7 +49,7 @@ def experiment(
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
     keys = {
-        **_settable(given),
+        **_settable(given, learned.is_learned(block)),
         "model": {"name": model, **_part(given, "model")},
         "corpus": {**_source(files), **_part(given, "corpus")},
         "policies": [dict(policy)],
@@ -150,8 +150,9 @@ def _replacing(out: Path) -> Iterator[Path]:
         shutil.rmtree(away, ignore_errors=True)
 
 
-def _settable(given: Mapping[str, Any]) -> dict[str, Any]:
-    fixed = sorted(_OURS & set(given) - {"model"})
+def _settable(given: Mapping[str, Any], is_learned: bool) -> dict[str, Any]:
+    """Return the keys that may be set: `data`, where tasks lie, for a learned policy only."""
+    fixed = sorted(_OURS & set(given) - ({"model", "data"} if is_learned else {"model"}))
     if fixed:
         raise ConfigError(
             f"{fixed[0]}: is not to be set here: pretrain has one policy, one model and no task"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import hardware, keys, plugins, sources
+from maskpolicy import hardware, keys, learned, plugins, sources
 from maskpolicy.budgets import SCRATCH
 from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.errors import DataError, StoreError
@@ -189,8 +189,10 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config["world"] = whole["world"]
     if policy.has_stage:
         names = ["corpus", "intermediate", "intermediate_seeds"]
-        if hasattr(plugins.find("policy", policy.name).plugin, "fit"):
+        if learned.is_learned(policy):
             names.append("fit")
+            tasks = learned.trained_on(experiment, policy)
+            config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
         config |= {name: whole[name] for name in names}
         run = experiment.seeds.index(seed) % experiment.intermediate_seeds
         config["intermediate_seed"] = run

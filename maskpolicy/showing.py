@@ -79,9 +79,9 @@ def from_run(folder: Path, name: str, store: Store) -> Taken:
     keys = {stage.partition(" ")[0]: key for stage, key in cell.stages.items()}
     if "tokenizer" not in keys:
         raise DataError(f"{folder}: row {label!r} names no tokenizer: run its experiment again")
-    fitted = (
-        _artifact(store, keys["fit"], f"the fitted policy of {label}") if "fit" in keys else None
-    )
+    # of the stages that fit, one is the row's own; the others are what it starts from
+    fit = cell.stages.get(f"fit {label}, run {cell.config.get('intermediate_seed', 0)}")
+    fitted = None if fit is None else _artifact(store, fit, f"the fitted policy of {label}")
     tokenizer = _artifact(store, keys["tokenizer"], f"the tokenizer of {folder}")
     return Taken(cell.config["policy"], tokenizer, fitted)
 

@@ -44,6 +44,7 @@ class TaskFacts:
     hub: Hub | None = None
     keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
     dev_share: float = 0.1  # of the groups of train, where dev is carved from it
+    retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
 
     def names(self, edition: str) -> dict[str, str]:
         """Return the file names of an edition: those of `others`, or else `files` with its name."""

@@ -50,13 +50,20 @@ class AidaYago2:
             text(row, "id"), group, " ".join(around), targets, slices={"mention is title": seen}
         )
 
+    def reading(self, row: Json) -> tuple[str, tuple[str, ...]]:
+        """Return the document, in which a learned policy is to find the mention."""
+        left, mention, right = parts(text(row, "input"))
+        return " ".join([*left, *mention, *right]), (" ".join(mention),)
+
     def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path]
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
         """Return a lookup of the page in the knowledge source."""
         return kilt.paragraphs(rows, beside, lead=True)
 
-    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
         """Return KILT's knowledge source, where it is there."""
         return kilt.knowledge(beside)
 

@@ -13,6 +13,9 @@ from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
 
+# DPR's dev file may tell answers of the official dev, which is the test split
+_COMPANIONS = {"train": ("train",), "dev": ("dev", "test")}
+
 
 @task(
     "nq",
@@ -32,6 +35,7 @@ from maskpolicy.types import Example, Json
         {"open": "google-research-datasets/nq_open", "kilt": "facebook/kilt_tasks"},
         {"open": "", "kilt": "nq"},
     ),
+    retrieval=True,
 )
 @dataclass(frozen=True)
 class NaturalQuestions:
@@ -52,19 +56,21 @@ class NaturalQuestions:
         return Example(optional(row, "id"), " ".join(source.lower().split()), source, targets)
 
     def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path]
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
         """Return a lookup of the provenance paragraph, or a positive passage with an answer."""
         provenance = kilt.paragraphs(rows, beside)
         questions = (text(row, "question", "input") for row in rows)
-        passage = dpr.passages(questions, dpr.companions("nq", beside))
+        passage = dpr.passages(questions, dpr.companions("nq", beside, _COMPANIONS[split]))
 
         def find(row: Json, example: Example) -> str | None:
             return provenance(row, example) or passage(row, example)
 
         return find
 
-    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
         """Return DPR's files and, for KILT's form, the knowledge source, where they are there."""
         pages = kilt.knowledge(beside) if any("output" in row for row in rows) else []
-        return [*pages, *dpr.companions("nq", beside)]
+        return [*pages, *dpr.companions("nq", beside, _COMPANIONS[split])]

@@ -67,7 +67,7 @@ class TriviaQA:
         )
 
     def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path]
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
         """Return a lookup of the first window, by rank of its document, that holds an answer."""
         folders = _folders(beside)
@@ -79,7 +79,9 @@ class TriviaQA:
 
         return find
 
-    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
         """Return the evidence documents of the rows that are there."""
         folders = _folders(beside) if self.documents else []
         found: list[Path] = []

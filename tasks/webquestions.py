@@ -22,6 +22,8 @@ _VALUE = re.compile(
     re.DOTALL,
 )
 
+_COMPANIONS = {"train": ("train", "dev"), "test": ("test",)}  # DPR's dev is part of train
+
 
 @task(
     "webquestions",
@@ -32,6 +34,7 @@ _VALUE = re.compile(
         "test": "webquestions.examples.test.json",
     },
     hub=Hub("stanfordnlp/web_questions"),
+    retrieval=True,
 )
 @dataclass(frozen=True)
 class WebQuestions:
@@ -50,15 +53,17 @@ class WebQuestions:
         return Example("", optional(row, "url"), text(row, "utterance", "question"), targets)
 
     def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path]
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
         """Return a lookup of the first positive passage that holds an answer."""
         questions = (text(row, "utterance", "question") for row in rows)
-        return dpr.passages(questions, self.evidence_files(rows, beside))
+        return dpr.passages(questions, self.evidence_files(rows, beside, split))
 
-    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
         """Return DPR's files, where they are there."""
-        return dpr.companions("webquestions", beside)
+        return dpr.companions("webquestions", beside, _COMPANIONS[split])
 
 
 def values(expression: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from maskpolicy.types import Example, Json
     folders=kilt.FOLDERS,
     hub=Hub("facebook/kilt_tasks", "wow"),
     keep="end",
+    retrieval=True,
 )
 @dataclass(frozen=True)
 class WizardOfWikipedia:
@@ -37,11 +38,13 @@ class WizardOfWikipedia:
         return Example(identity, dialogue, source, targets, slices={"turns": turns})
 
     def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path]
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
         """Return a lookup of the provenance paragraph."""
         return kilt.paragraphs(rows, beside)
 
-    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
         """Return KILT's knowledge source, where it is there."""
         return kilt.knowledge(beside)

@@ -23,6 +23,7 @@ from maskpolicy.types import Example, Json
     },
     folders=kilt.FOLDERS,
     hub=Hub("facebook/kilt_tasks", "structured_zeroshot"),
+    retrieval=True,
 )
 @dataclass(frozen=True)
 class ZeroShotRE:
@@ -38,11 +39,13 @@ class ZeroShotRE:
         return Example(text(row, "id"), subject, source, targets, slices={"relation": relation})
 
     def evidence(
-        self, rows: Sequence[Json], beside: Sequence[Path]
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
         """Return a lookup of the provenance paragraph."""
         return kilt.paragraphs(rows, beside)
 
-    def evidence_files(self, rows: Sequence[Json], beside: Sequence[Path]) -> list[Path]:
+    def evidence_files(
+        self, rows: Sequence[Json], beside: Sequence[Path], split: str
+    ) -> list[Path]:
         """Return KILT's knowledge source, where it is there."""
         return kilt.knowledge(beside)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from maskpolicy import derived, findings
 from maskpolicy.analyses import frequency
 from maskpolicy.analyses.coverage import Coverage
 from maskpolicy.analyses.frequency import Frequency
+from maskpolicy.analyses.hits import Hits
 from maskpolicy.analyses.transfer import Transfer
 from maskpolicy.findings import Findings
 from maskpolicy.ragged import Ragged
@@ -180,3 +182,25 @@ def test_another_result_is_another_analysis(tmp_path):
     other = run(cell("random", 0, {**WORK, "spans": 1}))
     assert not derived.analyse("coverage", Coverage(), [other], store)[1]
     assert derived.analyse("coverage", Coverage(), [other], store)[1]
+
+
+def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
+    store = Store(tmp_path)
+    shares = {"hits": {"1": 0.5, "5": 0.75, "20": 1.0}, "precision": {"1": 0.6, "5": 0.4, "20": 0}}
+    ways = {"policy": shares, "salient-span": shares, "random": shares}
+    report = {"dev": {"zsre": {"contexts": 8, "without_answer": 2, **ways}}}
+    with store.write("a" * 64, {}) as out:
+        (out / "report.json").write_text(json.dumps(report))
+    cells = []
+    for label, number, key in (("mine", 0, "a" * 64), ("mine", 1, "b" * 64)):
+        made = cell(label, number, WORK, number)
+        stages = {f"fit {label}, run {number}": key, "fit mine: other, run 0": "c" * 64}
+        cells.append(replace(made, config={**made.config, "fit": {}}, stages=stages))
+    found = Hits().analyse([run(cell("random", 0, WORK), *cells)], store)
+    row, *others = found.rows
+    assert [other["spans"] for other in others] == ["salient-span", "random"]
+    assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
+    assert (row["contexts"], row["without_answer"]) == (8, 2)
+    assert (row["spans"], row["hits_5"], row["precision_1"]) == ("its own", 0.75, 0.6)
+    assert found.notes == ("a, mine: its fitted policy is not in the store",)
+    assert set(found.columns) <= set(row)

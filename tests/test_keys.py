@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import canonical, differences, digest, plain
+from maskpolicy.types import How
 
 scalars = (
     st.none()
@@ -77,6 +78,11 @@ def test_look_alikes_differ(a, b):
 
 def test_tuples_are_lists_and_mappings_are_dicts():
     assert canonical(MappingProxyType({"a": (1, (2,))})) == '{"a":[1,[2]]}'
+
+
+def test_a_dataclass_is_the_dict_of_its_fields():
+    how = plain({"how": How()})["how"]
+    assert (how["target"], how["insert"]) == ("spans", 0.0)
 
 
 @pytest.mark.parametrize(

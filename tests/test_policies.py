@@ -81,7 +81,12 @@ def test_every_policy_that_is_promised_is_there():
     assert promised | {"column", "regex"} <= set(registry.names("policy"))
 
 
-@pytest.mark.parametrize("name", registry.names("policy"))
+FIXED = [
+    n for n in registry.names("policy") if not hasattr(registry.entry("policy", n).plugin, "fit")
+]
+
+
+@pytest.mark.parametrize("name", FIXED)  # learned ones: tests of their own
 def test_a_policy_hides_part_of_one_passage(name):
     given = {"column": {"column": "answers"}, "regex": {"pattern": "aa"}}
     policy = instance("policy", name, given.get(name, {}))

@@ -20,11 +20,12 @@ from maskpolicy.store import Store
 YAML = """
 model: mini
 corpus: world
-policies: [none, salient-span]
+policies: [none, {name: supervised, train_on: [zsre], hidden: 8}, salient-span]
 tasks: [zsre]
 keep: [finetune]
 world: {people: 20, general_people: 6}
 general: {steps: 20, warmup: 5, passages: 4, dropout: 0.1, checkpoint_every: 0.01}
+fit: {steps: 20, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0.01}
 intermediate: {steps: 20, warmup: 5, passages: 4, dropout: 0.1, checkpoint_every: 0.01}
 finetune: {steps: 10, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0.01}
 """
@@ -64,16 +65,17 @@ def killed(folder: Path, pattern: str, *words: object) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Run one experiment untouched, and once killed in three stages; returns folder and graph."""
+    """Run one experiment untouched, and once killed in four stages; returns folder and graph."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "it.yaml").write_text(YAML)
     built = stages.build(config.load(folder / "it.yaml"))
     cell = built.cells["salient-span", "zsre", 0]
     intermediate = built.pretrained["salient-span", 0]
     general = built.pretrained["none", 0]
+    fit = built.pretrained["supervised", 0].inputs["annotate"].inputs["fit"]
     store = Store(folder / "killed" / "store")
     whole = start(folder, "whole")
-    for stage in (general, intermediate):
+    for stage in (general, fit, intermediate):
         killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
         assert store.get(stage.key) is None
         assert store.checkpoints(stage.key).latest() is not None
@@ -126,7 +128,7 @@ def test_every_tensor_of_every_model_is_the_same(runs):
             assert tensors[0].keys() == tensors[1].keys()
             assert all(torch.equal(tensors[1][name], each) for name, each in tensors[0].items())
             compared += 1
-    assert compared == 4
+    assert compared == 6
 
 
 def test_every_artifact_has_the_same_files(runs):

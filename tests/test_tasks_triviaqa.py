@@ -142,7 +142,7 @@ def test_the_hubs_columns_give_the_same_example():
     task = sources.task(block()).plugin
     example = task.example(row)
     assert example.targets == ("Ulm", "City of Ulm")
-    assert task.evidence([row], ())(row, example) == "Ohm was born in Ulm."
+    assert task.evidence([row], (), "train")(row, example) == "Ohm was born in Ulm."
     assert task.example({**row, "answer": {"value": "<unk>", "aliases": []}}) is None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import documents, hardware, hashes, hub, metrics, plugins, sources
+from maskpolicy import contexts as task_contexts
+from maskpolicy import documents, hardware, hashes, hub, learned, metrics, plugins, sources
 from maskpolicy import examples as task_examples
 from maskpolicy.budgets import SCRATCH, Training
 from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, instance
@@ -16,6 +17,7 @@ from maskpolicy.experiment import Corpus
 from maskpolicy.graph import Stage
 from maskpolicy.model import PRESETS
 from maskpolicy.stages import answers, models, texts  # noqa: F401 (they register the stages)
+from maskpolicy.stages.learning import CONTEXTS
 from maskpolicy.types import Json
 
 GENERAL_POLICY = "original"  # what a model built from scratch is pre-trained with
@@ -194,20 +196,55 @@ class _Builder:
             model=self.base,
             tokenizer=self.tokenizer,
             corpus=self.intermediate_corpus,
-            annotate=self.annotate(block),
+            annotate=self.annotate(block, run),
         )
         before = [step for step in self.experiment.keep_at if step < (until or spec.steps)]
         kept = {str(step): self.pretrained(block, run, step) for step in before}
         return replace(_resumable(made, spec), byproducts=kept)
 
-    def annotate(self, block: PolicyBlock) -> Stage | None:
+    def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""
         policy = instance("policy", block.name, block.fields)
         if not hasattr(policy, "annotate"):
             return None
         depends = getattr(policy, "depends", dict)
+        fit = self.fit(block, run) if learned.is_learned(block) else None
         params = {**self.policy(block), "depends": depends()}
-        return self.stage("annotate", block.label, params, corpus=self.intermediate_corpus)
+        params["fields"] = learned.fitted_fields(block)
+        label = block.label if fit is None else f"{block.label}, run {run}"
+        return self.stage("annotate", label, params, corpus=self.intermediate_corpus, fit=fit)
+
+    def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
+        """What a learned policy learns; with `of`, only to be that row's start."""
+        spec = self.experiment.fit
+        params = {
+            **self.policy(block),
+            "fields": learned.fitted_fields(block),
+            "spec": _spec(replace(spec, seed=spec.seed + run)),
+        }
+        if learned.fits_to_how(block):
+            params["how"] = asdict(block.how)
+        before = learned.start(block)
+        label = f"{of}{block.label}, run {run}"
+        inputs: dict[str, Stage | None] = {
+            "model": self.base,
+            "tokenizer": self.tokenizer,
+            "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
+        }
+        tasks = learned.tasks(block, self.experiment.tasks, self.experiment.data)
+        for index, task in enumerate(tasks):
+            inputs[f"{CONTEXTS}{index:02d}"] = self.contexts(task)
+        return _resumable(self.stage("fit", label, params, **inputs), spec)
+
+    def contexts(self, block: TaskBlock) -> Stage:
+        """What learned policies read of a task's train and dev: nothing of its test is in the key.
+
+        So test answers can change neither a fitted policy nor its key.
+        """
+        task = sources.task(block)
+        corpus = self.intermediate_corpus if task.facts.retrieval else None
+        outside = not hasattr(task.plugin, "reading")
+        return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
 
     def policy(self, block: PolicyBlock) -> dict[str, Any]:
         """What a stage's key says of a policy."""
@@ -216,13 +253,22 @@ class _Builder:
 
     def examples(self, block: TaskBlock) -> Stage:
         """The examples of a task."""
+        return self.of_task("examples", block, sources.SPLITS, contexts=False)
+
+    def of_task(
+        self,
+        kind: str,
+        block: TaskBlock,
+        splits: Sequence[str],
+        contexts: bool,
+        **inputs: Stage | None,
+    ) -> Stage:
+        """A stage that reads `splits` of a task, with the contexts that lie outside its rows."""
         code = plugins.code(plugins.find("task", block.name))
         task = {**asdict(block), "label": ""}
-        if block.data == WORLD:
-            return self.stage(
-                "examples", block.label, {"task": task, "code": code}, world=self.world
-            )
         params: dict[str, Json] = {"task": task, "code": code}
+        if block.data == WORLD:
+            return self.stage(kind, block.label, params, world=self.world, **inputs)
         local: dict[str, Json] = dict(self.plugins)
         if block.data == HUB:
             params["hub"] = place = list(sources.hub_config(sources.task(block)))
@@ -232,13 +278,13 @@ class _Builder:
             folder = Path(block.data)
             found = {
                 path: self.digest(path)
-                for split in sources.SPLITS
-                for path in task_examples.files(block, split, folder, contexts=False)
+                for split in splits
+                for path in task_examples.files(block, split, folder, contexts)
             }
             params["files"] = sorted([path.name, digest] for path, digest in found.items())
             params["task"] = {**task, "data": "folder"}
             local["folder"] = block.data
-        return replace(self.stage("examples", block.label, params), local=local)
+        return replace(self.stage(kind, block.label, params, **inputs), local=local)
 
     def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
         """Fine-tune a model on a task, and answer its test examples."""

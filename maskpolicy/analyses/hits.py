@@ -1,0 +1,72 @@
+"""How often a learned policy's best spans of dev hold the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from maskpolicy.findings import Findings
+from maskpolicy.hits import TOP
+from maskpolicy.registry import analysis
+from maskpolicy.results import Result, Run
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+REPORT = "report.json"
+WAYS = ("policy", "salient-span", "random")
+FIGURES = {
+    **{f"hits_{k}": ("hits", str(k)) for k in TOP},
+    **{f"precision_{k}": ("precision", str(k)) for k in TOP[:2]},
+}
+COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", "spans", *FIGURES)
+
+
+@analysis("hits")
+@dataclass(frozen=True)
+class Hits:
+    """Share of dev's contexts whose answer is among a learned policy's best 1, 5, 20 spans (hits).
+
+    For each fitted policy (`stage` counts those of a row) and task that it learnt on: its own best
+    spans, and beside them as many entities, and as many spans of up to ten words, drawn uniformly.
+    `precision` is the share of these spans that answer any question about the same context.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Return what was reported with the fitted policies of the runs."""
+        rows: list[Json] = []
+        notes = []
+        for run in runs:
+            for (label, number), cell in _cells(run).items():
+                report = _report(cell, label, number, store)
+                if report is None:
+                    notes.append(f"{run.name}, {label}: its fitted policy is not in the store")
+                    continue
+                for task, found in (report["dev"] or {}).items():
+                    about = {"run": run.name, "policy": label, "stage": number, "task": task}
+                    rows += [{**about, **_row(found, way)} for way in WAYS]
+        columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
+        return Findings(columns, tuple(rows), tuple(notes))
+
+
+def _cells(run: Run) -> dict[tuple[str, int], Result]:
+    """Return a cell for each fitted policy of a run, in the order of the rows."""
+    learned = [result for result in run.results if "fit" in result.config]
+    order = [*run.policies, *(result.policy for result in learned)]
+    learned.sort(key=lambda one: (order.index(one.policy), one.config["intermediate_seed"]))
+    return {(one.policy, one.config["intermediate_seed"]): one for one in learned}
+
+
+def _report(cell: Result, label: str, number: int, store: Store) -> Json:
+    key = cell.stages.get(f"fit {label}, run {number}")
+    artifact = store.get(key) if key else None
+    return None if artifact is None else json.loads((artifact.path / REPORT).read_text())
+
+
+def _row(found: Json, way: str) -> dict[str, Json]:
+    return {
+        "contexts": found["contexts"],
+        "without_answer": found["without_answer"],
+        "spans": "its own" if way == "policy" else way,
+        **{title: found[way][name][k] for title, (name, k) in FIGURES.items()},
+    }

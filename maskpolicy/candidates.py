@@ -1,0 +1,57 @@
+"""What learned policies that rank spans share: candidates found once, drawn from in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.types import Passage, Spans
+
+KEPT = 20  # spans of a passage that are kept with their scores
+
+
+def check(policy: str, train_on: Sequence[str], top_k: int) -> None:
+    """Refuse no task at all, and more candidates than are kept."""
+    if not train_on:
+        raise ConfigError(f"{policy}: train_on is empty: name at least one task")
+    if top_k > KEPT:
+        raise ConfigError(f"{policy}: top_k must be at most {KEPT}, not {top_k}")
+
+
+def find(
+    policy: str, fitted: Path | None, passages: Sequence[Passage], max_words: int
+) -> dict[str, list[NDArray]]:
+    """Return the columns "candidates", token spans with the best first, and "scores".
+
+    `fitted` is the folder of an extractor. Raises ConfigError without one.
+    """
+    from maskpolicy import hardware
+    from maskpolicy.extractor import Extractor
+    from maskpolicy.windows import candidates
+
+    if fitted is None:
+        raise ConfigError(
+            f"policy {policy}: is learnt, and nothing fitted was given: name a finished run "
+            "with --run (or `fitted=` in Python)"
+        )
+    reader = Extractor.load(fitted).to(hardware.device())
+    found = candidates(reader, passages, KEPT, max_words)
+    return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
+
+
+def draw(passage: Passage, top_k: int, rng: np.random.Generator) -> Spans:
+    """Draw one of the best candidates with probability proportional to exp(score).
+
+    None where the passage has no word.
+    """
+    spans = passage.columns["candidates"][:top_k]
+    if len(spans) < 2:
+        return spans
+    scores = passage.columns["scores"][: len(spans)].astype(np.float64)
+    chances = np.exp(scores - scores[0]).cumsum()
+    drawn = int(chances.searchsorted(rng.random() * chances[-1], side="right"))
+    return spans[drawn : drawn + 1]

@@ -1,0 +1,103 @@
+"""Learned policies in an experiment: the tasks that they train on, and what they start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import plugins
+from maskpolicy.blocks import policy_block, task_block
+from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import NONE, Experiment, PolicyBlock, TaskBlock
+from maskpolicy.types import Json
+
+TRAIN_ON, INIT = "train_on", "init"  # fields of a learned policy that the framework reads
+
+
+def is_learned(block: PolicyBlock) -> bool:
+    """Whether the row's policy has a method `fit`."""
+    return _fits(block.name, block.label)
+
+
+def tasks(
+    block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str = ""
+) -> tuple[TaskBlock, ...]:
+    """Return the tasks of the policy's field `train_on`, as they lie in the experiment's data.
+
+    A name is the label of a column, else the task of the first column of that name, else a task
+    with its defaults. ConfigError names an unknown one, and one that is there twice.
+    """
+    found = []
+    names = block.fields.get(TRAIN_ON, ())
+    for index, name in enumerate(names):
+        place = f"{where or block.label}.{TRAIN_ON}[{index}]"
+        if name in names[:index]:
+            raise ConfigError(f"{place}: {name} is there twice")
+        known = [column for column in columns if column.label == name]
+        known += [column for column in columns if column.name == name]
+        made = known[0] if known else task_block({"name": name}, place, Path(), data)
+        found.append(replace(made, label=name, context=False))
+    return tuple(found)
+
+
+def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
+    """Return the learned policy of the field `init`: a block, or a name that trains on the same.
+
+    None: the policy has no such field, or nothing in it. Raises ConfigError for a policy that is
+    not learned.
+    """
+    given: Any = block.fields.get(INIT)
+    if not given:
+        return None
+    place = f"{where or block.label}.{INIT}"
+    if isinstance(given, str):
+        given = {"name": given, TRAIN_ON: block.fields.get(TRAIN_ON, ())}
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise ConfigError(f"{place}: must be the name or the block of a learned policy")
+    if not _fits(given["name"], place):
+        raise ConfigError(f"{place}: {given['name']} is not learned: it has nothing to start from")
+    return policy_block(given, place, {})
+
+
+def _fits(name: str, where: str) -> bool:
+    try:
+        return name != NONE and hasattr(plugins.find("policy", name).plugin, "fit")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
+    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
+    if is_learned(block):
+        entry = plugins.find("policy", block.name)
+        if not hasattr(entry.plugin, "annotate"):
+            raise ConfigError(
+                f"{entry.where}: policy {block.name!r} has a method `fit` but no `annotate`, which "
+                "alone gets what was fitted"
+            )
+        tasks(block, columns, data, where)
+        before = start(block, where)
+        if before is not None:
+            check(before, columns, data, f"{where}.{INIT}")
+
+
+def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, ...]:
+    """Return the tasks that a row's policy, and what it starts from, is fitted on."""
+    before = start(block)
+    own = tasks(block, experiment.tasks, experiment.data)
+    more = trained_on(experiment, before) if before is not None else ()
+    return (*own, *(task for task in more if task not in own))
+
+
+def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
+    """Return the fields that `fit` and `annotate` may read: all but the class's `only_select`."""
+    plugin = plugins.find("policy", block.name).plugin
+    drawn = getattr(plugin, "only_select", ())
+    return {name: value for name, value in block.fields.items() if name not in drawn}
+
+
+def fits_to_how(block: PolicyBlock) -> bool:
+    """Whether what is learnt depends on how the row's spans are written: its class says so."""
+    return bool(getattr(plugins.find("policy", block.name).plugin, "fits_to_how", False))

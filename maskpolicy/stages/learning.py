@@ -1,0 +1,90 @@
+"""Stages of learned policies: the contexts of a task, and a policy fitted on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import annotate as annotation
+from maskpolicy import contexts as task_contexts
+from maskpolicy import fitting, hits, hub
+from maskpolicy import model as models
+from maskpolicy import plugins as plugin_files
+from maskpolicy.budgets import Training
+from maskpolicy.config import TaskBlock, instance
+from maskpolicy.corpus import Passages
+from maskpolicy.graph import Run, stage
+from maskpolicy.types import How, Json, Spans
+
+CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
+CANDIDATES = "candidates"  # the column of a learned policy that is its spans, best first
+REPORT = "report.json"
+
+
+@stage("contexts")
+def contexts(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Find what learned policies read of a task's train and dev. params: as examples.
+
+    inputs: "world" or a local folder, and "corpus" where contexts may be retrieved from it.
+    """
+    plugin_files.load_files(run.local.get("plugins", ()))
+    block = TaskBlock(**params["task"])
+    folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.get("folder", "."))
+    counts: dict[str, Json] = {}
+    for split in task_contexts.SPLITS:
+        rows, counts[split] = task_contexts.find(block, split, folder, _texts(inputs))
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        (out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    about = {"task": block.name, "counts": counts}
+    (out / fitting.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    run.facts.update(counts)
+    if "hub" in params and block.revision:
+        hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
+
+
+def _texts(inputs: Mapping[str, Path]) -> list[str]:
+    """Return the text of every passage of the corpus, if it is an input."""
+    if "corpus" not in inputs:
+        return []
+    texts = Passages.open(inputs["corpus"]).arrays["texts"]
+    return [texts.text(index) for index in range(len(texts))]
+
+
+@stage("fit", shared=True)
+def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Fit a learned policy. params: {"policy", "fields", "code", "spec"}, "how" if it reads it.
+
+    inputs: "model", "tokenizer", the contexts of each task, and "init" if the policy has one.
+    """
+    plugin_files.load_files(run.local.get("plugins", ()))
+    policy: Any = instance("policy", params["policy"], params["fields"])
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    names = sorted(name for name in inputs if name.startswith(CONTEXTS))
+    data = [fitting.load(inputs[name], tokenizer) for name in names]
+    every = run.local.get("checkpoint_every", Training.checkpoint_every)
+    spec = Training(**params["spec"], checkpoint_every=every)
+    how = How(**params.get("how", {}))
+    tools = fitting.Tools(inputs["model"], inputs["tokenizer"], inputs.get("init"), run, how)
+    report = {"training": policy.fit(data, spec, out, tools), "contexts": _counts(data)}
+    report["dev"] = _dev(policy, data, out)
+    text = json.dumps(report, indent=1, sort_keys=True)
+    (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
+    run.facts.update(report)
+
+
+def _counts(data: list[fitting.Contexts]) -> Json:
+    return {one.task: dict(one.counts) for one in data}
+
+
+def _dev(policy: Any, data: list[fitting.Contexts], fitted: Path) -> Json:
+    """Return how often an answer is among the policy's best spans of dev, if it ranks spans."""
+    found: list[list[Spans]] = []
+    for one in data:
+        passages = [context.passage for context in hits.answered(one.dev)]
+        columns = annotation.annotate(policy, passages, fitted) if passages else {CANDIDATES: []}
+        if CANDIDATES not in columns:
+            return None
+        found.append(columns[CANDIDATES])
+    return hits.report(data, found)

@@ -1,0 +1,96 @@
+"""Hide likely answers, found by a reader that never sees the question (Ye et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import candidates
+from maskpolicy.budgets import Training
+from maskpolicy.errors import StageError
+from maskpolicy.fitting import Context, Contexts, Tools
+from maskpolicy.hits import answered, rank
+from maskpolicy.registry import policy
+from maskpolicy.schema import Count
+from maskpolicy.types import Json, Passage, Spans
+
+DROPOUT = 0.1  # of the reader, where the budget `fit` says nothing
+
+
+@policy("supervised", target="spans")
+@dataclass(frozen=True)
+class Supervised:
+    """Hide a span that looks like an answer of `train_on` (Ye et al. 2021: +Supervised).
+
+    The best one, or one of the `top_k` best, drawn with probability proportional to exp(score).
+    """
+
+    train_on: tuple[str, ...]  # tasks: names, or labels of the experiment's columns
+    top_k: Count = 1
+    max_words: Count = 10  # of a span
+    hidden: Count = 128  # width of the LSTM in each direction
+    only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
+
+    def __post_init__(self) -> None:
+        """Refuse no task at all, and more candidates than are kept."""
+        candidates.check("supervised", self.train_on, self.top_k)
+
+    def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
+        """Train the reader on contexts that hold an answer; the best on dev stays."""
+        from maskpolicy import extractor, model
+        from maskpolicy.windows import WindowSteps, cut
+
+        cuts = [
+            window
+            for task in data
+            for context in task.train
+            for window in cut(context.passage, context.answers, self.max_words)
+        ]
+        if not cuts:
+            raise StageError(_no_answer(data))
+        embeddings = model.load(str(tools.model)).model.shared.weight
+        dropout = DROPOUT if spec.dropout is None else spec.dropout
+        reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
+        dev = [context for task in data for context in answered(task.dev)]
+        done = tools.train(
+            reader,
+            WindowSteps(cuts, spec),
+            extractor.loss(self.max_words),
+            spec,
+            validate=(lambda module: self._reciprocal_rank(module, dev)) if dev else None,
+        )
+        reader.save(out)
+        return {"windows": len(cuts), **{name: done[name] for name in sorted(done)}}
+
+    def _reciprocal_rank(self, reader: Any, dev: Sequence[Context]) -> float:
+        """Return the mean of 1 / place of the first candidate that is an answer; 0: none is."""
+        from maskpolicy import windows
+
+        reader.eval()
+        passages = [context.passage for context in dev]
+        found = windows.candidates(reader, passages, candidates.KEPT, self.max_words)
+        ranks = [rank(context, spans) for context, (spans, _) in zip(dev, found, strict=True)]
+        return float(np.mean([1 / (1 + place) for place in ranks]))
+
+    def annotate(
+        self, passages: Sequence[Passage], fitted: Path | None = None
+    ) -> dict[str, list[NDArray]]:
+        """Return the columns "candidates", token spans with the best first, and "scores"."""
+        return candidates.find("supervised", fitted, passages, self.max_words)
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw one of the best candidates; none where the passage has no word."""
+        return candidates.draw(passage, self.top_k, rng)
+
+
+def _no_answer(data: Sequence[Contexts]) -> str:
+    counts = ", ".join(f"{len(task.train)} of {task.task}" for task in data)
+    return (
+        f"policy supervised: no answer occurs in its context ({counts}): there is nothing to learn "
+        "from; train on a task whose answers stand in their contexts"
+    )
