@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy import plugins
-from maskpolicy.budgets import SCRATCH
 from maskpolicy.experiment import Experiment
 from maskpolicy.types import Json
 
@@ -15,13 +14,15 @@ if TYPE_CHECKING:
     from maskpolicy.nodes import Stage
     from maskpolicy.store import Artifact
 
-_TAGS = ("maskpolicy", "bart", "intermediate-pre-training")
+_TAGS = ("maskpolicy", "intermediate-pre-training")
+_KINDS = {"seq2seq": ("bart", "AutoModelForSeq2SeqLM"), "encoder": ("roberta", "AutoModel")}
 _SHOWN = 20  # corpus files
 
 
 def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
     """Return README.md of a folder called `name` that holds the model of an intermediate stage."""
     block = made.policies[0]
+    factory = _KINDS[made.model.kind][1]
     summary = plugins.find("policy", block.name).summary
     record = artifact.manifest
     work = json.loads((artifact.path / "work.json").read_text())
@@ -30,9 +31,9 @@ def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
         f"# {name}",
         f"{_base(made, stage)}, pre-trained further on masked passages with the policy "
         f"`{block.name}`: {_sentence(summary)} It is an ordinary Transformers folder:",
-        "```python\nfrom transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
+        f"```python\nfrom transformers import {factory}, AutoTokenizer\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-        f'model = AutoModelForSeq2SeqLM.from_pretrained("{name}")\n```',
+        f'model = {factory}.from_pretrained("{name}")\n```',
         "It has been fine-tuned on no task, and nothing is measured of it here.",
         "## Policy",
         _table({"name": block.name, **stage.params["fields"], **stage.params["how"]}),
@@ -52,15 +53,16 @@ def card(made: Experiment, stage: Stage, artifact: Artifact, name: str) -> str:
 def _front(made: Experiment) -> str:
     lines = ["---", "library_name: transformers"]
     base = made.model.name
-    if base not in SCRATCH:
+    if not made.model.is_scratch:
         lines.append(f"base_model: {json.dumps(Path(base).name if _is_local(made) else base)}")
-    lines += ["tags:", *(f"- {tag}" for tag in _TAGS)]
+    tags = (*_TAGS, _KINDS[made.model.kind][0])
+    lines += ["tags:", *(f"- {tag}" for tag in tags)]
     return "\n".join([*lines, f"- policy:{made.policies[0].name}", "---"])
 
 
 def _base(made: Experiment, stage: Stage) -> str:
     name = made.model.name
-    if name in SCRATCH:
+    if made.model.is_scratch:
         return f"`{name}`, built from scratch on the embedded world"
     if _is_local(made):
         return (

@@ -105,7 +105,7 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     if companions is None or not (contexts or block.context):
         return [found.path]
     reading = _Reading(skip=True)
-    _map(task.plugin, formats.rows(found.path, task.facts.at), split, reading)
+    _map(task.plugin, task.facts.rows(found.path), split, reading)
     rows = [row.value for row, _ in reading.kept]
     return [found.path, *dict.fromkeys(companions(rows, found.beside))]
 
@@ -150,7 +150,7 @@ def _map(plugin: Task, rows: Iterable[Row], official: str, reading: _Reading) ->
         except DataError as error:
             reading.bad(row, str(error))
         else:
-            labelled = [example for example in mapped if example.targets]
+            labelled = [one for one in mapped if one.targets or not one.answerable]
             reading.unlabelled += len(mapped) - len(labelled) or not mapped
             reading.kept += [(row, example) for example in labelled]
 

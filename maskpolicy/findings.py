@@ -1,13 +1,15 @@
-"""What an analysis of finished runs is and gives: rows, as a table, JSON and Markdown."""
+"""What an analysis of finished runs is and gives: rows and plots, and the files made of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from maskpolicy import plots
+from maskpolicy.plots import Plot
 from maskpolicy.results import Run, claim, write
 from maskpolicy.types import Json
 
@@ -17,13 +19,21 @@ if TYPE_CHECKING:
     from maskpolicy.store import Store
 
 
+FOLDER = "analyses"  # below a run's folder, with a folder for each analysis
+
+
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found: one row for each thing it looked at, and lines worth saying."""
+    """What an analysis found: one row for each thing it looked at, and lines worth saying.
+
+    Findings that are `partial`, because something was not in the store, are not remembered.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[Mapping[str, Json], ...]  # a key that is missing, or None: not known
     notes: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()  # the panels of one figure
+    partial: bool = False
 
 
 class Analysis(Protocol):
@@ -35,19 +45,40 @@ class Analysis(Protocol):
 
 
 def save(findings: Findings, name: str, out: Path) -> list[Path]:
-    """Write NAME.json and NAME.md below `out`, each atomically; raises StoreError."""
+    """Write NAME.json, NAME.md and, of findings with plots, NAME.svg and NAME.png below `out`.
+
+    Each file is written atomically; raises StoreError.
+    """
     claim(out)
     document = json.dumps(to_json(findings, name), ensure_ascii=False, indent=1, allow_nan=False)
-    paths = [out / f"{name}.json", out / f"{name}.md"]
-    write(paths[0], f"{document}\n".encode())
-    write(paths[1], to_markdown(findings).encode())
-    return paths
+    files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
+    if findings.plots:
+        files |= plots.draw(findings.plots, name)
+    for ending, data in files.items():
+        write(out / f"{name}.{ending}", data)
+    return [out / f"{name}.{ending}" for ending in files]
 
 
 def to_json(findings: Findings, name: str) -> Json:
-    """Return findings as JSON of version 1."""
+    """Return findings as JSON of version 1; `plots` are the data of the figure's panels."""
     rows = [{column: row.get(column) for column in findings.columns} for row in findings.rows]
-    return {"version": 1, "analysis": name, "rows": rows, "notes": list(findings.notes)}
+    panels = [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in findings.plots]
+    head = {"version": 1, "analysis": name, "columns": list(findings.columns)}
+    return {**head, "rows": rows, "notes": list(findings.notes), "plots": panels}
+
+
+def from_json(document: Json) -> Findings:
+    """Return the findings that `to_json` wrote."""
+    panels = tuple(_plot(dict(panel)) for panel in document["plots"])
+    rows, notes = tuple(document["rows"]), tuple(document["notes"])
+    return Findings(tuple(document["columns"]), rows, notes, panels)
+
+
+def _plot(panel: dict[str, Json]) -> Plot:
+    kind = plots.KINDS[panel.pop("kind")]
+    if "series" in panel:
+        panel["series"] = [plots.Series(**series) for series in panel["series"]]
+    return kind(**panel)
 
 
 def to_markdown(findings: Findings) -> str:

@@ -91,6 +91,8 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
     assert json.loads(paths[0].read_text()) == {
         "version": 1,
         "analysis": "mine",
+        "columns": ["policy", "share"],
+        "plots": [],
         "rows": [{"policy": "a|b", "share": 0.12345}, {"policy": "c", "share": None}],
         "notes": ["a note"],
     }

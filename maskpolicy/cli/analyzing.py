@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from maskpolicy.cli.inspecting import print_plugins
 from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
 from maskpolicy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from maskpolicy.results import Run
 
 Flag = typer.Option
 
@@ -35,7 +38,7 @@ def analyze(
         return
     if name is None:
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
-    from maskpolicy import config, findings, plugins, results, yaml_file
+    from maskpolicy import config, findings, plugins, yaml_file
     from maskpolicy.store import Store
 
     screen = console()
@@ -47,7 +50,7 @@ def analyze(
     folders = [Path(word) for word in words if word not in keys]
     if not folders:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
-    found = analysis.analyse([results.read(folder) for folder in folders], Store(store))
+    found = analysis.analyse([_read(folder, analysis) for folder in folders], Store(store))
     if as_json:
         text = json.dumps(findings.to_json(found, name), ensure_ascii=False, indent=1)
         typer.echo(text)
@@ -58,3 +61,14 @@ def analyze(
     if out is not None:
         for path in findings.save(found, name, out):
             typer.echo(f"written to {path}", err=as_json)
+
+
+def _read(folder: Path, analysis: Any) -> Run:
+    """Return the results of a folder; that of a model has none, for analyses that take such."""
+    from maskpolicy import results
+    from maskpolicy.experiment import NONE
+
+    is_model = (folder / "config.json").is_file() and not (folder / "results").is_dir()
+    if is_model and getattr(analysis, "takes_models", False):
+        return results.Run(folder, (), NONE)
+    return results.read(folder)
