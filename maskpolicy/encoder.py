@@ -129,6 +129,7 @@ def _decoder(config: Any, layers: int) -> Any:
 
     values = config.to_dict() | _NO_DROPOUT
     values |= {"num_hidden_layers": layers, "type_vocab_size": 1}
+    values |= {"bos_token_id": None, "eos_token_id": None}
     values["vocab_size"] = config.pad_token_id + 1  # unused; RoBERTa wants the padding's row
     made = RobertaModel(RobertaConfig(**values), add_pooling_layer=False)
     made.embeddings.word_embeddings.weight.requires_grad_(False)

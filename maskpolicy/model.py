@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -137,7 +138,10 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
 
 
 def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
-    """Return `factory.from_pretrained(name)`; what goes wrong is one line of a ConfigError."""
+    """Return `factory.from_pretrained(name)`; what goes wrong is one line of a ConfigError.
+
+    Transformers' report of missing and unexpected weights stays out: callers ask for the facts.
+    """
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -145,12 +149,24 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         raise ConfigError(f"model {name}: no such folder")
     reach = nullcontext() if Path(name).is_dir() else hub.access()
     try:
-        with reach:
+        with reach, _quiet():
             return factory.from_pretrained(name, revision=revision, **settings)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = shorten(str(error), 300, placeholder=" ..")
         advice = "" if Path(name).is_dir() else " (give a folder, or a Hub name with a network)"
         raise ConfigError(f"model {name}: cannot be loaded{advice}: {reason}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Transformers log errors alone."""
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def bounded(spec: Training, model: Any) -> Training:
