@@ -60,10 +60,14 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Token ids of one source and target, special tokens included; an empty target adds no loss."""
+    """One source with what is to be learnt from it; an empty target adds no loss.
+
+    Special tokens are included. The target of a text-to-text model are ids; else labels: one for
+    each source token (IGNORE: none), a class (or a number), or where a span begins and ends.
+    """
 
     source: NDArray[np.int32]
-    target: NDArray[np.int32]
+    target: NDArray[Any]
     excluded: NDArray[np.bool_] | None = None  # (len(source),) what the encoder does not see
 
 
@@ -117,8 +121,8 @@ class Batch:
 
     source: torch.Tensor  # (b, n) ids
     seen: torch.Tensor  # (b, n) bool, False at padding
-    decoder: torch.Tensor  # (b, m) decoder input ids
-    labels: torch.Tensor  # (b, m) ids, IGNORE at padding
+    decoder: torch.Tensor | None  # (b, m) decoder input ids; None: there is no decoder
+    labels: torch.Tensor  # (b, m), IGNORE at padding
     excluded: torch.Tensor | None = None  # (b, n) bool
 
     def to(self, device: torch.device) -> Batch:
@@ -150,18 +154,24 @@ def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
     return [pairs.take(rows) for rows in np.split(order, starts[1:]) if len(rows)]
 
 
-def collate(pairs: Pairs, pad: int, start: int) -> Batch:
-    """Pad pairs to a batch; the decoder's input is the target shifted right behind `start`."""
+def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
+    """Pad pairs to a batch; the decoder's input is the target shifted right behind `start`.
+
+    `start` is None for a model without a decoder.
+    """
     import torch
 
     source, labels = pairs.sources.padded(pad), pairs.targets.padded(IGNORE)
-    decoder = np.full_like(labels, start)
-    decoder[:, 1:] = np.where(labels[:, :-1] == IGNORE, pad, labels[:, :-1])
+    decoder = None
+    if start is not None:
+        shifted = np.full_like(labels, start)
+        shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE, pad, labels[:, :-1])
+        decoder = torch.from_numpy(shifted)
     seen = pairs.sources.inside
     excluded = None
     if pairs.excluded is not None and pairs.excluded.any():
         table = np.zeros(seen.shape, bool)
         table[seen] = pairs.excluded
         excluded = torch.from_numpy(table)
-    plain = [torch.from_numpy(array) for array in (source, seen, decoder, labels)]
-    return Batch(plain[0], plain[1], plain[2], plain[3], excluded)
+    plain = [torch.from_numpy(array) for array in (source, seen, labels)]
+    return Batch(plain[0], plain[1], decoder, plain[2], excluded)

@@ -10,11 +10,24 @@ from typing import Any
 
 from maskpolicy import keys, plugins, schema, yaml_file
 from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
-from maskpolicy.experiment import HUB, NONE, WORLD, PolicyBlock, TaskBlock, resolved_task
+from maskpolicy.experiment import (
+    ENCODER,
+    HUB,
+    NONE,
+    WORLD,
+    PolicyBlock,
+    TaskBlock,
+    resolved_task,
+)
 from maskpolicy.labels import name_all
 from maskpolicy.registry import HOW_KEYS, Entry
 from maskpolicy.schema import Share, at
 from maskpolicy.types import How, Json
+
+AT_POSITIONS = How(corruption="token", target="spans", join="none")
+"""How an encoder's masked passages are written: the targets are the tokens under the masks."""
+
+_FREE = ("mask_exclusion", "shallow_decoder")
 
 
 def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
@@ -44,20 +57,22 @@ def how_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any])
 
 
 def policy_blocks(
-    items: Sequence[Any], where: str, shared: Mapping[str, Any]
+    items: Sequence[Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> tuple[PolicyBlock, ...]:
-    """Return the rows of an experiment, each with a label of its own; `shared` are keys of How."""
+    """Return the rows of an experiment, each with a label of its own; see `policy_block`."""
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [policy_block(item, f"{where}[{i}]", shared) for i, item in enumerate(given)]
+    blocks = [policy_block(item, f"{where}[{i}]", shared, kind) for i, item in enumerate(given)]
     differ = [{**block.fields, **asdict(block.how)} for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
-def policy_block(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]) -> PolicyBlock:
+def policy_block(
+    given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
+) -> PolicyBlock:
     """Return one row from its keys, named by its policy; the block's How wins, then `shared`.
 
-    Raises ConfigError at `where`.
+    `kind` of the model decides which keys of How there are; "": all. Raises ConfigError at `where`.
     """
     name = given["name"]
     own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
@@ -73,8 +88,33 @@ def policy_block(given: Mapping[str, Any], where: str, shared: Mapping[str, Any]
     values = schema.block(entry.plugin, own, where, others=others)
     _made(entry, values, where)
     facts = asdict(how_block(entry.facts, entry.where, {}))
-    how = how_block({k: given[k] for k in HOW_KEYS if k in given}, where, {**facts, **shared})
+    asked = {key: given[key] for key in HOW_KEYS if key in given}
+    how = how_block(asked, where, {**facts, **shared})
+    if kind:
+        how = _of_kind(how, {**shared, **asked}, kind, where)
     return PolicyBlock(name, name, _plain(values, where), how)
+
+
+def _of_kind(how: How, asked: Mapping[str, Any], kind: str, where: str) -> How:
+    """Return `how` as a kind of model takes it; a key `asked` for that it cannot take raises.
+
+    An encoder recovers tokens at their own positions: one `<mask>` for each, and nothing moved.
+    """
+    if kind != ENCODER:
+        if how.shallow_decoder:
+            raise ConfigError(
+                f"{at(where, 'shallow_decoder')}: is for model.kind {ENCODER}: a text-to-text "
+                "model has a decoder of its own"
+            )
+        return how
+    fixed = replace(AT_POSITIONS, **{key: getattr(how, key) for key in _FREE})
+    for key, value in asked.items():
+        if value != getattr(fixed, key):
+            raise ConfigError(
+                f"{at(where, key)}: {value} is not for model.kind {ENCODER}, which recovers tokens "
+                f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
+            )
+    return fixed
 
 
 def task_blocks(items: Sequence[Any], where: str, folder: Path, data: str) -> tuple[TaskBlock, ...]:

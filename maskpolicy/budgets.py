@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from maskpolicy.schema import Count, Positive, Range, Seed, Steps
 
-SCRATCH = ("mini",)  # models built from scratch, which have a general stage
+SCRATCH = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
+"""By kind, the models built from scratch, which have a general stage."""
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 Amount = Annotated[float, Range(ge=0)]
 
@@ -44,13 +45,13 @@ FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
 FIT = Training(steps=200, passages=16, lr=1e-3, warmup=20, eval_every=50)
 
 
-def defaults(model: str) -> dict[str, Training]:
-    """Return the default budgets of a model: a preset's, or those of a real BART.
+def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
+    """Return the default budgets of a model: a preset's, or those of a real one.
 
-    A real BART has been pre-trained: its general stage has no steps. Its other budgets are ours,
-    chosen for BART-base; the paper's are not at hand.
+    A real model has been pre-trained: its general stage has no steps. Its other budgets are ours,
+    chosen for the base size; the paper's are not at hand.
     """
-    if model in SCRATCH:
+    if model in SCRATCH[kind]:
         return {"general": GENERAL, "fit": FIT, "intermediate": INTERMEDIATE, "finetune": FINETUNE}
     return {
         "general": Training(steps=0),

@@ -12,7 +12,20 @@ from maskpolicy import plugins
 from maskpolicy.budgets import SCRATCH
 from maskpolicy.types import Json
 
-_TAGS = ("maskpolicy", "bart")
+_TAGS = ("maskpolicy",)
+_FAMILIES = {"seq2seq": "bart", "encoder": "roberta"}
+_FACTORIES = {  # by kind of model and, where it is fine-tuned, of task
+    "text": "AutoModelForSeq2SeqLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "encoder": "AutoModel",
+    "label": "AutoModelForSequenceClassification",
+    "span": "AutoModelForQuestionAnswering",
+}
+_TASK_TYPES = {
+    "text": "text2text-generation",
+    "label": "text-classification",
+    "span": "question-answering",
+}
 _STAGE_TAG = "intermediate-pre-training"
 _SHOWN = 20  # corpus files
 
@@ -38,6 +51,8 @@ class Made:
     revision: str | None  # the commit of a Hub name
     command: str  # what exported it
     manifest: Json  # of the artifact
+    kind: str = "seq2seq"  # of the model
+    head: str | None = None  # kind of the task that it was fine-tuned on
     policy: str | None = None  # None: no intermediate stage
     intermediate: Json = None  # params of the intermediate stage
     corpus: Json = None  # the block of its corpus
@@ -46,18 +61,24 @@ class Made:
     finetune: Json = None  # params of the fine-tuning
     scores: Sequence[Score] = ()
 
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the model is a preset, built from scratch."""
+        return self.model in SCRATCH[self.kind]
+
 
 def card(made: Made) -> str:
     """Return README.md of a folder that holds a checkpoint."""
     from huggingface_hub import ModelCard
 
+    factory = _FACTORIES[made.head or made.kind]
     sections = [
         _front(made),
         f"# {made.name}",
         f"{_base(made)}{_trained(made)}. It is an ordinary Transformers folder:",
-        "```python\nfrom transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
+        f"```python\nfrom transformers import {factory}, AutoTokenizer\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{made.name}")\n'
-        f'model = AutoModelForSeq2SeqLM.from_pretrained("{made.name}")\n```',
+        f'model = {factory}.from_pretrained("{made.name}")\n```',
         *_stage(made),
         *_tuning(made),
         "## Results",
@@ -72,16 +93,20 @@ def card(made: Made) -> str:
 def _front(made: Made) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
-    tags = [*_TAGS, *([_STAGE_TAG, f"policy:{made.policy}"] if made.policy else [])]
+    tags = [
+        *_TAGS,
+        _FAMILIES[made.kind],
+        *([_STAGE_TAG, f"policy:{made.policy}"] if made.policy else []),
+    ]
     base = made.model
     facts: dict[str, Any] = {"library_name": "transformers", "tags": tags}
-    if base not in SCRATCH:
+    if not made.is_scratch:
         facts["base_model"] = Path(base).name if _is_local(made) else base
     if made.scores:
         facts["model_name"] = made.name
         facts["eval_results"] = [
             EvalResult(
-                task_type="text2text-generation",
+                task_type=_TASK_TYPES[made.head or "text"],
                 dataset_type=score.task,
                 dataset_name=score.task,
                 dataset_split="test",
@@ -95,7 +120,7 @@ def _front(made: Made) -> str:
 
 
 def _base(made: Made) -> str:
-    if made.model in SCRATCH:
+    if made.is_scratch:
         return f"`{made.model}`, built from scratch on the embedded world"
     if _is_local(made):
         return (

@@ -99,7 +99,8 @@ class MaskingCollator:
         written = hide_all(passages, spans, self.how, self.specials.mask, seed, turns)
         pairs = self.specials.pairs(written, self.room)
         batch = collate(pairs, self.specials.pad, self.specials.start)
-        decoder, labels = batch.decoder, batch.labels
+        decoder: Any = batch.decoder
+        labels = batch.labels
         if not labels.shape[1]:
             decoder = decoder.new_full((len(pairs), 1), self.specials.start)
             labels = labels.new_full((len(pairs), 1), IGNORE)

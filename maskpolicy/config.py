@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +20,10 @@ from maskpolicy.blocks import (
 from maskpolicy.budgets import SCRATCH, Training
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.experiment import (
+    ENCODER,
     HUB,
     NONE,
+    SEQ2SEQ,
     WORLD,
     Corpus,
     Experiment,
@@ -109,7 +111,7 @@ def make(
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folder)
     plugins.load_files(modules)
     model = _model(file.model, at(where, "model"), folder)
-    policies = policy_blocks(file.policies, at(where, "policies"), shared)
+    policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
     data = data_source(file.data, at(where, "data"), folder)
     _check_rows(file, policies, where, needs)
     trainings = _trainings(given, model, where)
@@ -150,17 +152,30 @@ def _plugins(
 def _model(given: Any, where: str, folder: Path) -> Model:
     block = {"name": given} if isinstance(given, str) else given
     model = Model(**schema.block(Model, block, where))
-    if model.name in SCRATCH:
+    _check_layers(model, where)
+    if model.is_scratch:
         return model
     found = yaml_file.locate(model.name, folder) if model.name else None
     if found is not None and found.is_dir():
-        return Model(str(found), model.revision, model.kind)
+        return replace(model, name=str(found))
+    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
     if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
         raise ConfigError(
-            f"{where}: {unknown('model', model.name, SCRATCH)}, a folder (none is there) "
-            "or a Hub name such as facebook/bart-base"
+            f"{where}: {unknown('model', model.name, SCRATCH[model.kind])}, a folder (none is "
+            f"there) or a Hub name such as {example}"
         )
     return model
+
+
+def _check_layers(model: Model, where: str) -> None:
+    """Raise ConfigError where a size is given to a model that does not take it."""
+    if model.layers is not None and not (model.kind == ENCODER and model.is_scratch):
+        raise ConfigError(
+            f"{at(where, 'layers')}: is for an encoder built from scratch "
+            f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
+        )
+    if model.kind == SEQ2SEQ and model.decoder_layers != Model.decoder_layers:
+        raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
 
 
 def _corpus(given: Any, where: str, folder: Path) -> Corpus:
@@ -200,15 +215,15 @@ def _world(given: Mapping[str, Any], where: str) -> dict[str, Json]:
 def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, Training]:
     """Return the four budgets; what a file leaves out depends on the model."""
     result = {}
-    for stage, default in budgets.defaults(model.name).items():
+    for stage, default in budgets.defaults(model.name, model.kind).items():
         base = {f.name: getattr(default, f.name) for f in fields(Training)}
         result[stage] = Training(
             **schema.block(Training, given.get(stage, {}), at(where, stage), base)
         )
-    if model.name not in SCRATCH and result["general"].steps:
+    if not model.is_scratch and result["general"].steps:
         raise ConfigError(
-            f"{where}general.steps: only a model built from scratch ({', '.join(SCRATCH)}) has a "
-            "general stage: leave it out"
+            f"{where}general.steps: only a model built from scratch "
+            f"({', '.join(SCRATCH[model.kind])}) has a general stage: leave it out"
         )
     return result
 

@@ -11,6 +11,7 @@ from typing import Any
 from maskpolicy import findings, keys, plugins
 from maskpolicy.errors import StoreError
 from maskpolicy.findings import Analysis, Findings
+from maskpolicy.hashes import sha256
 from maskpolicy.keys import digest, plain
 from maskpolicy.nodes import Run as StageRun
 from maskpolicy.nodes import function_of, version_of
@@ -118,4 +119,6 @@ def _run(run: Run, several: bool) -> Json:
     }
     rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
     named = {"name": run.name} if several else {}
-    return {**rows, **named, "results": digests, "predictions": predictions}
+    files = [*run.folder.glob("*.safetensors"), *run.folder.glob("*.bin")]  # of a bare model
+    weights = {path.name: sha256(path) for path in sorted(files)}
+    return {**rows, **named, "results": digests, "predictions": predictions, "weights": weights}

@@ -132,7 +132,7 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     if companions is None or not (contexts or block.context):
         return [found.path]
     reading = Reading(True, task, official)
-    _map(formats.rows(found.path, task.facts.at), reading)
+    _map(task.facts.rows(found.path), reading)
     rows = [row.value for row, _ in reading.kept]
     return [found.path, *dict.fromkeys(companions(rows, found.beside, official))]
 
@@ -177,7 +177,7 @@ def _map(rows: Iterable[Row], reading: Reading) -> None:
         except DataError as error:
             reading.bad(row, str(error))
         else:
-            labelled = [example for example in mapped if example.targets]
+            labelled = [one for one in mapped if one.targets or not one.answerable]
             reading.unlabelled += len(mapped) - len(labelled) or not mapped
             reading.kept += [(row, example) for example in labelled]
 

@@ -1,4 +1,4 @@
-"""MAE-LM in a text-to-text model: the encoder runs without the excluded `<mask>` tokens."""
+"""MAE-LM: the encoder runs without the excluded `<mask>` tokens (Meng et al. 2024)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
             f"mask_exclusion: the encoder of {type(model).__name__} has no learned positions to "
             "look kept tokens up at: set mask_exclusion: 0"
         )
-    excluded = batch.excluded
-    kept = batch.seen if excluded is None else batch.seen & ~excluded
-    visible, position = _packed(kept)
+    kept, visible, position = _packed(batch)
     tokens = encoder.embed_tokens(batch.source.gather(1, position))
     states = _layers(encoder, tokens + embedding(position + table.offset, table.weight), visible)
     places = torch.arange(batch.source.shape[1], device=batch.source.device) + table.offset
@@ -44,15 +42,36 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
     return full
 
 
-def _packed(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (b, k) which places of the shorter input are filled, and their original positions."""
+def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
+    """Return what MAE-LM's decoder is given for a RoBERTa encoder, (b, n, d).
+
+    As `encode`, but an excluded position holds the encoder's own row of `<mask>` alone: positions
+    are added by the decoder.
+    """
+    kept, visible, position = _packed(batch)
+    states = encoder(
+        input_ids=batch.source.gather(1, position),
+        attention_mask=visible.long(),
+        position_ids=position + encoder.embeddings.padding_idx + 1,
+    ).last_hidden_state
+    full = encoder.embeddings.word_embeddings(batch.source)
+    full[kept] = states[visible].to(full.dtype)
+    return full
+
+
+def _packed(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return which tokens are kept, (b, n), and of the shorter input, (b, k), what it holds.
+
+    That is: which of its places are filled, and the original positions of the tokens there.
+    """
     import torch
 
+    kept = batch.seen if batch.excluded is None else batch.seen & ~batch.excluded
     lengths = kept.sum(1)
     width = int(lengths.max())
     position = torch.argsort(~kept, dim=1, stable=True)[:, :width]
     visible = torch.arange(width, device=kept.device) < lengths[:, None]
-    return visible, position
+    return kept, visible, position
 
 
 def _layers(encoder: Any, embedded: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:

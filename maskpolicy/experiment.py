@@ -6,22 +6,30 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from maskpolicy import keys
-from maskpolicy.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, Training
+from maskpolicy.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRATCH, Training
 from maskpolicy.schema import Count, Steps
 from maskpolicy.types import How, Json
 
 NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
 WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
+SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
 OnError = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True)
 class Model:
-    """The text-to-text model: a preset built from scratch, a local folder or a Hub name."""
+    """The model: a preset built from scratch, a local folder or a Hub name."""
 
     name: str  # a folder is absolute
     revision: str | None = None
-    kind: Literal["seq2seq"] = "seq2seq"
+    kind: Literal["seq2seq", "encoder"] = "seq2seq"
+    layers: Count | None = None  # of an encoder built from scratch; None: the preset's
+    decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether it is a preset, which is built from scratch and has a general stage."""
+        return self.name in SCRATCH[self.kind]
 
 
 @dataclass(frozen=True)

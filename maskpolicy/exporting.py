@@ -87,6 +87,7 @@ def _about(
     config = cells[0].config
     stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
     corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
+    params = tuned["record"]["params"] if task is not None and tuned else None
     words = f"maskpolicy export {run.name} {cells[0].policy}"
     words += f" --task {task} --seed {cells[0].seed}" if task is not None else ""
     return cards.Made(
@@ -95,12 +96,14 @@ def _about(
         revision=_commit(manifests, config),
         command=words,
         manifest=tuned if task is not None else stage,
+        kind=config["model"]["kind"],
+        head=params.get("head", "text") if params else None,
         policy=config["policy"]["name"] if stage else None,
         intermediate=stage["record"]["params"] if stage else None,
         corpus=corpus["record"]["params"]["corpus"] if corpus else None,
         work=cells[0].work,
         task=task,
-        finetune=tuned["record"]["params"] if task is not None and tuned else None,
+        finetune=params,
         scores=_scores(run, cells),
     )
 

@@ -1,10 +1,10 @@
-"""Reads the rows of official files, JSON Lines or JSON, and the values inside a row."""
+"""Reads the rows of official files, JSON Lines, JSON or TSV, and the values inside a row."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,19 @@ class Row:
     error: str = ""
 
 
-def rows(path: Path, at: str = "") -> Iterator[Row]:
+def rows(path: Path, at: str = "", columns: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of a .jsonl file, or of the list in a .json file (under its key `at`).
 
     `at` may lead through lists, as in "data.paragraphs.qas": then a row also has the keys of all
     that encloses it. A line that is not JSON is a row with an error; a .json file that cannot be
-    parsed raises DataError, because nothing of it can be used.
+    parsed raises DataError, because nothing of it can be used. A .tsv file has the names of its
+    columns in the first line, unless they are given as `columns`; there is no quoting.
     """
     try:
         if path.suffix == ".jsonl":
             yield from _lines(path)
+        elif path.suffix == ".tsv":
+            yield from _table(path, columns)
         else:
             yield from _items(path, at)
     except OSError as error:
@@ -126,6 +129,29 @@ def _lines(path: Path) -> Iterator[Row]:
                 yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
             except (json.JSONDecodeError, RecursionError) as error:
                 yield Row(place, number, error=f"not JSON: {error}")
+
+
+def _table(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the lines of a TSV file as {column: text}."""
+    names = list(columns)
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            place = f"{path}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
+                continue
+            fields = text.split("\t")
+            if not names:
+                names = fields
+            elif not text:
+                continue
+            elif len(fields) != len(names):
+                wrong = f"has {len(fields)} fields, not {len(names)} ({', '.join(names)})"
+                yield Row(place, number, error=wrong)
+            else:
+                yield Row(place, number, dict(zip(names, fields, strict=True)))
 
 
 def _items(path: Path, at: str) -> Iterator[Row]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -106,7 +107,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     """Load the tokenizer of a folder or Hub name; it must be a fast one with a mask token."""
     from transformers import AutoTokenizer
 
-    tokenizer = _load(AutoTokenizer, name, revision)
+    tokenizer = load_weights(AutoTokenizer, name, revision)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ConfigError(f"model {name}: it has no tokenizer beside it")
     if not tokenizer.is_fast:
@@ -128,7 +129,7 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
     from transformers import AutoModelForSeq2SeqLM, BartForConditionalGeneration
 
     settings |= {"dtype": torch.float32, "output_loading_info": True}
-    found, info = _load(AutoModelForSeq2SeqLM, name, revision, **settings)
+    found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
     if not isinstance(found, BartForConditionalGeneration):
         raise ConfigError(f"model {name}: {type(found).__name__} is not a BART for generation")
     if info["missing_keys"]:
@@ -136,7 +137,11 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
     return found
 
 
-def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any:
+def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
+    """Return `factory.from_pretrained(name)`; what goes wrong is one line of a ConfigError.
+
+    Transformers' report of missing and unexpected weights stays out: callers ask for the facts.
+    """
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -144,7 +149,7 @@ def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any
         raise ConfigError(f"model {name}: no such folder")
     reach = nullcontext() if Path(name).is_dir() else hub.access()
     try:
-        with reach:
+        with reach, _quiet():
             return factory.from_pretrained(name, revision=revision, **settings)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = shorten(str(error), 300, placeholder=" ..")
@@ -152,9 +157,23 @@ def _load(factory: Any, name: str, revision: str | None, **settings: Any) -> Any
         raise ConfigError(f"model {name}: cannot be loaded{advice}: {reason}") from error
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Transformers log errors alone."""
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def bounded(spec: Training, model: Any) -> Training:
     """Return `spec` with sources and targets no longer than the model has positions."""
     most = model.config.max_position_embeddings
+    if not model.config.is_encoder_decoder:
+        most -= model.config.pad_token_id + 1  # RoBERTa counts positions from there
     return replace(
         spec,
         max_source=min(spec.max_source, most),
@@ -163,13 +182,17 @@ def bounded(spec: Training, model: Any) -> Training:
 
 
 def set_dropout(model: Any, share: float | None) -> None:
-    """Set every dropout of a BART for this training; its configuration keeps its own.
+    """Set every dropout of a model for this training; its configuration keeps its own.
 
     None leaves the model's own.
     """
+    import torch
+
     if share is None:
         return
     for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = share
         for name in ("dropout", "activation_dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, share)

@@ -1,18 +1,20 @@
-"""What the text-to-text model learns from: masked passages, and the examples of a task."""
+"""What a model learns from: masked passages, and the examples of a task."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from maskpolicy.batching import Order, Pairs, collate, micro_batches
+from maskpolicy.batching import IGNORE, Order, Pairs, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
+from maskpolicy.errors import StageError
 from maskpolicy.masking import Written, hide_all, select
 from maskpolicy.ragged import Ragged
 from maskpolicy.training import Step
@@ -20,6 +22,8 @@ from maskpolicy.types import Example, How, Passage, Policy, Spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+_LOOKED_AT = 64  # passages
 
 
 @dataclass(frozen=True)
@@ -30,24 +34,46 @@ class Specials:
     eos: int
     pad: int
     mask: int
-    start: int  # the decoder's first input: </s> in BART
+    start: int | None  # the decoder's first input: </s> in BART; None: there is no decoder
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
-        """Read them from a tokenizer; `start` is the model's decoder_start_token_id."""
+        """Read them from a tokenizer; `start` is the model's decoder_start_token_id.
+
+        Where there is no <s> or </s>, [CLS] or [SEP] takes its place (BERT).
+        """
         t = tokenizer
         return cls(
-            t.bos_token_id,
-            t.eos_token_id,
+            t.cls_token_id if t.bos_token_id is None else t.bos_token_id,
+            t.sep_token_id if t.eos_token_id is None else t.eos_token_id,
             t.pad_token_id,
             t.mask_token_id,
             t.eos_token_id if start is None else start,
         )
 
+    @classmethod
+    def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
+        """Read them for a model without a decoder."""
+        return replace(cls.of(tokenizer), start=None)
+
     def pairs(self, written: Written, spec: Training) -> Pairs:
         """Add BOS and EOS to masked passages; an empty target stays empty."""
+        return self._pairs(written, self.wrap(written.targets, spec.max_target, empty=False), spec)
+
+    def at_positions(self, written: Written, spec: Training) -> Pairs:
+        """Add BOS and EOS; targets have a label for each source token, IGNORE but at `<mask>`.
+
+        There must be one `<mask>` for each hidden token, and the hidden tokens as targets.
+        """
+        flat = np.full(len(written.sources.flat), IGNORE, np.int32)
+        flat[written.sources.flat == self.mask] = written.targets.flat
+        labels = _framed(
+            Ragged(flat, written.sources.bounds), spec.max_source, "start", (IGNORE, IGNORE)
+        )
+        return self._pairs(written, _emptied(labels, written.spans > 0), spec)
+
+    def _pairs(self, written: Written, targets: Ragged, spec: Training) -> Pairs:
         sources = self.wrap(written.sources, spec.max_source)
-        targets = self.wrap(written.targets, spec.max_target, empty=False)
         excluded = None
         if written.excluded is not None:
             marks = Ragged(written.excluded, written.sources.bounds)
@@ -60,10 +86,14 @@ class Specials:
         Without `empty`, no ids at all stay none.
         """
         framed = _framed(ids, limit, keep, (self.bos, self.eos))
-        if empty or ids.lengths.all():
-            return framed
-        some = ids.lengths > 0
-        return Ragged.cut(framed.take(np.flatnonzero(some)).flat, framed.lengths * some)
+        return framed if empty else _emptied(framed, ids.lengths > 0)
+
+
+def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
+    """Return the rows, with nothing in those that are not kept."""
+    if kept.all():
+        return rows
+    return Ragged.cut(rows.take(np.flatnonzero(kept)).flat, rows.lengths * kept)
 
 
 def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragged:
@@ -89,6 +119,7 @@ class MaskedSteps:
     how: How
     specials: Specials
     spec: Training
+    pairs: Callable[[Specials, Written, Training], Pairs] = Specials.pairs  # of the model's kind
 
     @cached_property
     def order(self) -> Order:
@@ -97,31 +128,52 @@ class MaskedSteps:
 
     def __call__(self, number: int) -> Step:
         """Mask the passages of one step."""
-        passages, epochs, spans = self._chosen(number)
-        mask, seed = self.specials.mask, self.spec.seed
-        written = hide_all(passages, spans, self.how, mask, seed, epochs)
-        pairs = self.specials.pairs(written, self.spec)
+        written = self._written(self.order.step(number))
+        pairs = self.pairs(self.specials, written, self.spec)
         work = Counter(
             passages=len(written),
             passages_without_span=int((written.spans == 0).sum()),
             spans=int(written.spans.sum()),
             hidden_tokens=int(written.hidden.sum()),
             source_tokens=len(pairs.sources.flat),
-            target_tokens=len(pairs.targets.flat),
+            target_tokens=_units(pairs),
         )
         return _step(pairs, self.specials, self.spec, work)
+
+    def check(self) -> None:
+        """Raise StageError where the encoder would be shown no token of any passage.
+
+        The first passages of the first epoch are looked at; without mask_exclusion nothing is, as
+        masks that are seen are counted at least.
+        """
+        if not self.how.mask_exclusion:
+            return
+        count = min(len(self.passages), _LOOKED_AT)
+        written = self._written([(item, 0) for item in range(count)])
+        if (written.sources.flat == self.specials.mask).all():
+            raise StageError(
+                f"policy {type(self.policy).__name__} hides every token of every passage: with "
+                "mask_exclusion the encoder would see <s> and </s> alone: let it hide less"
+            )
 
     def hide_nothing(self) -> bool:
         """Whether not one token is hidden in all the steps: then there is nothing to learn.
 
         It ends at the first hidden token, so it costs next to nothing where there is one.
         """
-        numbers = range(self.spec.steps)
-        return not any(len(spans) for number in numbers for spans in self._chosen(number)[2])
+        steps = (self.order.step(number) for number in range(self.spec.steps))
+        return not any(len(spans) for places in steps for spans in self._chosen(places)[2])
 
-    def _chosen(self, number: int) -> tuple[list[Passage], list[int], list[Spans]]:
-        """Return the passages of a step, the epoch of each, and the spans that are hidden."""
-        places = self.order.step(number)
+    def _written(self, places: Sequence[tuple[int, int]]) -> Written:
+        """Mask the passages of (item, epoch) pairs."""
+        passages, epochs, spans = self._chosen(places)
+        mask, seed = self.specials.mask, self.spec.seed
+        return hide_all(passages, spans, self.how, mask, seed, epochs)
+
+    def _chosen(
+        self, places: Sequence[tuple[int, int]]
+    ) -> tuple[list[Passage], list[int], list[Spans]]:
+        """Return the passages of (item, epoch) pairs, their epochs, and the spans to hide."""
         passages = [self.passages[item] for item, _ in places]
         epochs = [epoch for _, epoch in places]
         return passages, epochs, select(self.policy, passages, self.spec.seed, epochs)
@@ -172,4 +224,9 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged
 def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:
     cuts = micro_batches(pairs, spec.micro_tokens)
     batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
-    return Step(batches, len(pairs.targets.flat), work)
+    return Step(batches, _units(pairs), work)
+
+
+def _units(pairs: Pairs) -> int:
+    """Return the number of labels, which the loss is divided by."""
+    return int((pairs.targets.flat != IGNORE).sum())

@@ -98,6 +98,7 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
         revision=stage.inputs["model"].params.get("revision"),
         command="maskpolicy pretrain",
         manifest=artifact.manifest,
+        kind=made.model.kind,
         policy=made.policies[0].name,
         intermediate=stage.params,
         corpus=corpus,

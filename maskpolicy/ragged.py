@@ -60,10 +60,14 @@ class Ragged(Sequence[NDArray[Any]]):
         made.flat = self.flat.take(np.arange(len(shift)) + shift, axis=0)
         return made
 
-    def padded(self, value: int) -> NDArray[np.int64]:
-        """Return one row for each array, filled up to the longest with `value`."""
+    def padded(self, value: int) -> NDArray[Any]:
+        """Return one row for each array, filled up to the longest with `value`.
+
+        Whole numbers come as int64, others as float32.
+        """
         inside = self.inside
-        table = np.full(inside.shape, value, np.int64)
+        kind = np.float32 if self.flat.dtype.kind == "f" else np.int64
+        table = np.full(inside.shape, value, kind)
         table[inside] = self.flat[self.bounds[0] : self.bounds[-1]]
         return table
 

@@ -46,7 +46,7 @@ _ENTRIES: dict[tuple[str, str], Entry] = {}
 _CLASHES: dict[tuple[str, str], str] = {}
 
 
-def register(kind: str, name: str, **facts: Any) -> Callable[[T], T]:
+def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
     """Return a decorator that gives `name` to a plugin; a name in use raises with both places."""
 
     def decorate(plugin: T) -> T:

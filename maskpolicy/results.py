@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware, keys, learned, plugins, sources
-from maskpolicy.budgets import SCRATCH
 from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.errors import DataError, StoreError
 from maskpolicy.experiment import resolved_policy, resolved_task
@@ -183,9 +182,9 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         "model": whole["model"],
         "finetune": whole["finetune"],
     }
-    if experiment.model.name in SCRATCH:
+    if experiment.model.is_scratch:
         config["general"] = whole["general"]
-    if WORLD in (task.data, experiment.corpus.name) or experiment.model.name in SCRATCH:
+    if WORLD in (task.data, experiment.corpus.name) or experiment.model.is_scratch:
         config["world"] = whole["world"]
     if policy.has_stage:
         names = ["corpus", "intermediate", "intermediate_seeds"]

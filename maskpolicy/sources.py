@@ -27,13 +27,14 @@ class Hub:
     id: str | Mapping[str, str]
     config: str | Mapping[str, str] = ""  # "": the dataset's default
     bare: str = ""
+    splits: Mapping[str, str] = field(default_factory=dict)  # train, dev, test -> another name
 
 
 @dataclass(frozen=True)
 class TaskFacts:
     """What `@task(name, ...)` states of a task; `files` names its LABELLED official files."""
 
-    group: str  # closed-book | knowledge-intensive | multiple-choice
+    group: str  # closed-book | knowledge-intensive | multiple-choice | glue | extractive ..
     metric: str  # a name of maskpolicy.metrics
     files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
     folders: tuple[str, ...] = ()  # official sub-folders in which the files may lie
@@ -41,6 +42,9 @@ class TaskFacts:
     others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
     at: str = ""  # the key under which a .json file keeps its rows, as in "data.paragraphs.qas"
     mark: str = ""  # a key, as in "question.stem", by which a row is told from other tasks' rows
+    kind: Literal["text", "label", "span"] = "text"  # what is answered: it decides the head
+    unanswerable: bool = False  # span tasks: some contexts hold no answer
+    columns: tuple[str, ...] = ()  # of a .tsv file without a line of names
     hub: Hub | None = None
     keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
     dev_share: float = 0.1  # of the groups of train, where dev is carved from it
@@ -50,6 +54,10 @@ class TaskFacts:
         """Return the file names of an edition: those of `others`, or else `files` with its name."""
         named = self.others.get(edition, self.files)
         return {split: name.format(edition=edition) for split, name in named.items()}
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the rows of one of its files."""
+        return formats.rows(path, self.at, self.columns)
 
     def part(self, split: str) -> tuple[str, str]:
         """Return the official split that `split` is read from, and the side of the carve.
@@ -152,7 +160,7 @@ def _is_marked(path: Path, stated: TaskFacts) -> bool:
     """Whether the first row that can be read has the task's mark."""
     if not stated.mark:
         return True
-    value = next((row.value for row in formats.rows(path, stated.at) if not row.error), None)
+    value = next((row.value for row in stated.rows(path) if not row.error), None)
     for key in stated.mark.split("."):
         if value is not None and (not isinstance(value, dict) or key not in value):
             return False
@@ -172,6 +180,13 @@ def hub_config(task: Task) -> tuple[str, str]:
     return name, config + ("" if getattr(task.plugin, "documents", True) else stated.hub.bare)
 
 
+def hub_splits(task: Task) -> dict[str, str]:
+    """Return the Hub's names of splits, where they are not the usual ones."""
+    edition = task.edition or next(iter(task.facts.editions), "")
+    named = task.facts.hub.splits if task.facts.hub else {}
+    return {split: name.format(edition=edition) for split, name in named.items()}
+
+
 def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
     if isinstance(value, str):
         return value
@@ -183,12 +198,19 @@ def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
     return value[edition]
 
 
-def hub_rows(dataset: str, config: str | None, official: str, revision: str | None) -> list[Row]:
+def hub_rows(
+    dataset: str,
+    config: str | None,
+    official: str,
+    revision: str | None,
+    splits: Mapping[str, str] = _HUB_SPLITS,
+) -> list[Row]:
     """Load one split of a Hub dataset (or of a local folder laid out as one), row by row.
 
-    `official` is train, dev or test. The only place that reads tasks from the Hub.
+    `official` is train, dev or test, which `splits` names. The only place that reads tasks from
+    the Hub.
     """
-    split = _HUB_SPLITS[official]
+    split = splits[official]
     where = f"{dataset}{f' ({config})' if config else ''}, split {split}"
     with hub.explained(where, "name a folder of official files as data"):
         loaded = hub.dataset(dataset, config, split, revision)
@@ -201,6 +223,8 @@ def rows(
     """Return the rows of an official split, the folders beside them, and a name for messages."""
     if block.data == "hub":
         dataset, config = hub_config(task)
-        return iter(hub_rows(dataset, config or None, official, block.revision)), (), dataset
-    found = find(task, official, folder)
-    return formats.rows(found.path, task.facts.at), found.beside, str(found.path)
+        splits = _HUB_SPLITS | hub_splits(task)
+        found = hub_rows(dataset, config or None, official, block.revision, splits)
+        return iter(found), (), dataset
+    file = find(task, official, folder)
+    return task.facts.rows(file.path), file.beside, str(file.path)

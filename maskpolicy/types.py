@@ -90,6 +90,7 @@ class How:
     permute_sentences: bool = False  # shuffle the sentences of the source (BART)
     insert: float = 0.0  # extra masks, as a share of the hidden spans (BART's zero-length spans)
     mask_exclusion: float = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
+    shallow_decoder: bool = False  # kind encoder: MAE-LM's decoder, also where nothing is excluded
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +116,10 @@ class Example:
     group: str  # paragraph, document or dialogue: what a split must not cut
     source: str
     targets: tuple[str, ...]  # every acceptable answer; the first is trained on
-    context: str | None = None  # the paragraph c of (s, t), where the task has one
-    choices: tuple[str, ...] = ()  # multiple choice only
+    context: str | None = None  # the paragraph c of (s, t), or the second text of a label task
+    choices: tuple[str, ...] = ()  # multiple choice, and the labels of classification
+    start: int | None = None  # span tasks: where in context the first target begins
+    answerable: bool = True  # span tasks: False where the context holds no answer
     slices: Mapping[str, str] = field(default_factory=dict)  # what the task's analysis splits by
 
 

@@ -111,7 +111,7 @@ def test_the_world_is_written_and_its_figures_printed(call, small_world):
     code, out, _ = call("world", "--out", small_world, "people=8", "general_people=4", "--json")
     figures = json.loads(out)
     assert code == 0
-    assert len(figures["tasks"]) == 9
+    assert len(figures["tasks"]) == 11
     assert figures["corpora"]["intermediate"]["subjects"] > 8  # people, and the other kinds
     assert 0 < figures["salient-span"]["intermediate"]["asked_share"] < 1
 

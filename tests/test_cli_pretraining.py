@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from maskpolicy import model
+from maskpolicy import encoder, model
 
 TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."
 SHORT = ("intermediate.steps=3", "intermediate.passages=4", "intermediate.warmup=1")
@@ -66,6 +66,30 @@ def test_the_folder_is_an_ordinary_transformers_folder(call, words, bart, tmp_pa
     )
     assert after.generate(ids, max_new_tokens=3).shape[0] == 1
     assert not after.lm_head.weight.equal(before.lm_head.weight)
+
+
+def test_an_encoder_is_pre_trained_further_as_mae_lm(call, store, texts, tmp_path):
+    from transformers import AutoModel
+
+    folder = tmp_path / "small-roberta"
+    tokenizer = model.train_tokenizer([TEXT] * 9, 400)
+    tokenizer.save_pretrained(folder)
+    params = {"preset": "mini", "layers": 1, "spec": {"seed": 0}}
+    encoder.build(params, tokenizer).save_pretrained(folder)
+    files = ("--corpus", texts / "one.txt")
+    keys = ("model.kind=encoder", "model.decoder_layers=1", "mask_exclusion=1.0", *SHORT)
+    words = ("pretrain", "--model", folder, *files, "--policy", "random", *keys)
+    code, _, err = call(*words, "--store", store, "--out", tmp_path / "out")
+    assert code == 0, err
+    after, before = (
+        AutoModel.from_pretrained(path, add_pooling_layer=False).state_dict()
+        for path in (tmp_path / "out", folder)
+    )
+    assert after.keys() == before.keys()
+    assert any(not after[name].equal(before[name]) for name in after)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert 'AutoModel.from_pretrained("out")' in card
+    assert "| mask exclusion | 1.0 |" in card
 
 
 def test_the_model_card_says_what_was_done(call, words, tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from maskpolicy import MaskingCollator, plugins
+from maskpolicy import MaskingCollator, plugins, registry
 from maskpolicy.batching import IGNORE
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, tokenize
@@ -219,6 +219,12 @@ def test_a_column_that_a_row_lacks_is_named():
 def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
     with pytest.raises(ConfigError, match=message):
         collator(given, **keys)
+
+
+def test_masks_are_not_kept_out_of_a_model_that_is_not_ours():
+    registry.policy("words-unseen", mask_exclusion=1.0)(Uniform)
+    with pytest.raises(ConfigError, match="'words-unseen' hides <mask> from the encoder"):
+        collator("words-unseen")
 
 
 def test_it_travels_to_other_processes():

@@ -181,6 +181,11 @@ def test_an_instance_is_made_from_stored_fields(write):
         ("model=mnii", "model: unknown model 'mnii': did you mean 'mini'?"),
         ("model={nam: mini}", "model.nam: unknown key 'nam': did you mean 'name'?"),
         ("model.x=1", "model: must be a block of keys, not text 'mini'"),
+        ("model={name: mini, kind: encodr}", "model.kind: unknown value 'encodr'"),
+        ("model={name: base}", "model: unknown model 'base': choose from mini"),
+        ("model={name: mini, layers: 3}", "model.layers: is for an encoder built from scratch"),
+        ("model={name: mini, decoder_layers: 2}", "model.decoder_layers: is for kind: encoder"),
+        ("shallow_decoder=true", "policies[1].shallow_decoder: is for model.kind encoder"),
         ("corpus=wrld", "corpus: unknown corpus 'wrld': did you mean 'world'?"),
         ("corpus={files: [no.txt]}", "corpus.files[0]: no such file 'no.txt'"),
         ("corpus={name: world, hub: a/b}", "corpus: give one of name, files and hub, not 2"),
@@ -381,3 +386,40 @@ def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key,
     path.write_text(QUICK, encoding="utf-8")
     loads_or_says_why(path, [f"{key}={value}"])
     loads_or_says_why(path, [f"seeds={value}"])
+
+
+ENCODER = "model={name: mini, kind: encoder}"
+
+
+def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(write):
+    rows = "policies=[none, random, original, poisson, {name: span, mask_exclusion: 0.5}]"
+    made = config.load(write(QUICK), [ENCODER, rows])
+    plain = How(corruption="token", target="spans", join="none")
+    hows = [block.how for block in made.policies[1:]]
+    assert hows == [plain, plain, plain, replace(plain, mask_exclusion=0.5)]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("corruption=span", "policies[1].corruption: span is not for model.kind encoder"),
+        ("policies.1={name: random, target: full}", "policies[1].target: full is not for"),
+        ("insert=0.5", "policies[1].insert: 0.5 is not for model.kind encoder"),
+        ("model.name=large", "model: unknown model 'large': choose from base, mini"),
+        ("general.steps=-1", "general.steps: must be >= 0"),
+    ],
+)
+def test_what_an_encoder_cannot_do_is_one_line(write, override, says):
+    assert says in refused(write(QUICK), ENCODER, override)
+
+
+def test_an_encoder_built_from_scratch_has_layers_and_a_general_stage(write):
+    made = config.load(write(QUICK), ["model={name: base, kind: encoder, layers: 3}"])
+    assert (made.model.layers, made.model.is_scratch) == (3, True)
+    assert made.general.steps > 0
+
+
+def test_a_resolved_encoder_loads_to_the_same_experiment(write):
+    made = config.load(write(QUICK), [ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"])
+    text = OmegaConf.to_yaml(OmegaConf.create(config.resolved(made)))
+    assert config.load(write(text)) == made

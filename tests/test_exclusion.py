@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
+from maskpolicy import crossentropy
 from maskpolicy.batching import Pair, Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
@@ -92,6 +91,14 @@ def test_padding_changes_no_state(model):
     assert torch.allclose(alone[0], together[0, : len(short)], atol=1e-5)
 
 
+def test_the_decoder_attends_no_padding(model):
+    short, long = [0, 8, MASK, 2], [0, 8, 9, MASK, 11, 12, MASK, 14, 2]
+    with torch.no_grad():
+        apart = sum(token_loss(model, batch_of(one))[0] for one in (short, long))
+        together = token_loss(model, batch_of(short, long))[0]
+    assert torch.allclose(apart, together, atol=1e-5)
+
+
 def test_an_excluded_position_holds_the_input_layer_s_mask(model):
     batch = batch_of([0, 8, MASK, 9, 2])
     encoder = model.model.encoder
@@ -101,10 +108,36 @@ def test_an_excluded_position_holds_the_input_layer_s_mask(model):
         assert torch.allclose(encode(model, batch)[0, 2], expected, atol=1e-6)
 
 
-def test_gradients_reach_the_mask_row(model):
+def test_the_mask_of_an_excluded_position_gets_no_dropout(model):
+    batch = batch_of([0, 8, MASK, 9, 2])
+    encoder = model.model.encoder
+    with torch.no_grad():
+        plain = encode(model, batch)
+        encoder.dropout = 0.5
+        dropped = encode(model.train(), batch)
+        encoder.dropout = 0.0
+        model.eval()
+    assert torch.equal(dropped[0, 2], plain[0, 2])
+    assert not torch.equal(dropped[0, 1], plain[0, 1])
+
+
+def test_gradients_reach_the_mask_row_through_excluded_positions(model):
     model.zero_grad()
-    token_loss(model, batch_of([0, 8, MASK, 9, 2]))[0].backward()
-    assert model.model.shared.weight.grad[MASK].abs().sum() > 0
+    states = encode(model, batch_of([0, 8, MASK, 9, 2]))
+    (states[0, 2] * torch.arange(16.0)).sum().backward()
+    rows = model.model.shared.weight.grad.abs().sum(1)
+    assert rows[MASK] > 0
+    assert rows.sum() == rows[MASK]
+
+
+def test_the_decoder_learns_from_excluded_positions(model):
+    model.zero_grad()
+    batch = batch_of([0, 8, MASK, 9, 2])
+    states = encode(model, batch).detach().requires_grad_()
+    model.model(
+        encoder_outputs=(states,), attention_mask=batch.seen, decoder_input_ids=batch.decoder
+    ).last_hidden_state.pow(2).sum().backward()
+    assert (states.grad[0].abs().sum(1) > 0).all()
 
 
 def test_masks_put_back_are_seen_by_the_encoder(model):
@@ -115,22 +148,39 @@ def test_masks_put_back_are_seen_by_the_encoder(model):
     assert not torch.allclose(some[0, 1], none[0, 1], atol=1e-4)
 
 
-def test_fraction_zero_is_the_plain_path_bit_for_bit(model):
+def losses(model, share):
+    """The losses of one masked passage: ours at a fraction, and of the model's own forward."""
     tokens = np.arange(5, 15, dtype=np.int32)
     pieces = as_spans(np.stack([np.arange(10), np.arange(1, 11)], 1))
     passage = Passage("p", "", tokens, as_spans([]), pieces, as_spans([[0, 10]]))
-    spans = as_spans([[2, 4], [7, 8]])
-    specials, spec = Specials(0, 2, PAD, MASK, START), Training()
+    how = How(mask_exclusion=share)
+    written = hide_all([passage], [as_spans([[2, 4], [7, 8]])], how, MASK, 0, [0])
+    specials = Specials(0, 2, PAD, MASK, START)
+    batch = collate(specials.pairs(written, Training()), PAD, START)
     with torch.no_grad():
-        losses = []
-        for how in (How(), replace(How(), mask_exclusion=0.0)):
-            pairs = specials.pairs(hide_all([passage], [spans], how, MASK, 0, [0]), spec)
-            losses.append(token_loss(model, collate(pairs, PAD, START))[0])
-        how = How(mask_exclusion=1.0)
-        excluded = specials.pairs(hide_all([passage], [spans], how, MASK, 0, [0]), spec)
-        other = token_loss(model, collate(excluded, PAD, START))[0]
-    assert torch.equal(losses[0], losses[1])
-    assert not torch.equal(losses[0], other)
+        states = model.model(
+            input_ids=batch.source,
+            attention_mask=batch.seen,
+            decoder_input_ids=batch.decoder,
+            use_cache=False,
+        ).last_hidden_state[0]
+        head, bias = model.lm_head.weight, model.final_logits_bias[0]
+        plain = crossentropy.summed(states, head, bias, batch.labels[0])
+        return token_loss(model, batch)[0], plain
+
+
+def test_fraction_zero_is_the_plain_path_bit_for_bit(model):
+    assert torch.equal(*losses(model, 0.0))
+    assert not torch.equal(*losses(model, 1.0))
+
+
+def test_with_no_token_excluded_the_shorter_path_is_the_plain_encoder(model):
+    batch = batch_of([0, 8, MASK, 2], [0, 8, 9, MASK, 11, 12, MASK, 14, 2], exclude=[])
+    assert batch.excluded is None
+    encoder = model.model.encoder
+    with torch.no_grad():
+        plain = encoder(input_ids=batch.source, attention_mask=batch.seen.long())
+        assert torch.equal(encode(model, batch)[batch.seen], plain.last_hidden_state[batch.seen])
 
 
 def test_a_passage_hidden_whole_keeps_bos_and_eos(model):

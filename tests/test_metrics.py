@@ -48,6 +48,13 @@ def test_normalise(text, plain):
         ("multiple_choice", " a", ["A"], 1.0),
         ("multiple_choice", "", ["A"], 0.0),
         ("multiple_choice", "-", ["+"], 0.0),
+        ("accuracy", "neutral", ["neutral"], 1.0),
+        ("accuracy", "Neutral", ["neutral"], 0.0),
+        ("correlation", "4", ["1.5"], 0.5),
+        ("squad", "the river Oder", ["Oder", "river"], 2 / 3),
+        ("squad", "", [], 1.0),
+        ("squad", "Oder", [], 0.0),
+        ("squad", "the", ["a"], 1.0),  # as in SQuAD's script: neither has a word left
     ],
 )
 def test_score(name, prediction, answers, expected):
@@ -71,16 +78,71 @@ def test_scores_do_not_import_evaluate():
     assert not {"evaluate", "datasets", "torch"} & set(loaded.split())
 
 
-def test_the_evaluate_metrics_give_the_mean_in_percent(tmp_path):
+LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
+
+
+@pytest.mark.parametrize(
+    ("name", "predictions", "references", "score", "parts"),
+    [
+        # 2 right positives, 1 right negative, 1 of each error: (2 * 1 - 1) / sqrt(3 * 3 * 2 * 2)
+        ("matthews", *LABELS, 1 / 6, {}),
+        ("matthews", ["1", "1"], [["1"], ["0"]], 0.0, {}),
+        ("accuracy_f1", *LABELS, (3 / 5 + 2 / 3) / 2, {"accuracy": 3 / 5, "f1": 2 / 3}),
+        ("accuracy", *LABELS, 3 / 5, {}),
+        # ranks 1 2 3 and 1 3 2
+        (
+            "correlation",
+            ["1", "2", "3"],
+            [["0"], ["4"], ["2"]],
+            0.5,
+            {"pearson": 0.5, "spearman": 0.5},
+        ),
+        ("correlation", ["1", "1"], [["0"], ["4"]], 0.0, {"pearson": 0.0, "spearman": 0.0}),
+        # the F1 of a question without an answer counts like any other
+        (
+            "squad",
+            ["Oder", "Elbe", ""],
+            [["the Oder"], ["Rhine"], []],
+            2 / 3,
+            {"exact_match": 2 / 3},
+        ),
+        ("exact_match", ["a b", "b"], [["a"], ["b"]], 0.5, {}),
+    ],
+)
+def test_total(name, predictions, references, score, parts):
+    found = metrics.total(name, predictions, references)
+    assert found.score == pytest.approx(score)
+    assert found.parts == pytest.approx(parts)
+    assert found.scores == metrics.score(name, predictions, references)
+
+
+def test_equal_values_share_their_rank():
+    # ranks 1.5 1.5 3 and 1 2 3
+    found = metrics.total("correlation", ["1", "1", "2"], [["0"], ["1"], ["2"]])
+    assert found.parts["spearman"] == pytest.approx(3**0.5 / 2)
+
+
+def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
     evaluation = pytest.importorskip("maskpolicy.metrics.evaluation")
-    kinds = (
-        evaluation.ExactMatch,
-        evaluation.F1,
-        evaluation.KiltAccuracy,
-        evaluation.MultipleChoice,
-    )
+    given = {
+        "accuracy_f1": (
+            ["1", "0"],
+            [["1"], ["1"]],
+            {"accuracy_f1": 58.333333, "accuracy": 50.0, "f1": 66.666667},
+        ),
+        "matthews": (["1", "0"], [["1"], ["0"]], {"matthews": 100.0}),
+        "correlation": (
+            ["1", "0"],
+            [["4"], ["3"]],
+            {"correlation": 100.0, "pearson": 100.0, "spearman": 100.0},
+        ),
+        "squad": (["York", "Hull"], [["York"], ["Leeds"]], {"squad": 50.0, "exact_match": 50.0}),
+    }
+    kinds = evaluation.AnswerMetric.__subclasses__()
     assert {kind.called for kind in kinds} == set(metrics.METRICS)
     for kind in kinds:
         one = kind(keep_in_memory=True, cache_dir=str(tmp_path))
-        result = one.compute(predictions=["York", "Hull"], references=[["York"], ["Leeds", "Bath"]])
-        assert result == {kind.called: 50.0}
+        plain = (["York", "Hull"], [["York"], ["Leeds", "Bath"]], {kind.called: 50.0})
+        predictions, references, expected = given.get(kind.called, plain)
+        result = one.compute(predictions=predictions, references=references)
+        assert result == pytest.approx(expected)

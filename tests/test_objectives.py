@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import small
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from maskpolicy import plugins
 from maskpolicy.batching import IGNORE
@@ -142,6 +145,15 @@ def test_a_cut_keeps_the_side_that_is_asked_for():
 def test_the_start_of_the_decoder_is_the_models():
     assert Specials.of(small.tokenizer(), 7).start == 7
     assert Specials.of(small.tokenizer()).start == 2
+
+
+def test_bert_s_own_marks_begin_and_end_a_text():
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    names |= {"pad_token": "[PAD]", "mask_token": "[MASK]"}
+    words = Tokenizer(WordLevel({name: i for i, name in enumerate(names.values())}, "[UNK]"))
+    marks = Specials.of_encoder(PreTrainedTokenizerFast(tokenizer_object=words, **names))
+    assert (marks.bos, marks.eos, marks.pad, marks.mask) == (1, 2, 3, 4)
+    assert marks.start is None
 
 
 def test_an_example_is_trained_on_its_first_target():

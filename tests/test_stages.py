@@ -11,15 +11,17 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import small
+from safetensors.torch import load_file
 
 from maskpolicy import config, graph, plugins, stages
 from maskpolicy import entities as rules
 from maskpolicy.annotate import annotate
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages
-from maskpolicy.errors import DataError
+from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.graph import Stage
 from maskpolicy.masking import hide, select
+from maskpolicy.nodes import function_of
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
 from maskpolicy.ragged import Ragged
 from maskpolicy.stages.answers import read_examples
@@ -37,7 +39,7 @@ HOWS = (
 )
 SPEC = Training(passages=4, micro_tokens=150, max_source=60)
 GOLDEN = {
-    "world": ({"world": 2}, "5b534932aa41c320"),
+    "world": ({"world": 3}, "67404d736e835272"),
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
     "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 1}, "4092c02c0ae37301"),
@@ -378,6 +380,121 @@ def test_a_policy_that_hides_something_somewhere_is_not_refused(folder, tmp_path
     assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None
     outcome = pretrain(folder, tmp_path, rows, name="poisson", insert=0.0)
     assert outcome.error is None
+
+
+ENCODER = """
+model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
+corpus: world
+policies:
+  - none
+  - {name: random, label: mlm}
+  - {name: salient-span, label: mae, mask_exclusion: 1.0}
+  - {name: random, label: delta 1, shallow_decoder: true}
+tasks: [cola, squad_v2]
+world: {people: 8, general_people: 6}
+general: {steps: 2, passages: 4}
+intermediate: {steps: 2, passages: 4}
+finetune: {steps: 2, passages: 4, eval_every: 1}
+"""
+
+
+def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(ENCODER)
+    store = Store(tmp_path / "store")
+    built = stages.build(config.load(path))
+    outcomes = graph.execute(built.stages, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    kinds = {stage.kind for stage in graph.topological(built.stages)}
+    assert kinds == {stage.kind for stage in graph.topological(seq2seq(tmp_path).stages)}
+    for row in ("none", "mlm", "mae", "delta 1"):
+        folder = store.path(built.pretrained[row, 0].key)
+        names = {each.name for each in folder.iterdir()}
+        assert names == {"config.json", "model.safetensors", "work.json", "MANIFEST.json"}
+        assert json.loads((folder / "config.json").read_text())["architectures"] == ["RobertaModel"]
+    results = {
+        cell[:2]: json.loads((store.path(stage.key) / "result.json").read_text())
+        for cell, stage in built.cells.items()
+    }
+    assert results["mae", "cola"]["metric"] == "matthews"
+    assert 0 <= results["mae", "squad_v2"]["parts"]["exact_match"] <= 1
+    assert len(results) == 8
+
+
+def seq2seq(tmp_path):
+    """Return the graph of an experiment of today's other kind of model."""
+    path = tmp_path / "other.yaml"
+    path.write_text(YAML)
+    return stages.build(config.load(path))
+
+
+def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(ENCODER.replace("steps: 2", "steps: 6"))
+    stage = stages.build(config.load(path)).pretrained["mae", 0]
+    whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
+    graph.execute([stage], whole)
+    graph.execute(list(stage.inputs.values()), broken)
+    inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
+    local = {**stage.local, "checkpoint_every": 1e-9}
+
+    class Killed(Exception):
+        pass
+
+    def advance(done, total, note):
+        raise Killed
+
+    run = graph.Run(broken.checkpoints(stage.key), local, advance=advance)
+    (tmp_path / "out").mkdir()
+    function = function_of(stage.kind)
+    with pytest.raises(Killed):
+        function({**stage.params, "spec": {**stage.params["spec"]}}, inputs, tmp_path / "out", run)
+    assert broken.checkpoints(stage.key).latest()[0] > 0
+    graph.execute([stage], broken)
+    files = [store.path(stage.key) / "model.safetensors" for store in (whole, broken)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
+    made = {}
+    for share in (0.0, 1.0):
+        path = tmp_path / "it.yaml"
+        path.write_text(
+            f"model: {folder}\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
+            "world: {people: 8, general_people: 6}\nintermediate: {steps: 2, passages: 4}\n"
+            f"corruption: token\nmask_exclusion: {share}\n"
+        )
+        store = Store(tmp_path / "store")
+        stage = stages.build(config.load(path)).pretrained["random", 0]
+        graph.execute([stage], store)
+        files = store.path(stage.key)
+        made[share] = {
+            each.name: each.read_bytes()
+            for each in files.iterdir()
+            if each.name not in ("model.safetensors", "MANIFEST.json")
+        } | {"tensors": sorted(load_file(files / "model.safetensors"))}
+    assert made[0.0] == made[1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "says"),
+    [
+        (YAML, "tasks=[cola]", "tasks: cola is a label task, which a model of kind seq2seq cannot"),
+        (YAML, "tasks=[squad]", "set model.kind: encoder"),
+        (ENCODER, "tasks=[{name: squad, context: true}]", "leave context: true out"),
+        (ENCODER, "tasks=[zsre]", "zsre is a text task, which a model of kind encoder cannot do"),
+    ],
+)
+def test_a_task_that_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
+    path = tmp_path / "it.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        stages.build(config.load(path, [change]))
+
+
+def test_keys_of_text_to_text_models_know_nothing_of_encoders(tmp_path):
+    for stage in graph.topological(seq2seq(tmp_path).stages):
+        assert not {"kind", "head", "layers", "decoder_layers"} & set(stage.params)
 
 
 def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):

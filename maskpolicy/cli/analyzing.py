@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from maskpolicy.cli.inspecting import print_plugins
 from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
 from maskpolicy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from maskpolicy.results import Run
 
 Flag = typer.Option
 
@@ -36,7 +39,7 @@ def analyze(
         return
     if name is None:
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
-    from maskpolicy import config, derived, findings, plugins, results, yaml_file
+    from maskpolicy import config, derived, findings, plugins, yaml_file
     from maskpolicy.store import Store
 
     screen = console()
@@ -48,7 +51,7 @@ def analyze(
     folders = [Path(word) for word in words if word not in keys]
     if not folders:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
-    read = [results.read(folder) for folder in folders]
+    read = [_read(folder, analysis) for folder in folders]
     found, _ = derived.analyse(name, analysis, read, Store(store))
     if as_json:
         text = json.dumps(findings.to_json(found, name), ensure_ascii=False, indent=1)
@@ -57,10 +60,24 @@ def analyze(
         screen.print(findings.to_table(found))
         for note in found.notes:
             screen.print(f"* {note}", soft_wrap=True)
-    if out is None and len(folders) == 1:
+    if out is None and len(folders) == 1 and not _is_model(folders[0]):
         out = folders[0] / findings.FOLDER / name  # where the leaderboard's page looks for it
     if out is None:
-        typer.echo("several runs: --out DIR writes JSON, Markdown and plots", err=True)
+        typer.echo("--out DIR writes JSON, Markdown and plots", err=True)
         return
     for path in findings.save(found, name, out):
         typer.echo(f"written to {path}", err=as_json)
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and not (folder / "results").is_dir()
+
+
+def _read(folder: Path, analysis: Any) -> Run:
+    """Return the results of a folder; that of a model has none, for analyses that take such."""
+    from maskpolicy import results
+    from maskpolicy.experiment import NONE
+
+    if _is_model(folder) and getattr(analysis, "takes_models", False):
+        return results.Run(folder, (), NONE)
+    return results.read(folder)

@@ -71,7 +71,7 @@ def world(
     from maskpolicy import world as embedded
     from maskpolicy.world.settings import KINDS
 
-    every = {"kinds": list(KINDS)}  # so that all nine tasks are written
+    every = {"kinds": list(KINDS)}  # so that all tasks are written
     made = embedded.make(every | yaml_file.assignments(keys or ()))
     results.claim(out)
     try:
@@ -170,12 +170,22 @@ def _askable(corpus: Path) -> Json:
 
 
 def _models() -> list[Json]:
-    from maskpolicy.model import PRESETS
+    from maskpolicy.kinds import KINDS as models
 
-    return [{"name": name, "summary": preset.summary} for name, preset in PRESETS.items()] + [
-        {"name": "DIR", "summary": "a Transformers folder with a BART model and its tokenizer"},
-        {"name": "OWNER/NAME", "summary": "a BART model on the Hub, e.g. facebook/bart-base"},
+    presets = [
+        {"name": name, "kind": kind, "summary": preset.summary}
+        for kind, about in models.items()
+        for name, preset in about.presets.items()
     ]
+    others = [
+        {"name": name, "kind": kind, "summary": summary.format(about.family)}
+        for kind, about in models.items()
+        for name, summary in (
+            ("DIR", "a Transformers folder with a {} model and its tokenizer"),
+            ("OWNER/NAME", "a {} model on the Hub"),
+        )
+    ]
+    return presets + others
 
 
 def _plugins(kind: str, files: Sequence[Path]) -> list[Json]:
@@ -211,7 +221,8 @@ def _described(entry: Entry) -> Json:
         about["how"] = entry.facts
     elif entry.kind == "task":
         facts = sources.facts(entry)
-        about |= {"group": facts.group, "metric": facts.metric, "files": dict(facts.files)}
+        about |= {"kind": facts.kind, "group": facts.group, "metric": facts.metric}
+        about["files"] = dict(facts.files)
         about["hub"] = facts.hub.id if facts.hub else None
     return {**about, "fields": fields, "where": entry.where}
 

@@ -89,11 +89,10 @@ def _tokenizer(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; that of a preset is made once and kept in the store."""
     from maskpolicy import config, graph, stages
     from maskpolicy import model as models
-    from maskpolicy.budgets import SCRATCH
 
     keys = {"model": name, "corpus": config.WORLD, "policies": [config.NONE], "tasks": []}
     experiment = config.make(keys, "show", "", Path.cwd(), needs=())
-    if experiment.model.name not in SCRATCH:
+    if not experiment.model.is_scratch:
         return models.load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
     outcomes = graph.execute([stage], artifacts)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.metrics import answers
+from maskpolicy.metrics import answers, together
 
-__all__ = ["METRICS", "Metric", "metric", "score"]
+__all__ = ["METRICS", "Metric", "Total", "metric", "score", "total"]
+
+References: TypeAlias = Sequence[Sequence[str]]
+Part: TypeAlias = Callable[[Sequence[str], References], float]
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,31 @@ class Metric:
     score: Callable[[str, Sequence[str]], float]  # (prediction, answers) -> 0..1
     title: str
     version: int = 1
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """What is said of all predictions together: the score is their mean; without, of `score`."""
+    besides: Mapping[str, Part] = field(default_factory=dict)  # reported, not in the score
+
+
+@dataclass(frozen=True)
+class Total:
+    """A metric over all examples: its score, that of each example, and other figures by name."""
+
+    score: float
+    scores: list[float]
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+def _mean(one: Callable[[str, Sequence[str]], float]) -> Part:
+    def mean(predictions: Sequence[str], references: References) -> float:
+        found = [one(*pair) for pair in zip(predictions, references, strict=True)]
+        return sum(found) / len(found)
+
+    return mean
+
+
+_BOTH = {"accuracy": _mean(answers.label), "f1": together.f1}
+_EXACT = {"exact_match": _mean(answers.squad_exact)}
+_CORRELATIONS = {"pearson": together.pearson, "spearman": together.spearman}
 
 
 METRICS = {
@@ -28,6 +57,11 @@ METRICS = {
         Metric("f1", answers.f1, "unigram F1"),
         Metric("kilt_accuracy", answers.kilt_accuracy, "accuracy (KILT)"),
         Metric("multiple_choice", answers.multiple_choice, "accuracy"),
+        Metric("accuracy", answers.label, "accuracy"),
+        Metric("accuracy_f1", answers.label, "mean of accuracy and F1", parts=_BOTH),
+        Metric("matthews", answers.label, "Matthews", parts={"matthews": together.matthews}),
+        Metric("correlation", answers.closeness, "mean correlation", parts=_CORRELATIONS),
+        Metric("squad", answers.squad_f1, "F1 (SQuAD)", besides=_EXACT),
     )
 }
 
@@ -47,3 +81,13 @@ def score(
     one = metric(name).score
     pairs = zip(predictions, references, strict=True)
     return [one(prediction, acceptable) for prediction, acceptable in pairs]
+
+
+def total(name: str, predictions: Sequence[str], references: References) -> Total:
+    """Return the score of all predictions; `references` holds the answers of each example."""
+    about, scores = metric(name), score(name, predictions, references)
+    found = {part: of(predictions, references) for part, of in about.parts.items()}
+    values = list(found.values()) or scores
+    other = {part: of(predictions, references) for part, of in about.besides.items()}
+    shown = (found if len(found) > 1 else {}) | other
+    return Total(sum(values) / len(values), scores, shown)

@@ -53,6 +53,31 @@ def multiple_choice(prediction: str, answers: Sequence[str]) -> float:
     return float(prediction.strip().lower() == right.strip().lower())
 
 
+def label(prediction: str, answers: Sequence[str]) -> float:
+    """Return 1 if the predicted label is the right one, else 0."""
+    return float(prediction == answers[0])
+
+
+def closeness(prediction: str, answers: Sequence[str]) -> float:
+    """Return 1 less the distance of two of STS-B's similarities (0 to 5), as a share of that."""
+    return 1 - min(1.0, abs(float(prediction) - float(answers[0])) / 5)
+
+
+def squad_f1(prediction: str, answers: Sequence[str]) -> float:
+    """Return SQuAD's F1; of a question without an answer, 1 for the empty prediction, else 0.
+
+    As the official script of SQuAD 2.0: where a side has no word left, only equality counts.
+    """
+    guess = normalise(prediction).split()
+    right = [normalise(answer).split() for answer in answers if normalise(answer)] or [[]]
+    return max(_overlap(guess, one) if guess and one else float(guess == one) for one in right)
+
+
+def squad_exact(prediction: str, answers: Sequence[str]) -> float:
+    """Return SQuAD's exact match; without an answer the empty prediction is right."""
+    return exact_match(prediction, answers) if answers else float(not normalise(prediction))
+
+
 def _overlap(guess: Sequence[str], answer: Sequence[str]) -> float:
     same = sum((Counter(guess) & Counter(answer)).values())
     return 2 * same / (len(guess) + len(answer)) if same else 0.0

@@ -35,8 +35,9 @@ class AnswerMetric(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list[list[str]]) -> dict[str, Any]:
-        scores = metrics.score(self.called, predictions, references)
-        return {self.called: 100 * sum(scores) / len(scores)}
+        found = metrics.total(self.called, predictions, references)
+        values = {self.called: found.score, **found.parts}
+        return {name: 100 * value for name, value in values.items()}
 
 
 class ExactMatch(AnswerMetric):
@@ -61,3 +62,33 @@ class MultipleChoice(AnswerMetric):
     """Accuracy of generated choices."""
 
     called = "multiple_choice"
+
+
+class Accuracy(AnswerMetric):
+    """Accuracy of labels (SST-2, MNLI, QNLI, RTE)."""
+
+    called = "accuracy"
+
+
+class AccuracyF1(AnswerMetric):
+    """The mean of accuracy and F1 (MRPC, QQP), and both."""
+
+    called = "accuracy_f1"
+
+
+class Matthews(AnswerMetric):
+    """Matthews correlation (CoLA)."""
+
+    called = "matthews"
+
+
+class Correlation(AnswerMetric):
+    """The mean of Pearson's and Spearman's correlation (STS-B), and both."""
+
+    called = "correlation"
+
+
+class Squad(AnswerMetric):
+    """SQuAD's F1 and exact match, v1.1 and v2.0."""
+
+    called = "squad"

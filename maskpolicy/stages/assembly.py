@@ -11,11 +11,12 @@ from typing import Any
 from maskpolicy import contexts as task_contexts
 from maskpolicy import documents, hardware, hashes, hub, learned, metrics, plugins, sources
 from maskpolicy import examples as task_examples
-from maskpolicy.budgets import SCRATCH, Training
+from maskpolicy.budgets import Training
 from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, instance
-from maskpolicy.experiment import Corpus
+from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import SEQ2SEQ, Corpus
 from maskpolicy.graph import Stage
-from maskpolicy.model import PRESETS
+from maskpolicy.kinds import KINDS
 from maskpolicy.stages import answers, models, texts  # noqa: F401 (they register the stages)
 from maskpolicy.stages.learning import CONTEXTS
 from maskpolicy.types import Json
@@ -52,7 +53,7 @@ def tokenizer(experiment: Experiment, digest: Digest = hashes.sha256) -> Stage:
 class _Builder:
     def __init__(self, experiment: Experiment, digest: Digest) -> None:
         self.experiment, self.digest = experiment, digest
-        self.scratch = experiment.model.name in SCRATCH
+        self.scratch, self.kind = experiment.model.is_scratch, KINDS[experiment.model.kind]
         self.plugins = {"plugins": list(experiment.plugins)}
         self.tracker = {"tracker": experiment.tracker} if experiment.tracker else {}
         self.models: dict[tuple[str, int, int], Stage] = {}
@@ -115,7 +116,7 @@ class _Builder:
         blocks[0]["part"] = "general"
         for block in blocks:
             del block["words"]  # it trains on documents, not on passages
-        params = {"vocabulary": PRESETS[model.name].vocabulary, "corpora": blocks}
+        params = {"vocabulary": self.kind.presets[model.name].vocabulary, "corpora": blocks}
         made = self.stage("tokenizer", model.name, params, world=self.world)
         return replace(made, local={**made.local, **documents.where(self.experiment.corpus)})
 
@@ -125,13 +126,15 @@ class _Builder:
         folder = Path(model.name)
         if not folder.is_dir():
             pinned = hub.commit("model", model.name, model.revision)
-            made = self.stage(kind, model.name, {"name": model.name, "revision": pinned})
+            params: Json = {"name": model.name, "revision": pinned}
+            made = self.stage(kind, model.name, params | self.of_kind(kind == "pretrained"))
             return replace(made, local={**made.local, "revision": model.revision})
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
         if kind == "pretrained":
             files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
         digests = {path.name: self.digest(path) for path in files}
-        made = self.stage(kind, folder.name, {"name": "", "revision": None, "files": digests})
+        params = {"name": "", "revision": None, "files": digests}
+        made = self.stage(kind, folder.name, params | self.of_kind(kind == "pretrained"))
         return replace(made, local={**made.local, "folder": str(folder)})
 
     def corpus(self, label: str, corpus: Corpus) -> Stage:
@@ -153,14 +156,16 @@ class _Builder:
         """The model before the intermediate stage."""
         if not self.scratch:
             return self.external("pretrained")
-        policy = plugins.find("policy", GENERAL_POLICY)
         params = {
             "preset": self.experiment.model.name,
             "policy": GENERAL_POLICY,
             "fields": {},
-            "how": {"target": "full"} | policy.facts,
+            "how": asdict(self.kind.general),
             "spec": _spec(self.experiment.general),
+            **self.of_kind(),
         }
+        if params.get("kind"):
+            params["layers"] = self.experiment.model.layers
         corpus = self.corpus("general", GENERAL_CORPUS)
         label = self.experiment.model.name
         made = self.stage("general", label, params, tokenizer=self.tokenizer, corpus=corpus)
@@ -184,6 +189,7 @@ class _Builder:
             **self.policy(block),
             "how": asdict(block.how),
             "spec": _spec(replace(spec, seed=spec.seed + run)),
+            **self.of_kind(),
         }
         label = f"{block.label}, run {run}"
         if until:
@@ -201,6 +207,13 @@ class _Builder:
         before = [step for step in self.experiment.keep_at if step < (until or spec.steps)]
         kept = {str(step): self.pretrained(block, run, step) for step in before}
         return replace(_resumable(made, spec), byproducts=kept)
+
+    def of_kind(self, wanted: bool = True) -> dict[str, Json]:
+        """What a stage's key says of a model that is not text-to-text."""
+        model = self.experiment.model
+        if model.kind == SEQ2SEQ or not wanted:
+            return {}
+        return {"kind": model.kind, "decoder_layers": model.decoder_layers}
 
     def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""
@@ -289,6 +302,7 @@ class _Builder:
     def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
         """Fine-tune a model on a task, and answer its test examples."""
         facts = sources.facts(plugins.find("task", task.name))
+        self.check(task, facts.kind)
         inputs = {"tokenizer": self.tokenizer, "examples": self.examples(task)}
         metric = metrics.metric(facts.metric)
         params: dict[str, Json] = {
@@ -296,6 +310,8 @@ class _Builder:
             "keep": facts.keep,
             "metric": metric.name,
         }
+        if facts.kind != "text":
+            params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
         choose = getattr(sources.task(task).plugin, "choose", "generate")
         if choose != "generate":
             params["choose"] = choose
@@ -304,6 +320,21 @@ class _Builder:
         tuned = _resumable(tuned, self.experiment.finetune)
         params = {**params, "metric_version": metric.version}
         return self.stage("evaluate", label, params, model=tuned, **inputs)
+
+    def check(self, task: TaskBlock, kind: str) -> None:
+        """Raise ConfigError where the model cannot be fine-tuned on a task as it is set up."""
+        model = self.experiment.model
+        if task.context and kind != "text":
+            raise ConfigError(
+                f"tasks: {task.label} is a {kind} task, which is given its context anyway: leave "
+                "context: true out"
+            )
+        if kind not in self.kind.tasks:
+            able = next(name for name, other in KINDS.items() if kind in other.tasks)
+            raise ConfigError(
+                f"tasks: {task.label} is a {kind} task, which a model of kind {model.kind} cannot "
+                f"do (it does {' and '.join(self.kind.tasks)} tasks): set model.kind: {able}"
+            )
 
 
 def _resumable(stage: Stage, spec: Training) -> Stage:

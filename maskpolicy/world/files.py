@@ -11,7 +11,7 @@ from maskpolicy.types import Json
 
 
 class Files:
-    """A folder of JSON files, opened once, written one row a line, closed together."""
+    """A folder of JSON or TSV files, opened once, written one row a line, closed together."""
 
     def __init__(self, folder: Path) -> None:
         """Write below `folder`, which is created."""
@@ -32,6 +32,12 @@ class Files:
         """Append one row."""
         stream, between, _ = self._files[name]
         stream.write((between if self.rows[name] else "") + json.dumps(row, ensure_ascii=False))
+        self.rows[name] += 1
+
+    def line(self, name: str, *fields: str) -> None:
+        """Append one line of a TSV file."""
+        stream, between, _ = self._files[name]
+        stream.write((between if self.rows[name] else "") + "\t".join(fields))
         self.rows[name] += 1
 
     def __enter__(self) -> Self:

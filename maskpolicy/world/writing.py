@@ -9,6 +9,7 @@ from typing import Protocol
 
 from maskpolicy.world.aidayago2 import EntityLinking
 from maskpolicy.world.choices import Quartz, Wiqa
+from maskpolicy.world.cola import Cola
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.files import Files
 from maskpolicy.world.kilt import Knowledge, Wizard, ZeroShot
@@ -17,6 +18,7 @@ from maskpolicy.world.pools import build
 from maskpolicy.world.questions import NaturalQuestions, WebQuestions
 from maskpolicy.world.ropes import Ropes
 from maskpolicy.world.settings import KINDS, Settings, check
+from maskpolicy.world.squad import Squad
 from maskpolicy.world.subjects import Subject
 from maskpolicy.world.triviaqa import TriviaQA
 
@@ -35,7 +37,7 @@ class Writer(Protocol):
 
 TASKS = (
     *(TriviaQA, ZeroShot, Wizard, WebQuestions, NaturalQuestions, EntityLinking, Wiqa, Quartz),
-    *(Ropes, Knowledge),
+    *(Ropes, Cola, Squad, Knowledge),
 )
 
 

@@ -1,0 +1,71 @@
+"""Steps/s with `<mask>` kept out of the encoder against the same steps without exclusion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from benchmarks import training
+from benchmarks.measure import Once, Rate, interleaved
+from benchmarks.training import Setting
+from maskpolicy import hardware
+from maskpolicy.config import instance
+from maskpolicy.objectives import MaskedSteps
+from maskpolicy.types import How
+
+PLAIN, OURS = "all masks seen", "masks excluded (MAE-LM)"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Non-padding tokens that the encoder is given, and how many of them are left."""
+
+    whole: int
+    left: int
+
+    @property
+    def fewer(self) -> float:
+        """The share that is left out."""
+        return 1 - self.left / self.whole
+
+
+def settings(mini_steps: int, base_steps: int) -> list[Setting]:
+    """Return mini and BART-base, 15% of the tokens hidden one by one."""
+    how = How(corruption="token", mask_exclusion=1.0)
+    made = training.settings(mini_steps, base_steps)
+    return [
+        replace(one, name=one.name.partition(",")[0], how=how)
+        for one in made
+        if one.how.target == "spans"
+    ]
+
+
+def seen(setting: Setting) -> Seen:
+    """Count the encoder's tokens over the steps of a setting."""
+    spec = hardware.resolve(setting.spec)
+    policy = instance("policy", setting.policy, {})
+    steps = MaskedSteps(setting.passages, policy, setting.how, setting.specials, spec)
+    whole = left = 0
+    for number in range(setting.steps):
+        for batch in steps(number).batches:
+            tokens = int(batch.seen.sum())
+            whole += tokens
+            left += tokens - (0 if batch.excluded is None else int(batch.excluded.sum()))
+    return Seen(whole, left)
+
+
+def compare(setting: Setting, repeats: int) -> list[Rate]:
+    """Measure steps per second of both, in turn."""
+    plain = replace(setting, how=replace(setting.how, mask_exclusion=0.0))
+    ways = {PLAIN: _steps(plain), OURS: _steps(setting)}
+    return interleaved(ways, repeats)
+
+
+def _steps(setting: Setting) -> Once:
+    once = training.ours(setting)
+    timed = setting.steps - setting.skip - 1
+
+    def steps() -> tuple[float, float, str]:
+        _, seconds, note = once()
+        return timed, seconds, note
+
+    return steps

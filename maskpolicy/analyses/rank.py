@@ -1,0 +1,227 @@
+"""Effective rank of representations: of masks by layer, with and without masks, after tuning."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from maskpolicy import documents, ranks, world
+from maskpolicy import model as models
+from maskpolicy.corpus import Document, Passages, build
+from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.findings import Findings
+from maskpolicy.plots import Lines, Series
+from maskpolicy.ranks import Ranks
+from maskpolicy.registry import analysis
+from maskpolicy.results import Result, Run
+from maskpolicy.schema import Count, Seed, Share
+from maskpolicy.store import Store
+from maskpolicy.types import Json, Passage
+
+COLUMNS = ("run", "model", "task", "steps", "layer", *ranks.SETS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """One model whose ranks are wanted: `task` and `steps` are of its fine-tuning, if any."""
+
+    run: str
+    label: str
+    task: str = ""
+    steps: int = 0
+
+
+@dataclass
+class _Seen:
+    """What was looked at."""
+
+    models: list[tuple[_Model, Ranks]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@analysis("rank")
+@dataclass(frozen=True)
+class Rank:
+    """Effective rank by layer, of token sets (Meng et al. 2024, figures 1b, 5a, 5b).
+
+    The least number of singular values that hold `tau` of the sum of squares. Sets: `<mask>`; real
+    tokens with masks present and without; both together. On passages of each run's corpus, of
+    `text`, or of the embedded world. Takes folders of models beside runs: any encoder, or a BART's.
+    5b needs fine-tuned models (`keep: [finetune]`), and as many runs as it is to have points.
+    """
+
+    takes_models: ClassVar[bool] = True
+    text: tuple[str, ...] = ()  # files of text instead of a run's corpus
+    passages: Count = 256
+    words: Count = 100  # of a passage of `text`
+    tau: Share = 0.9
+    share: Share = 0.15  # of the tokens, masked one by one
+    seed: Seed = 0
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Measure every row's model after pre-training, and after fine-tuning where it is kept."""
+        seen = _Seen()
+        for run in runs:
+            if run.results:
+                self._of_run(run, store, seen)
+            else:
+                self._add(_Model(run.name, run.name), run.folder, run.folder, None, seen)
+        several = len({model.run for model, _ in seen.models}) > 1
+        rows = [row for each in seen.models for row in _rows(*each)]
+        bare = any(not run.results for run in runs)
+        return Findings(
+            COLUMNS if several else COLUMNS[1:],
+            tuple(rows),
+            (*seen.notes, *_thin(seen)),
+            tuple(_panels(seen, several)),
+            partial=bare or bool(seen.notes or self.text),
+        )
+
+    def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:
+        """Measure the models of one run, each once."""
+        known: set[str] = set()
+        places = {label: place for place, label in enumerate(run.policies)}
+        for result in sorted(run.results, key=lambda one: places.get(one.policy, len(places))):
+            keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
+            base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
+            label, steps = _label(result), result.config["finetune"]["steps"]
+            wanted = {
+                base: _Model(run.name, label),
+                keys.get("finetune"): _Model(run.name, label, result.task, steps),
+            }
+            for key, model in wanted.items():
+                if key is None or key in known:
+                    continue
+                known.add(key)
+                try:
+                    folder, tokenizer = _path(store, key), _path(store, keys["tokenizer"])
+                    self._add(model, folder, tokenizer, _corpus(store, keys, run.results), seen)
+                except StoreError as error:
+                    if not model.task:  # fine-tuned models are dropped unless they are to be kept
+                        seen.notes.append(f"{label}: {error}")
+
+    def _add(
+        self, model: _Model, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
+    ) -> None:
+        """Measure the model of a folder."""
+        made = models.load_tokenizer(str(tokenizer.absolute()))
+        found = ranks.measure(
+            ranks.load(folder.absolute()),
+            made,
+            self._passages(made, corpus),
+            tau=self.tau,
+            share=self.share,
+            seed=self.seed,
+        )
+        seen.models.append((model, found))
+
+    def _passages(self, tokenizer: Any, corpus: Path | None) -> Sequence[Passage]:
+        """Return the first passages of the text, tokenised."""
+        if corpus is not None and not self.text:
+            opened = Passages.open(corpus)
+            return [opened[i] for i in range(min(len(opened), self.passages))]
+        if self.text:
+            given = [Path(name) for name in self.text]
+            missing = [str(path) for path in given if not path.is_file()]
+            if missing:
+                raise ConfigError(f"rank: text: no such file {missing[0]!r}")
+            found = [Document(str(path), path.read_text("utf-8")) for path in given]
+        else:
+            found = _world()
+        made = Passages(build(found, tokenizer, self.words))
+        return [made[i] for i in range(min(len(made), self.passages))]
+
+
+def _world() -> list[Document]:
+    with tempfile.TemporaryDirectory() as folder:
+        world.write(world.Settings(evidence=False), Path(folder))
+        found = list(documents.world(Path(folder) / "intermediate.jsonl"))
+    return [Document(one.id, one.text) for one in found]
+
+
+def _label(result: Result) -> str:
+    number = result.config.get("intermediate_seed")
+    return f"{result.policy}, run {number}" if number else result.policy
+
+
+def _path(store: Store, key: str) -> Path:
+    artifact = store.get(key)
+    if artifact is None:
+        raise StoreError(
+            f"its model is not in the store {store.root}: name the store of that run with --store, "
+            "or run its experiment again"
+        )
+    return artifact.path
+
+
+def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
+    """Return the passages of the intermediate stage, which all rows of a run share."""
+    named = {name: key for result in results for name, key in result.stages.items()}
+    key = named.get("corpus intermediate") or keys.get("corpus")
+    artifact = store.get(key) if key else None
+    if artifact is None:
+        raise StoreError(f"its corpus is not in the store {store.root}: give text='[FILE]'")
+    return artifact.path
+
+
+def _rows(model: _Model, found: Ranks) -> list[Json]:
+    head = {"run": model.run, "model": model.label, "task": model.task or None}
+    return [
+        {**head, "steps": model.steps, "layer": number, **layer}
+        for number, layer in enumerate(found.layers)
+    ]
+
+
+def _thin(seen: _Seen) -> list[str]:
+    """Say where there are too few tokens for a rank: it cannot exceed their number."""
+    thin = {
+        f"{model.label}: only {found.tokens[name]} tokens in the set {name} for {found.width} "
+        "dimensions: raise passages"
+        for model, found in seen.models
+        for name in ranks.SETS
+        if found.tokens[name] < 4 * found.width
+    }
+    return sorted(thin)
+
+
+def _panels(seen: _Seen, several: bool) -> list[Lines]:
+    """Return figures 1b and 5a over layers, and 5b over fine-tuning, one panel for each task."""
+    base = [(_name(model, several), found) for model, found in seen.models if not model.task]
+    tuned = sorted({model.task for model, _ in seen.models if model.task})
+    layers = "layer"
+    masks = [_line(name, [one["mask"] for one in found.layers]) for name, found in base]
+    gaps = [
+        _line(name, [one["real_without"] - one["real_with"] for one in found.layers])
+        for name, found in base
+    ]
+    return [
+        Lines("<mask> tokens (1b)", layers, "effective rank", masks),
+        Lines("real tokens: without masks less with (5a)", layers, "effective rank", gaps),
+        *(_over_tuning(seen, task) for task in tuned),
+    ]
+
+
+def _over_tuning(seen: _Seen, task: str) -> Lines:
+    """Return the last layer's rank on real tokens over the steps of fine-tuning; means of seeds."""
+    points: dict[str, dict[int, list[int]]] = {}
+    for model, found in seen.models:
+        if model.task in ("", task):
+            of = points.setdefault(model.label, {}).setdefault(model.steps, [])
+            of.append(found.layers[-1]["real_without"])
+    series = [
+        Series(label, [sum(y) / len(y) for _, y in sorted(line.items())], sorted(line))
+        for label, line in points.items()
+    ]
+    title = f"real tokens, last layer, {task} (5b)"
+    return Lines(title, "steps of fine-tuning", "effective rank", series)
+
+
+def _line(name: str, values: Sequence[int]) -> Series:
+    return Series(name, list(values), list(range(len(values))))
+
+
+def _name(model: _Model, several: bool) -> str:
+    return f"{model.label} ({model.run})" if several and model.label != model.run else model.label

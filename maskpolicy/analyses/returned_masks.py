@@ -1,0 +1,136 @@
+"""Scores against the share of masks that the encoder is shown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+from maskpolicy import keys
+from maskpolicy.findings import Findings
+from maskpolicy.plots import Lines, Series
+from maskpolicy.registry import HOW_KEYS, analysis
+from maskpolicy.results import Result, Run
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("run", "policy", "task", "delta", "score", "low", "high", "seeds")
+_MLM = "ordinary MLM"
+
+
+@dataclass
+class _Line:
+    """Scores in percent of one policy on one task, by delta; `plain` are those of ordinary MLM."""
+
+    scores: dict[float, list[float]] = field(default_factory=dict)
+    plain: list[float] = field(default_factory=list)
+
+
+@analysis("returned-masks")
+@dataclass(frozen=True)
+class ReturnedMasks:
+    """Score against delta, the share of masks put back into the encoder (Meng et al., figure 4).
+
+    delta is 1 - mask_exclusion. Rows that differ in nothing else are one line. An encoder's row
+    with neither exclusion nor the shallow decoder is ordinary MLM, which has no place on the line.
+    `low` and `high`: Student's interval of 95% over seeds.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Put scores in order of delta."""
+        lines = _lines(runs)
+        rows: list[Json] = []
+        for (run, policy, task), line in lines.items():
+            head = {"run": run, "policy": policy, "task": task}
+            found = [(delta, line.scores[delta]) for delta in sorted(line.scores)]
+            rows += [{**head, "delta": delta, **_summary(scores)} for delta, scores in found]
+            if line.plain:
+                rows.append({**head, "delta": _MLM, **_summary(line.plain)})
+        notes = [] if lines else ["no row has a score and an intermediate stage"]
+        several = len({run for run, _, _ in lines}) > 1
+        columns = COLUMNS if several else COLUMNS[1:]
+        return Findings(columns, tuple(rows), tuple(notes), tuple(_panels(rows, several)))
+
+
+def _lines(runs: Sequence[Run]) -> dict[tuple[str, str, str], _Line]:
+    """Return the lines of all runs by run, policy and task, in the order of the results."""
+    lines: dict[tuple[str, str, str], _Line] = {}
+    for run in runs:
+        names = _names(run.results)
+        for result in run.results:
+            policy = result.config["policy"]
+            if "mask_exclusion" not in policy or result.metrics is None:
+                continue
+            line = lines.setdefault((run.name, names[_identity(policy)], result.task), _Line())
+            score = 100 * float(result.metrics["score"])
+            encoder = result.config["model"].get("kind") == "encoder"
+            deep = policy["mask_exclusion"] > 0 or policy.get("shallow_decoder")
+            if encoder and not deep:
+                line.plain.append(score)
+            else:
+                delta = round(1 - policy["mask_exclusion"], 9)
+                line.scores.setdefault(delta, []).append(score)
+    return lines
+
+
+def _names(results: Sequence[Result]) -> dict[str, str]:
+    """Return for each line's policy its name, with a number where two share one."""
+    found: dict[str, str] = {}
+    for result in results:
+        policy = result.config["policy"]
+        if "mask_exclusion" in policy:
+            found.setdefault(_identity(policy), policy["name"])
+    taken = list(found.values())
+    return {
+        identity: name if taken.count(name) == 1 else f"{name} {_differing(identity, found)}"
+        for identity, name in found.items()
+    }
+
+
+def _differing(identity: str, found: Mapping[str, str]) -> str:
+    """Return a number that tells a line from others of its policy."""
+    same = [other for other, name in found.items() if name == found[identity]]
+    return f"#{same.index(identity) + 1}"
+
+
+def _identity(policy: Json) -> str:
+    """Return all of a policy's block but what moves along the line."""
+    moving = {"mask_exclusion", "shallow_decoder"} & set(HOW_KEYS)
+    return keys.canonical({key: value for key, value in policy.items() if key not in moving})
+
+
+def _summary(scores: Sequence[float]) -> Json:
+    mean, count = statistics.fmean(scores), len(scores)
+    low = high = None
+    if count > 1:
+        from scipy.stats import t
+
+        half = float(t.ppf(0.975, count - 1)) * statistics.stdev(scores) / sqrt(count)
+        low, high = mean - half, mean + half
+    return {"score": mean, "low": low, "high": high, "seeds": count}
+
+
+def _panels(rows: Sequence[Json], several: bool) -> list[Lines]:
+    """Return a panel for each task; ordinary MLM is a level line."""
+    panels = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        series: list[Series] = []
+        here = [row for row in rows if row["task"] == task]
+        for name in dict.fromkeys((row["run"], row["policy"]) for row in here):
+            mine = [row for row in here if (row["run"], row["policy"]) == name]
+            label = f"{name[1]} ({name[0]})" if several else name[1]
+            line = [row for row in mine if row["delta"] != _MLM]
+            series += [_series(label, line, [row["delta"] for row in line])] if line else []
+            plain = [row for row in mine if row["delta"] == _MLM] * 2
+            series += [_series(f"{label}, {_MLM}", plain, [0.0, 1.0])] if plain else []
+        title = "share of masks put back into the encoder (delta)"
+        panels.append(Lines(task, title, "score (%)", series))
+    return panels
+
+
+def _series(label: str, rows: Sequence[Json], x: Sequence[float]) -> Series:
+    low, high = ([row[end] for row in rows] for end in ("low", "high"))
+    known = all(value is not None for value in low)
+    score = [row["score"] for row in rows]
+    return Series(label, score, x, low if known else (), high if known else ())

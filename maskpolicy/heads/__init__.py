@@ -1,0 +1,40 @@
+"""What a task's kind decides: the head that is fine-tuned, its steps and loss, and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.heads import label, span, text
+from maskpolicy.objectives import ExampleSteps
+from maskpolicy.training import Loss
+from maskpolicy.types import Example, Json
+
+
+@dataclass(frozen=True)
+class Head:
+    """One kind of task; `params` are those of the stages finetune and evaluate."""
+
+    start: Callable[[Path, Sequence[Example], int], Any]
+    """(folder, train examples, seed) -> the pre-trained model with a fresh head"""
+    open: Callable[[Path], Any]
+    """(folder) -> a fine-tuned model"""
+    steps: Callable[[Any, Any, Sequence[Example], Any, Json], ExampleSteps]
+    """(model, tokenizer, examples, spec, params)"""
+    loss: Loss
+    answer: Callable[..., list[str]]
+    """(model, tokenizer, examples, params, spec, progress) -> a prediction for each example"""
+
+
+HEADS: Mapping[str, Head] = {
+    "text": Head(text.start, text.load, text.steps, text.loss, text.answer),
+    "label": Head(label.start, label.load, label.steps, label.loss, label.answer),
+    "span": Head(span.start, span.load, span.steps, span.loss, span.answer),
+}
+
+
+def of(params: Json) -> Head:
+    """Return the head that a stage's parameters name; without the key it is that of text."""
+    return HEADS[params.get("head", "text")]

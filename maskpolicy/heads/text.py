@@ -1,0 +1,73 @@
+"""Text tasks: a text-to-text model writes its answer, or gives a choice the best likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import model as models
+from maskpolicy.budgets import Training
+from maskpolicy.errors import DataError
+from maskpolicy.generation import generate, rank
+from maskpolicy.objectives import ExampleSteps, Specials
+from maskpolicy.types import Example, Json
+
+Progress = Callable[[int, int, str], None]
+_SLACK = 8  # tokens that an answer may be longer than the longest one in train
+loss = models.token_loss
+
+
+def start(folder: Path, examples: Sequence[Example], seed: int) -> Any:
+    """Return the pre-trained model as it is: its LM head is the task's."""
+    return load(folder)
+
+
+def load(folder: Path) -> Any:
+    """Return a model of a folder."""
+    return models.load(str(folder))
+
+
+def steps(
+    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json
+) -> ExampleSteps:
+    """Return the steps over (source, first target), and bound the model's answers by the longest.
+
+    params: {"keep"}.
+    """
+    specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
+    made = ExampleSteps.of(examples, tokenizer, specials, spec, params["keep"])
+    longest = int(made.pairs.targets.lengths.max())
+    positions = model.config.max_position_embeddings
+    model.generation_config.max_new_tokens = min(longest + _SLACK, positions - 1)
+    return made
+
+
+def answer(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    params: Json,
+    spec: Training,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Return the model's answer to each example.
+
+    params: {"keep"}; {"choose": "likelihood"} takes the likeliest of the choices.
+    """
+    import torch
+
+    model.to(torch.bfloat16 if spec.precision == "bf16" else torch.float32)
+    how = {"max_source": spec.max_source, "keep": params["keep"], "progress": progress}
+    sources = [example.source for example in examples]
+    if params.get("choose") == "likelihood":
+        how["max_target"] = spec.max_target
+        return rank(model, tokenizer, sources, _choices(examples), **how)
+    return generate(model, tokenizer, sources, **how)
+
+
+def _choices(examples: Sequence[Example]) -> list[tuple[str, ...]]:
+    for example in examples:
+        if not example.choices:
+            raise DataError(f"example {example.id!r} has no choices: leave choose: likelihood out")
+    return [example.choices for example in examples]

@@ -1,0 +1,160 @@
+"""Effective ranks of a model's representations, by layer and token set (Meng et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.batching import Pairs, collate
+from maskpolicy.blocks import AT_POSITIONS
+from maskpolicy.budgets import Training
+from maskpolicy.errors import ConfigError
+from maskpolicy.masking import draw, generator, hide_all
+from maskpolicy.objectives import Specials
+from maskpolicy.ragged import Ragged
+from maskpolicy.types import Passage
+
+if TYPE_CHECKING:
+    import torch
+
+SETS = ("mask", "real_with", "real_without", "real")
+"""Token sets: `<mask>`; real tokens with masks present, without, and both together."""
+
+_BATCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Effective ranks of one model, and how many tokens each set had."""
+
+    width: int
+    tokens: dict[str, int]
+    layers: list[dict[str, int]]  # by layer, 0 is the input layer: the rank of each token set
+
+
+class Gram:
+    """The Gram matrix of rows that come in batches, (d, d) in float64."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.sum: Any = None
+
+    def add(self, states: torch.Tensor) -> None:
+        """Add rows, (k, d)."""
+        wide = states.double()
+        product = (wide.T @ wide).cpu()
+        self.sum = product if self.sum is None else self.sum + product
+        self.rows += len(states)
+
+    def __add__(self, other: Gram) -> Gram:
+        both = Gram()
+        both.rows, both.sum = self.rows + other.rows, self.sum + other.sum
+        return both
+
+    def rank(self, tau: float) -> int:
+        """Return the effective rank of all rows."""
+        import torch
+
+        values = torch.linalg.eigvalsh(self.sum).numpy()
+        return effective_rank(np.clip(values, 0, None), tau)
+
+
+def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
+    """Return the least k such that the k largest of `squares` sum to `tau` of their total.
+
+    `squares` are squared singular values, in any order.
+    """
+    share = np.cumsum(np.sort(squares)[::-1])
+    return int(np.searchsorted(share, tau * share[-1] * (1 - 1e-12))) + 1
+
+
+def load(folder: Path) -> Any:
+    """Return the encoder of a Transformers folder, a BART's too; raises ConfigError."""
+    import torch
+    from transformers import AutoModel
+
+    from maskpolicy.model import load_weights
+
+    found, info = load_weights(
+        AutoModel, str(folder), None, dtype=torch.float32, output_loading_info=True
+    )
+    missing = [name for name in info["missing_keys"] if "pooler" not in name]
+    if missing:
+        raise ConfigError(f"model {folder}: its weights lack {min(missing)}")
+    return (found.get_encoder() if found.config.is_encoder_decoder else found).eval()
+
+
+def measure(
+    model: Any,
+    tokenizer: Any,
+    passages: Sequence[Passage],
+    *,
+    tau: float = 0.9,
+    share: float = 0.15,
+    seed: int = 0,
+) -> Ranks:
+    """Return the ranks of an encoder on passages, once as they are and once with masks.
+
+    `share` of the tokens are masked one by one. Special tokens and padding are in no set.
+    """
+    import torch
+
+    marks = Specials.of_encoder(tokenizer)
+    spec = Training(max_source=_positions(model.config))
+    grams: list[dict[str, Gram]] = []
+    device = next(model.parameters()).device
+    for begin in range(0, len(passages), _BATCH):
+        chosen = [passages[i] for i in range(begin, min(begin + _BATCH, len(passages)))]
+        for masked in (False, True):
+            sources = _sources(chosen, marks, spec, share if masked else 0.0, seed)
+            nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
+            batch = collate(Pairs(sources, nothing), marks.pad, None).to(device)
+            with torch.inference_mode():
+                found = model(
+                    input_ids=batch.source,
+                    attention_mask=batch.seen.long(),
+                    output_hidden_states=True,
+                ).hidden_states
+            inside = _inside(sources).to(device)
+            hidden = inside & (batch.source == marks.mask)
+            grams = grams or [{name: Gram() for name in SETS[:3]} for _ in found]
+            for layer, states in zip(grams, found, strict=True):
+                layer["real_with" if masked else "real_without"].add(states[inside & ~hidden])
+                layer["mask"].add(states[hidden])
+    for layer in grams:
+        layer["real"] = layer["real_with"] + layer["real_without"]
+    return Ranks(
+        len(grams[0]["real"].sum),
+        {name: gram.rows for name, gram in grams[0].items()},
+        [{name: gram.rank(tau) for name, gram in layer.items()} for layer in grams],
+    )
+
+
+def _sources(
+    passages: Sequence[Passage], marks: Specials, spec: Training, share: float, seed: int
+) -> Ragged:
+    """Return the passages' ids with BOS and EOS, and masks in place of some."""
+    spans = [
+        draw(passage.pieces, share, generator(seed, 0, passage.id, "rank")) for passage in passages
+    ]
+    written = hide_all(passages, spans, AT_POSITIONS, marks.mask, seed, [0] * len(passages))
+    return marks.wrap(written.sources, spec.max_source)
+
+
+def _inside(sources: Ragged) -> torch.Tensor:
+    """Return (b, n), True at the tokens between BOS and EOS."""
+    import torch
+
+    places = np.arange(sources.lengths.max(initial=0))
+    return torch.from_numpy((places > 0) & (places < sources.lengths[:, None] - 1))
+
+
+def _positions(config: Any) -> int:
+    """Return how long an input may be, special tokens included."""
+    most = getattr(config, "max_position_embeddings", None) or 512
+    return min(512, int(most) - 2)  # RoBERTa's positions begin at 2

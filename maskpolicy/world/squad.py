@@ -1,0 +1,69 @@
+"""Questions on entries, which hold the answers or do not: SQuAD's files, v1.1 and v2.0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from maskpolicy.types import Json
+from maskpolicy.world.entries import Entry
+from maskpolicy.world.files import Files
+from maskpolicy.world.settings import Settings
+from maskpolicy.world.subjects import Fact, Subject
+
+VERSIONS = ("v1.1", "v2.0")
+EVERY = 3  # of a subject's entries, so many stand for one paragraph
+
+
+class Squad:
+    """Writes train-v*.json and dev-v*.json; v2.0 also asks each entry what it does not say."""
+
+    name, kind = "squad", "people"
+    files = ("train-v1.1.json", "dev-v1.1.json")
+
+    def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
+        """Write through `files`."""
+        self._seed, self._files = settings.seed, files
+        for version in VERSIONS:
+            for split in ("train", "dev"):
+                head = f'{{"version": "{version}", "data": [\n'
+                files.open(f"{split}-{version}.json", head, ",\n", "\n]}\n")
+
+    def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
+        """Write the article of one person."""
+        rng = np.random.default_rng([self._seed, 16, subject.page])
+        told, asked = [], []
+        for number, entry in enumerate(entries[::EVERY]):
+            id = f"{subject.page}-{number}"
+            said = {relation: start for start, _, relation in entry.asked}
+            facts = [fact for fact in subject.asked if fact.relation.questions]
+            here = [_qa(subject, fact, said, id, rng) for fact in facts if _named(fact) in said]
+            others = [fact for fact in facts if _named(fact) not in said]
+            told.append({"context": entry.text, "qas": here})
+            more = [others[int(rng.integers(len(others)))]] if others else []
+            qas = [{**qa, "is_impossible": False} for qa in here]
+            qas += [
+                {**_qa(subject, fact, {}, id, rng), "plausible_answers": [], "is_impossible": True}
+                for fact in more
+            ]
+            asked.append({"context": entry.text, "qas": qas})
+        for version, paragraphs in zip(VERSIONS, (told, asked), strict=True):
+            article = {"title": subject.title.replace(" ", "_"), "paragraphs": paragraphs}
+            self._files.write(f"{split}-{version}.json", article)
+
+
+def _named(fact: Fact) -> str:
+    return fact.relation.name
+
+
+def _qa(
+    subject: Subject, fact: Fact, said: dict[str, int], id: str, rng: np.random.Generator
+) -> Json:
+    wordings = fact.relation.questions
+    answers = [{"text": fact.value.text, "answer_start": said[_named(fact)]}] if said else []
+    return {
+        "question": wordings[int(rng.integers(len(wordings)))].format(n=subject.title),
+        "id": f"{id}-{_named(fact).replace(' ', '-')}",
+        "answers": answers,
+    }

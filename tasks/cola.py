@@ -1,0 +1,29 @@
+"""CoLA (Warstadt et al. 2019): is a sentence acceptable English?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "cola",
+    kind="label",
+    group="glue",
+    metric="matthews",
+    files=glue.FILES,
+    folders=("CoLA",),
+    columns=("source", "label", "mark", "sentence"),
+    mark="mark",
+    hub=glue.hub("cola"),
+)
+@dataclass(frozen=True)
+class Cola:
+    """Sentences of the linguistic literature; 1 is acceptable."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        return glue.example(row, ("sentence",), glue.BINARY)

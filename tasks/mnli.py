@@ -1,0 +1,47 @@
+"""MNLI (Williams et al. 2018): does a sentence entail another, contradict it, or neither?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from maskpolicy import glue
+from maskpolicy.formats import optional
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+LABELS = ("entailment", "neutral", "contradiction")  # in the Hub's order
+TEXTS = ("sentence1|premise", "sentence2|hypothesis")
+
+
+@task(
+    "mnli",
+    kind="label",
+    group="glue",
+    metric="accuracy",
+    editions=("matched", "mismatched"),
+    files={"train": "train.tsv", "dev": "dev_{edition}.tsv"},
+    folders=("MNLI",),
+    mark="gold_label",
+    hub=Hub(
+        "nyu-mll/glue",
+        "mnli",
+        splits={"dev": "validation_{edition}"},
+    ),
+)
+@dataclass(frozen=True)
+class Mnli:
+    """Premise and hypothesis; the test split has the genres of train, or (mismatched) others.
+
+    Hypotheses on one premise belong together. Rows without a gold label ("-") are left out.
+    """
+
+    edition: Literal["auto", "matched", "mismatched"] = "auto"
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        if row.get("gold_label") == "-":
+            return None
+        group = optional(row, "sentence1", "premise")
+        return glue.example(row, TEXTS, LABELS, ("gold_label", "label"), group=group)

@@ -1,0 +1,30 @@
+"""MRPC (Dolan and Brockett 2005): do two sentences of the news say the same?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+TEXTS = ("#1 String|sentence1", "#2 String|sentence2")
+
+
+@task(
+    "mrpc",
+    kind="label",
+    group="glue",
+    metric="accuracy_f1",
+    files=glue.FILES,
+    folders=("MRPC",),
+    mark="Quality",
+    hub=glue.hub("mrpc"),
+)
+@dataclass(frozen=True)
+class Mrpc:
+    """Pairs of sentences; 1 is a paraphrase."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        return glue.example(row, TEXTS, glue.BINARY, ("Quality", "label"))

@@ -1,0 +1,31 @@
+"""QNLI (Wang et al. 2019, from SQuAD): does a sentence hold the answer to a question?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.formats import optional
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "qnli",
+    kind="label",
+    group="glue",
+    metric="accuracy",
+    files=glue.FILES,
+    folders=("QNLI",),
+    mark="question",
+    hub=glue.hub("qnli"),
+)
+@dataclass(frozen=True)
+class Qnli:
+    """A question and a sentence; pairs with one question belong together."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        return glue.example(
+            row, ("question", "sentence"), glue.ENTAILMENT, group=optional(row, "question")
+        )

@@ -1,0 +1,35 @@
+"""QQP (Quora question pairs): do two questions ask the same?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.formats import optional
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "qqp",
+    kind="label",
+    group="glue",
+    metric="accuracy_f1",
+    files=glue.FILES,
+    folders=("QQP",),
+    mark="is_duplicate",
+    hub=glue.hub("qqp"),
+)
+@dataclass(frozen=True)
+class Qqp:
+    """Pairs of questions; 1 is a duplicate. Pairs with one first question belong together."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        return glue.example(
+            row,
+            ("question1", "question2"),
+            glue.BINARY,
+            ("is_duplicate", "label"),
+            group=optional(row, "question1"),
+        )

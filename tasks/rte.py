@@ -1,0 +1,31 @@
+"""RTE (Dagan et al. 2005 and later): does a text entail a sentence?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.formats import optional
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "rte",
+    kind="label",
+    group="glue",
+    metric="accuracy",
+    files=glue.FILES,
+    folders=("RTE",),
+    mark="sentence2",
+    hub=glue.hub("rte"),
+)
+@dataclass(frozen=True)
+class Rte:
+    """A text and a hypothesis; pairs with one text belong together."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        return glue.example(
+            row, ("sentence1", "sentence2"), glue.ENTAILMENT, group=optional(row, "sentence1")
+        )

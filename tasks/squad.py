@@ -1,0 +1,74 @@
+"""SQuAD v1.1 and v2.0 (Rajpurkar et al. 2016, 2018): the answer is a span of a paragraph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from maskpolicy.errors import DataError
+from maskpolicy.formats import optional, records, text
+from maskpolicy.registry import task
+from maskpolicy.sources import Hub
+from maskpolicy.types import Example, Json
+
+FACTS: dict[str, Any] = {
+    "kind": "span",
+    "group": "extractive",
+    "metric": "squad",
+    "folders": ("squad",),
+    "at": "data.paragraphs.qas",
+}
+
+
+@task(
+    "squad",
+    files={"train": "train-v1.1.json", "dev": "dev-v1.1.json"},
+    hub=Hub("rajpurkar/squad"),
+    **FACTS,
+)
+@dataclass(frozen=True)
+class Squad:
+    """A question on a paragraph, which holds the answer. Those of one article belong together."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a question with its paragraph's keys: a row of the Hub, or of the official file."""
+        return _example(row) if records(row, "answers") else None
+
+
+@task(
+    "squad_v2",
+    files={"train": "train-v2.0.json", "dev": "dev-v2.0.json"},
+    hub=Hub("rajpurkar/squad_v2"),
+    unanswerable=True,
+    **FACTS,
+)
+@dataclass(frozen=True)
+class SquadV2:
+    """As squad, but to some questions the paragraph has no answer."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a question with its paragraph's keys; on the Hub one without answers has none."""
+        if not isinstance(row.get("is_impossible", False), bool):
+            raise DataError("key 'is_impossible' must be true or false")
+        return _example(row)
+
+
+def _example(row: Json) -> Example:
+    answers, context = records(row, "answers"), text(row, "context")
+    return Example(
+        id=text(row, "id"),
+        group=optional(row, "title"),
+        source=text(row, "question").strip(),
+        targets=tuple(text(answer, "text") for answer in answers),
+        context=context,
+        start=_start(answers[0], context) if answers else None,
+        answerable=bool(answers),
+    )
+
+
+def _start(answer: Json, context: str) -> int:
+    """Return where the first answer begins, its outer blanks left out."""
+    start, said = answer.get("answer_start"), text(answer, "text")
+    if not isinstance(start, int) or context[start : start + len(said)] != said or start < 0:
+        raise DataError(f"key 'answers.answer_start': {said!r} does not stand at {start}")
+    return start + len(said) - len(said.lstrip())

@@ -1,0 +1,28 @@
+"""SST-2 (Socher et al. 2013): is a film review positive?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "sst2",
+    kind="label",
+    group="glue",
+    metric="accuracy",
+    files=glue.FILES,
+    folders=("SST-2",),
+    mark="sentence",
+    hub=glue.hub("sst2"),
+)
+@dataclass(frozen=True)
+class Sst2:
+    """Sentences and phrases of reviews; 1 is positive."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file or of the Hub."""
+        return glue.example(row, ("sentence",), glue.BINARY)

@@ -1,0 +1,38 @@
+"""STS-B (Cer et al. 2017): how alike are two sentences, from 0 to 5?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskpolicy import glue
+from maskpolicy.errors import DataError
+from maskpolicy.formats import text
+from maskpolicy.registry import task
+from maskpolicy.types import Example, Json
+
+
+@task(
+    "stsb",
+    kind="label",
+    group="glue",
+    metric="correlation",
+    files=glue.FILES,
+    folders=("STS-B",),
+    mark="score",
+    hub=glue.hub("stsb"),
+)
+@dataclass(frozen=True)
+class Stsb:
+    """Pairs of sentences with a similarity: a number instead of classes."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row of the file (key score) or of the Hub (label; -1: none)."""
+        value = row.get("score", row.get("label"))
+        if value in (None, "", -1):
+            return None
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise DataError(f"key 'score' must be a number, not {value!r}") from None
+        first, second = (text(row, key).strip() for key in ("sentence1", "sentence2"))
+        return Example("", "", first, (f"{number:g}",), context=second)

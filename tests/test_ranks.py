@@ -1,0 +1,113 @@
+"""Effective ranks against a dense SVD, and the token sets that they are of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import small
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+
+from maskpolicy import ranks
+from maskpolicy.errors import ConfigError
+
+
+def dense(rows, tau):
+    """The definition itself: singular values of all rows at once."""
+    squares = torch.linalg.svdvals(rows.double()) ** 2
+    share = torch.cumsum(squares, 0) / squares.sum()
+    return int((share < tau - 1e-12).sum()) + 1
+
+
+@given(
+    seed=st.integers(0, 99),
+    width=st.integers(2, 24),
+    rank=st.integers(1, 24),
+    tau=st.floats(0.1, 0.99),
+)
+def test_a_gram_matrix_over_batches_gives_the_rank_of_a_dense_svd(seed, width, rank, tau):
+    draw = torch.Generator().manual_seed(seed)
+    left = torch.randn(60, min(rank, width), generator=draw)
+    rows = left @ torch.randn(min(rank, width), width, generator=draw)
+    gram = ranks.Gram()
+    for part in rows.split(17):
+        gram.add(part)
+    assert gram.rank(tau) == dense(rows, tau)
+    assert gram.rows == 60
+
+
+def test_the_effective_rank_is_the_least_number_that_reaches_tau():
+    squares = np.asarray([1.0, 4.0, 5.0])
+    assert [ranks.effective_rank(squares, tau) for tau in (0.5, 0.9, 0.95, 1.0)] == [1, 2, 3, 3]
+
+
+def roberta(**settings):
+    shape = {
+        "vocab_size": len(small.tokenizer()),
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 66,
+        "type_vocab_size": 1,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return RobertaModel(RobertaConfig(**shape | settings), add_pooling_layer=False).eval()
+
+
+def test_every_layer_has_a_rank_of_every_set():
+    passages = list(small.passages())
+    found = ranks.measure(roberta(), small.tokenizer(), passages, share=0.5)
+    assert len(found.layers) == 3
+    assert found.width == 16
+    tokens = sum(len(passage.tokens) for passage in passages)
+    assert found.tokens["real_without"] == tokens
+    assert found.tokens["mask"] + found.tokens["real_with"] == tokens
+    assert found.tokens["real"] == found.tokens["real_with"] + tokens
+    for layer in found.layers:
+        assert set(layer) == set(ranks.SETS)
+        assert all(1 <= rank <= 16 for rank in layer.values())
+
+
+def test_ranks_are_those_of_the_hidden_states():
+    model, passages = roberta(), list(small.passages())
+    found = ranks.measure(model, small.tokenizer(), passages, tau=0.8)
+    states = []
+    for passage in passages:
+        ids = torch.tensor([[0, *passage.tokens.tolist(), 2]])
+        with torch.no_grad():
+            hidden = model(ids, output_hidden_states=True).hidden_states
+        states.append([layer[0, 1:-1] for layer in hidden])
+    for number, layer in enumerate(found.layers):
+        rows = torch.cat([one[number] for one in states])
+        assert layer["real_without"] == dense(rows, 0.8)
+
+
+def test_the_same_seed_masks_the_same_tokens():
+    one, two = (
+        ranks.measure(roberta(), small.tokenizer(), list(small.passages()), seed=3)
+        for _ in range(2)
+    )
+    assert (one.layers, one.tokens) == (two.layers, two.tokens)
+
+
+def test_the_encoder_of_a_bart_folder_is_measured(tmp_path):
+    small.bart().save_pretrained(tmp_path)
+    found = ranks.measure(ranks.load(tmp_path), small.tokenizer(), list(small.passages()))
+    assert len(found.layers) == 2
+
+
+def test_an_encoder_of_another_family_is_measured(tmp_path):
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(small.tokenizer()), intermediate_size=16, **shape)
+    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    found = ranks.measure(ranks.load(tmp_path), small.tokenizer(), list(small.passages()))
+    assert len(found.layers) == 2
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        ranks.load(tmp_path)
