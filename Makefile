@@ -15,8 +15,9 @@ install: .venv/.installed
 quickstart: install
 	$(BIN)/maskpolicy run experiments/quickstart.yaml
 
+# a process for each core, one thread in each: threads of several processes wait for each other
 test: install
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

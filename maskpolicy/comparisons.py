@@ -46,6 +46,8 @@ def compare(row: Cells, base: Cells, read: Reader) -> Comparison:
         return Comparison(len(pairs), reason=reason)
     if len({_metric(cell) for pair in pairs for cell in pair}) > 1:
         return Comparison(len(pairs), reason="the rows were scored by different metrics")
+    if any("mean" in (cell.result.metrics or {}) for pair in pairs for cell in pair):
+        return Comparison(len(pairs), reason="the metric is of all examples together")
     answers = [(read(mine), read(other)) for mine, other in pairs]
     found = [(mine, other) for mine, other in answers if mine is not None and other is not None]
     if len(found) < len(pairs):

@@ -16,7 +16,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.results import Result
 from maskpolicy.types import Json
 
-_CLOSE = 1e-6  # between the stored score and the mean of its examples
+_CLOSE = 1e-6  # between the stored mean and that of the examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +44,11 @@ def read(path: Path, result: Result) -> Answers | None:
         known.update(json.dumps([row["id"], row["group"]]).encode())
     made = Answers(known.hexdigest(), np.array(groups, np.int32), np.array(scores, np.float32))
     mean = float(np.mean(scores)) if scores else 0.0
-    if len(scores) != result.metrics["n"] or abs(mean - result.metrics["score"]) > _CLOSE:
+    stored = result.metrics.get("mean", result.metrics["score"])
+    if len(scores) != result.metrics["n"] or abs(mean - stored) > _CLOSE:
         raise DataError(
             f"{path}: {len(scores)} answers that score {mean:.4f}, where its result says "
-            f"{result.metrics['n']} and {result.metrics['score']:.4f}: run the experiment again"
+            f"{result.metrics['n']} and {stored:.4f}: run the experiment again"
         )
     return made
 

@@ -96,3 +96,13 @@ def test_a_failed_seed_is_left_out_of_both_rows(tmp_path):
     path = tmp_path / "results" / "none--zsre--2.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"metrics": None, "error": "no"}))
     assert compared(tmp_path).seeds == 3
+
+
+def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
+    for path in (folders.write(tmp_path, STRONG, seeds=3) / "results").glob("*.json"):
+        known = json.loads(path.read_text())
+        known["metrics"] |= {"mean": known["metrics"]["score"], "score": 0.5}
+        path.write_text(json.dumps(known))
+    found = compared(tmp_path)
+    assert found.found is None
+    assert found.reason == "the metric is of all examples together"

@@ -50,14 +50,15 @@ def test_a_kind_comes_with_its_tasks(tmp_path):
         world.Settings(kinds=("people", "birds"), people=4, general_people=4, birds=4), tmp_path
     )
     assert set(world.figures(tmp_path)["tasks"]) == {
-        *("triviaqa", "zsre", "wow", "webquestions"),
+        *("triviaqa", "zsre", "wow", "webquestions", "cola", "squad"),
         *("nq", "ropes"),
     }
 
 
-def test_all_kinds_give_all_nine_tasks(folder):
+def test_all_kinds_give_all_nine_tasks_and_two_of_an_encoder(folder):
     assert set(world.figures(folder)["tasks"]) == {
-        *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes")
+        *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes"),
+        *("cola", "squad"),
     }
 
 

@@ -63,7 +63,8 @@ def analyze(
     if out is None and len(folders) == 1 and not _is_model(folders[0]):
         out = folders[0] / findings.FOLDER / name  # where the leaderboard's page looks for it
     if out is None:
-        typer.echo("--out DIR writes JSON, Markdown and plots", err=True)
+        what = "a model" if len(folders) == 1 else "several runs"
+        typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
         return
     for path in findings.save(found, name, out):
         typer.echo(f"written to {path}", err=as_json)

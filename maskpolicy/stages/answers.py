@@ -85,6 +85,8 @@ def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
         "score": found.score,
         "n": len(test),
     }
+    if metric.parts:  # the score is of all examples together, and not the mean of their own
+        result["mean"] = sum(found.scores) / len(found.scores)
     if found.parts:
         result["parts"] = found.parts
     (out / "result.json").write_text(json.dumps(result, indent=1, sort_keys=True))
