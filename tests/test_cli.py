@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from maskpolicy import world
+from maskpolicy.world.settings import KINDS
+
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
-EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").rglob("*.yaml"))
+EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.yaml"))
+PAPER = sorted((Path(__file__).parent.parent / "experiments" / "paper").glob("*.yaml"))
 
 
 @pytest.fixture
@@ -410,6 +414,24 @@ def test_a_folder_that_is_damaged_gives_one_line(refused, finished, tmp_path, na
 def test_an_empty_folder_gives_one_line(refused, tmp_path):
     line = refused("leaderboard", tmp_path, "--html", tmp_path / "it.html")
     assert f"{tmp_path}: no results/*.json" in line
+
+
+@pytest.fixture(scope="module")
+def official(tmp_path_factory):
+    """Return a folder with files of all nine tasks and a knowledge source, as official ones lie."""
+    folder = tmp_path_factory.mktemp("official")
+    settings = {"people": 6, "general_people": 4, "writers": 4, "birds": 4, "salts": 4}
+    world.write(world.make({**settings, "kinds": list(KINDS)}), folder)
+    return folder / "tasks"
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_the_papers_experiments_are_planned_without_a_network(call, tmp_path, official, path):
+    text = official / "kilt_knowledgesource.json"
+    keys = (f"data={official}", f"corpus.files=[{text}]")
+    code, out, err = call("plan", path, *keys, "--store", tmp_path / "store")
+    assert code == 0, err
+    assert "meta-learned" in out
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
