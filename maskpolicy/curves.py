@@ -47,8 +47,8 @@ def points(runs: Sequence[Run]) -> tuple[list[Point], list[str]]:
                 f"{run.name}: no model was kept on the way: set keep_at, e.g. keep_at: [250, 500], "
                 "in the experiment and run it again"
             )
-        for color, label in enumerate(_rows(run)):
-            for task in _tasks(run):
+        for color, label in enumerate(run.rows):
+            for task in run.columns:
                 found += _line(
                     run, label, task, color, f"{label} ({run.name})" if len(runs) > 1 else label
                 )
@@ -73,14 +73,6 @@ def panels(found: Sequence[Point], x: str, place: Callable[[Point], float | None
                 series.append(Series(label, means, places, low, high, line[0].color))
         made.append(Lines(task, x, "score (%)", series))
     return made
-
-
-def _rows(run: Run) -> list[str]:
-    return list(dict.fromkeys([*run.policies, *(result.policy for result in run.results)]))
-
-
-def _tasks(run: Run) -> list[str]:
-    return list(dict.fromkeys([*run.tasks, *(result.task for result in run.results)]))
 
 
 def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Point]:

@@ -117,7 +117,7 @@ def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
 
 def _scores(run: Run, cells: list[Result]) -> list[cards.Score]:
     made = []
-    for task in dict.fromkeys([*run.tasks, *(cell.task for cell in cells)]):
+    for task in run.columns:
         found = [cell for cell in cells if cell.task == task and cell.metrics is not None]
         if found:
             values = [float(cell.metrics["score"]) for cell in found]

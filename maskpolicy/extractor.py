@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from maskpolicy.ragged import Ragged
 
 if TYPE_CHECKING:
     from maskpolicy.windows import Window
@@ -172,8 +173,4 @@ def collate(windows: Sequence[Window]) -> Texts:
 
 
 def _padded(rows: Sequence[NDArray], value: int) -> Tensor:
-    width = max(1, *map(len, rows))
-    table = np.full((len(rows), width, *rows[0].shape[1:]), value, np.int64)
-    for index, row in enumerate(rows):
-        table[index, : len(row)] = row
-    return torch.from_numpy(table)
+    return torch.from_numpy(Ragged.of_arrays(rows).padded(value))

@@ -26,7 +26,8 @@ FOLDER = "analyses"  # below a run's folder, with a folder for each analysis
 class Findings:
     """What an analysis found: one row for each thing it looked at, and lines worth saying.
 
-    Findings that are `partial`, because something was not in the store, are not remembered.
+    Findings that are `partial` are not remembered: something was not in the store, or they rest on
+    files that may change.
     """
 
     columns: tuple[str, ...]

@@ -75,8 +75,7 @@ def staged(
     found: list[Staged] = []
     notes: list[str] = []
     for run in runs:
-        labels = list(dict.fromkeys([*run.policies, *(result.policy for result in run.results)]))
-        for color, label in enumerate(labels):
+        for color, label in enumerate(run.rows):
             keys = _stages(run, label)
             for number, key in sorted(keys.items())[: None if every else 1]:
                 manifest = store.peek(key)
@@ -183,13 +182,20 @@ class Sample:
 def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
     """Return what a row hides in a sample of its corpus, as its training did.
 
-    Raises StoreError when its corpus is not in the store.
+    Raises StoreError when its corpus is not in the store, ConfigError when the file of its policy
+    is not the one that it was trained with.
     """
+    code = plugins.code(plugins.find("policy", row.params["policy"]))
+    if code != row.params["code"]:
+        raise ConfigError(
+            f"policy {row.params['policy']} was changed since its training: run its experiment "
+            "again"
+        )
     inputs = {name: key for name, key in row.inputs.items() if name in ("corpus", "annotate")}
     params = {
         "policy": row.params["policy"],
         "fields": row.params["fields"],
-        "code": plugins.code(plugins.find("policy", row.params["policy"])),
+        "code": code,
         "seed": row.params["spec"]["seed"],
         "sampling": asdict(sampling),
     }

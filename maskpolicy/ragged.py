@@ -41,11 +41,6 @@ class Ragged(Sequence[NDArray[Any]]):
         return cls.of(rows, first.dtype.type, first.shape[1] if first.ndim > 1 else 0)
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str]) -> Ragged:
-        """Pack texts as UTF-8 bytes."""
-        return cls.of((np.frombuffer(text.encode(), np.uint8) for text in texts), np.uint8)
-
-    @classmethod
     def cut(cls, flat: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
         """Cut an array into rows of these lengths."""
         bounds = np.zeros(len(lengths) + 1, np.int64)
@@ -61,13 +56,13 @@ class Ragged(Sequence[NDArray[Any]]):
         return made
 
     def padded(self, value: int) -> NDArray[Any]:
-        """Return one row for each array, filled up to the longest with `value`.
+        """Return one row for each array, (n, longest, ..), filled up with `value`.
 
         Whole numbers come as int64, others as float32.
         """
         inside = self.inside
         kind = np.float32 if self.flat.dtype.kind == "f" else np.int64
-        table = np.full(inside.shape, value, kind)
+        table = np.full((*inside.shape, *self.flat.shape[1:]), value, kind)
         table[inside] = self.flat[self.bounds[0] : self.bounds[-1]]
         return table
 

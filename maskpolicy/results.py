@@ -59,6 +59,16 @@ class Run:
         """The folder's name, which tells rows of joined runs apart."""
         return self.folder.resolve().name
 
+    @property
+    def rows(self) -> list[str]:
+        """The labels of all rows in their order, those too that only results know."""
+        return list(dict.fromkeys([*self.policies, *(one.policy for one in self.results)]))
+
+    @property
+    def columns(self) -> list[str]:
+        """The labels of all columns, likewise."""
+        return list(dict.fromkeys([*self.tasks, *(one.task for one in self.results)]))
+
 
 def collect(
     experiment: Experiment,

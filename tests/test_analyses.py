@@ -203,4 +203,13 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
     assert (row["contexts"], row["without_answer"]) == (8, 2)
     assert (row["spans"], row["hits_5"], row["precision_1"]) == ("its own", 0.75, 0.6)
     assert found.notes == ("a, mine: its fitted policy is not in the store",)
+    assert found.partial
     assert set(found.columns) <= set(row)
+
+
+def test_the_docs_have_a_row_for_each_analysis():
+    root = Path(__file__).parent.parent
+    text = (root / "docs" / "analyses.md").read_text(encoding="utf-8")
+    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    files = (root / "maskpolicy" / "analyses").glob("[!_]*.py")
+    assert sorted(rows) == sorted(path.stem.replace("_", "-") for path in files)

@@ -134,6 +134,17 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp
     assert tuned[1]["y"][0] == plain["real_without"]
 
 
+def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
+    store = ("--store", tmp_path / "store")
+    found = []
+    for kept in ("", "keep: [finetune]"):
+        (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", kept))
+        assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+        _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
+        found.append({row["task"] for row in json.loads(out)["rows"]})
+    assert found == [{None}, {None, "cola"}]
+
+
 def test_a_model_that_is_gone_is_a_note(call, tmp_path):
     (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", ""))
     store = ("--store", tmp_path / "store")

@@ -210,6 +210,28 @@ def test_forgetting_compares_before_and_after(analyse):
         assert row["difference"] == pytest.approx(row["after"] - row["before"])
 
 
+def test_forgetting_reads_a_text_again_that_has_changed(analyse, tmp_path):
+    text = tmp_path / "wiki.txt"
+    words = ("forgetting", "passages=8", f"text=[{text}]")
+    text.write_text("The bridge was built by two brothers in the winter of that year.\n\n" * 8)
+    first = analyse(*words)
+    text.write_text("A river of that name has no bridge and never will have a second one.\n\n" * 8)
+    assert analyse(*words)["rows"] != first["rows"]
+
+
+def test_what_a_changed_policy_hid_is_not_known(analyse, home):
+    file = home / "guess.py"
+    file.write_text(f"{PLUGIN}# changed\n")
+    try:
+        found = analyse("lengths", "passages=50")
+    finally:
+        file.write_text(PLUGIN)
+    assert SCRIPT not in {row["policy"] for row in found["rows"]}
+    says = "policy guess-first was changed since its training: run its experiment again"
+    assert found["notes"] == [f"{SCRIPT}: {says}"]
+    assert SCRIPT in {row["policy"] for row in analyse("lengths", "passages=50")["rows"]}
+
+
 def test_viewer_shows_candidates_with_scores(analyse):
     found = analyse("viewer", "passages=2")
     own = [row for row in found["rows"] if row["policy"] == SCRIPT]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -104,3 +105,11 @@ def test_a_plugin_imports_no_other_plugin():
             names = [each.module or ""] if isinstance(each, ast.ImportFrom) else []
             names += [alias.name for alias in each.names]
             assert not {name.partition(".")[0] for name in names} & {"policies", "tasks"}, path
+
+
+def test_the_table_of_modules_names_each_once():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = [line for line in text.splitlines() if line.startswith("| `")]
+    named = [name for line in table for name in re.findall(r"`([a-z_]+)/?`", line.split("|")[1])]
+    top = {name.split(".")[1] for name in FILES if name.count(".")}
+    assert sorted(named) == sorted(top - {"__main__", "analyses"})

@@ -52,9 +52,13 @@ def test_places_count_from_both_ends():
         packed[::2]
 
 
+def of_texts(texts: list[str]) -> Ragged:
+    return Ragged.of((np.frombuffer(text.encode(), np.uint8) for text in texts), np.uint8)
+
+
 @given(st.lists(st.text(max_size=9), max_size=5))
 def test_texts_come_back(texts):
-    packed = Ragged.of_texts(texts)
+    packed = of_texts(texts)
     assert [packed.text(index) for index in range(len(packed))] == texts
 
 
@@ -63,7 +67,7 @@ def test_a_file_gives_back_every_column_of_every_type(tmp_path):
         "tokens": Ragged.of([[1, 2], [], [3]], np.int32),
         "spans": Ragged.of([np.zeros((0, 2)), [[1, 2]], np.zeros((0, 2))], np.int32, 2),
         "nowhere": Ragged.of([np.zeros((0, 2))] * 3, np.int32, 2),
-        "texts": Ragged.of_texts(["é", "", "ab"]),
+        "texts": of_texts(["é", "", "ab"]),
         "scores": Ragged.of_arrays([np.asarray([0.5, 1.5])] * 3),
         "single": Ragged.of_arrays([np.asarray([[0.5, 1.5]], np.float32)] * 3),
         "long": Ragged.of_arrays([np.asarray([2**40])] * 3),
@@ -141,3 +145,9 @@ def test_a_slice_is_padded_like_a_whole():
 def test_an_array_is_cut_into_rows_of_given_lengths():
     ragged = Ragged.cut(np.asarray([7, 8, 9]), np.asarray([1, 0, 2, 0]))
     assert [row.tolist() for row in ragged] == [[7], [], [8, 9], []]
+
+
+def test_pairs_of_numbers_are_filled_up_too():
+    packed = Ragged.of([[[1, 2]], np.zeros((0, 2)), [[3, 4], [5, 6]]], np.int32, 2)
+    filled = [[[1, 2], [-1, -1]], [[-1, -1], [-1, -1]], [[3, 4], [5, 6]]]
+    assert packed.padded(-1).tolist() == filled

@@ -34,8 +34,7 @@ class Coverage:
         rows: list[Json] = []
         notes = []
         for run in runs:
-            labels = dict.fromkeys([*run.policies, *(result.policy for result in run.results)])
-            for label in labels:
+            for label in run.rows:
                 cells = [result for result in run.results if result.policy == label]
                 found = _stages(cells)
                 rows += [_row(run, label, *each) for each in found]

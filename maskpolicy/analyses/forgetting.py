@@ -78,7 +78,8 @@ class Forgetting:
             Series("after", [row["after"] for row in rows], color=0),
         ]
         panel = Bars("", "loss on held-out general text (nats)", names, series)
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        partial = missing or bool(self.text)  # files may change: what they gave has its own key
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
 
     def _loss(self, row: Staged, model: str, store: Store) -> _Loss:
         params, local = self._params(row, store)

@@ -10,10 +10,10 @@ from maskpolicy.findings import Findings
 from maskpolicy.hits import TOP
 from maskpolicy.registry import analysis
 from maskpolicy.results import Result, Run
+from maskpolicy.stages.learning import REPORT
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 
-REPORT = "report.json"
 WAYS = ("policy", "salient-span", "random")
 FIGURES = {
     **{f"hits_{k}": ("hits", str(k)) for k in TOP},
@@ -46,7 +46,7 @@ class Hits:
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}
                     rows += [{**about, **_row(found, way)} for way in WAYS]
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes))
+        return Findings(columns, tuple(rows), tuple(notes), partial=bool(notes))
 
 
 def _cells(run: Run) -> dict[tuple[str, int], Result]:

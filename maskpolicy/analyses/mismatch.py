@@ -82,7 +82,7 @@ class Mismatch(Sampling):
         }
         wanted = {name: answers(examples) for name, examples in parts.items()}
         only = {SEEN: wanted[SEEN] - wanted[UNSEEN], UNSEEN: wanted[UNSEEN] - wanted[SEEN]}
-        for label in dict.fromkeys([*run.policies, *(result.policy for result in run.results)]):
+        for label in run.rows:
             cells = [r for r in run.results if (r.policy, r.task) == (label, task.task)]
             scores = self._scores(run, cells, seen, _stored)
             if SEEN not in scores:

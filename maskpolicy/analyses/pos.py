@@ -60,7 +60,8 @@ class PartsOfSpeech(Sampling):
             label = each.row.label
             series[label] = Series(label, _percent(shares[label], kept), color=each.row.color)
         panel = Bars("", "hidden words (%)", [TAGS[i] for i in kept], list(series.values()))
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        partial = missing or self.pipeline is not None  # it may change: tags have their own key
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
 
 
 def _hidden(sample: Sample) -> NDArray[np.bool_]:

@@ -40,6 +40,7 @@ class _Seen:
 
     models: list[tuple[_Model, Ranks]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    gone: bool = False  # whether a fine-tuned model is not kept
 
 
 @analysis("rank")
@@ -77,7 +78,7 @@ class Rank:
             tuple(rows),
             (*seen.notes, *_thin(seen)),
             tuple(_panels(seen, several)),
-            partial=bare or bool(seen.notes or self.text),
+            partial=bare or seen.gone or bool(seen.notes or self.text),
         )
 
     def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:
@@ -100,7 +101,9 @@ class Rank:
                     folder, tokenizer = _path(store, key), _path(store, keys["tokenizer"])
                     self._add(model, folder, tokenizer, _corpus(store, keys, run.results), seen)
                 except StoreError as error:
-                    if not model.task:  # fine-tuned models are dropped unless they are to be kept
+                    if model.task:  # fine-tuned models are dropped unless they are to be kept
+                        seen.gone = True
+                    else:
                         seen.notes.append(f"{label}: {error}")
 
     def _add(

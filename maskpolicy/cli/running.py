@@ -64,7 +64,9 @@ def run(
         return
     with progress.Bars(notes, len(order)) as bars:
         logs = folder / "logs"
-        outcomes = graph.execute(order, artifacts, bars, workers=workers, logs=logs)
+        outcomes = graph.execute(
+            order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs
+        )
     processes.dismiss()
     collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder, plan.early)
     board = leaderboard.build([collected])
@@ -92,7 +94,8 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     screen = console()
     experiment = config.load(file, keys or (), plugin or ())
     artifacts = Store(store)
-    planned = graph.plan(stages.build(experiment, artifacts.hash_file).stages, artifacts)
+    made = stages.build(experiment, artifacts.hash_file)
+    planned = graph.plan(made.stages, artifacts, targets=made.targets)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
         table.add_row(entry.state, entry.stage.name, entry.why)

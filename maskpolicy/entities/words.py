@@ -59,13 +59,6 @@ reading researcher researchers residents scientist scientists seeing seven seven
 six sixty spokesman spokeswoman striker teammate teammates ten thirty thousands three twelve twenty
 two using visiting voters watching winger writer young
 """)
-STARTS_NAME = _set("""
-air american bay big black blue cape central chief civil deep deputy east eastern european federal
-first foreign fort free general golden grand great greater green gulf high holy international isle
-lake little long lower major middle mount national new north northern old port prime red river
-royal sacred saint second silver south southern supreme third united upper vice west western white
-world
-""")
 
 OF_HEADS = _set("""
 abbey academy act arc archbishop art arts association bank banks battle bay bishop board book books

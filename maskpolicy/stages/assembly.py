@@ -35,6 +35,12 @@ class Graph:
     pretrained: Mapping[tuple[str, int], Stage]  # what is fine-tuned, by policy label and run
     early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
 
+    @property
+    def targets(self) -> tuple[Stage, ...]:
+        """What a run leaves in the store: all cells, and fine-tuned models that are to be kept."""
+        tuned = [stage.inputs["model"] for stage in self.stages]
+        return (*self.stages, *(stage for stage in tuned if not stage.transient))
+
 
 def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
     """Return the graph of an experiment; `digest` gives the sha256 of a data file.
