@@ -48,7 +48,7 @@ def read_examples(folder: Path, split: str) -> list[Example]:
     return [Example(**row) for row in rows]
 
 
-@stage("evaluate")
+@stage("evaluate", version=2)
 def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Answer a task's test examples and score the answers. params: as finetune.
 
