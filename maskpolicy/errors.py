@@ -36,7 +36,7 @@ def cause(error: BaseException) -> str:
 
 def unknown(what: str, name: str, choices: Iterable[str]) -> str:
     """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message."""
-    names = sorted(choices)
+    names = sorted(set(choices))
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (

@@ -48,6 +48,11 @@ def experiment(
     block = config.policy_block(policy, "policy", {})
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
+    if learned.is_learned(block) and "data" not in given:
+        raise ConfigError(
+            f"--policy {block.name}: learns from the questions of tasks: say where these lie with "
+            "data=DIR, data=hub or data=world"
+        )
     keys = {
         **_settable(given, learned.is_learned(block)),
         "model": {"name": model, **_part(given, "model")},
