@@ -11,7 +11,8 @@ from maskpolicy import masking, results
 from maskpolicy.annotate import annotate
 from maskpolicy.blocks import instance
 from maskpolicy.corpus import Document, tokenize
-from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
+from maskpolicy.derived import available
+from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.experiment import PolicyBlock
 from maskpolicy.types import Json, Passage
 
@@ -81,8 +82,8 @@ def from_run(folder: Path, name: str, store: Store) -> Taken:
         raise DataError(f"{folder}: row {label!r} names no tokenizer: run its experiment again")
     # of the stages that fit, one is the row's own; the others are what it starts from
     fit = cell.stages.get(f"fit {label}, run {cell.config.get('intermediate_seed', 0)}")
-    fitted = None if fit is None else _artifact(store, fit, f"the fitted policy of {label}")
-    tokenizer = _artifact(store, keys["tokenizer"], f"the tokenizer of {folder}")
+    fitted = None if fit is None else available(store, fit, f"the fitted policy of {label}").path
+    tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {folder}").path
     return Taken(cell.config["policy"], tokenizer, fitted)
 
 
@@ -98,16 +99,6 @@ def _label(run: results.Run, name: str) -> str:
     if not labels:
         raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
     return labels[0]
-
-
-def _artifact(store: Store, key: str, what: str) -> Path:
-    artifact = store.get(key)
-    if artifact is None:
-        raise StoreError(
-            f"store {store.root}: {what} is not there: name the store of that run with --store, or "
-            "run its experiment again"
-        )
-    return artifact.path
 
 
 def _passage(text: str, tokenizer: PreTrainedTokenizerBase) -> Passage:

@@ -91,13 +91,18 @@ def test_a_policy_hides_part_of_one_passage(name):
     given = {"column": {"column": "answers"}, "regex": {"pattern": "aa"}}
     policy = instance("policy", name, given.get(name, {}))
     passage = ready(policy, built([1, 2, 3] * 20, [1, 4]))
-    masking.select(policy, [passage], 0, [0])
+    spans = masking.select(policy, [passage], 0, [0])[0]
+    assert (spans[:, 1] - spans[:, 0]).sum() < len(passage.tokens)
 
 
 @given(st.lists(passages, min_size=1, max_size=4), policies, st.integers(0, 9))
 def test_spans_are_sorted_disjoint_not_empty_and_in_range(batch, policy, seed):
     batch = [ready(policy, passage) for passage in batch]
-    masking.select(policy, batch, seed, [0] * len(batch))  # checks them
+    found = masking.select(policy, batch, seed, [0] * len(batch))
+    for passage, spans in zip(batch, found, strict=True):
+        edges = [0, *spans.flatten().tolist(), len(passage.tokens)]
+        assert edges == sorted(edges)
+        assert (spans[:, 0] < spans[:, 1]).all()
 
 
 @given(passages, policies, st.integers(0, 9))
