@@ -77,3 +77,22 @@ def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return BartForConditionalGeneration(config)
+
+
+def roberta(**settings):
+    """Return a small RoBERTa-style encoder."""
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    shape = {
+        "vocab_size": len(tokenizer()),
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 66,
+        "type_vocab_size": 1,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return RobertaModel(RobertaConfig(**shape | settings), add_pooling_layer=False).eval()

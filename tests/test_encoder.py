@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import small
 import torch
-from transformers import AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoModel, BertConfig, BertModel
 
 from maskpolicy import encoder as encoders
 from maskpolicy.batching import IGNORE, Pair, Pairs, collate
@@ -26,21 +26,9 @@ SPEC = Training(passages=4, micro_tokens=400)
 
 
 def encoder(**settings):
-    shape = {
-        "vocab_size": len(small.tokenizer()),
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 66,
-        "type_vocab_size": 1,
-        "initializer_range": 0.3,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return RobertaModel(RobertaConfig(**shape | settings), add_pooling_layer=False).eval()
+    """Return an encoder of wide weights and no dropout."""
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return small.roberta(initializer_range=0.3, **plain | settings)
 
 
 def learner(how, **settings):

@@ -8,7 +8,7 @@ import small
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import BertConfig, BertModel
 
 from maskpolicy import ranks
 from maskpolicy.errors import ConfigError
@@ -43,24 +43,9 @@ def test_the_effective_rank_is_the_least_number_that_reaches_tau():
     assert [ranks.effective_rank(squares, tau) for tau in (0.5, 0.9, 0.95, 1.0)] == [1, 2, 3, 3]
 
 
-def roberta(**settings):
-    shape = {
-        "vocab_size": len(small.tokenizer()),
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 66,
-        "type_vocab_size": 1,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return RobertaModel(RobertaConfig(**shape | settings), add_pooling_layer=False).eval()
-
-
 def test_every_layer_has_a_rank_of_every_set():
     passages = list(small.passages())
-    found = ranks.measure(roberta(), small.tokenizer(), passages, share=0.5)
+    found = ranks.measure(small.roberta(), small.tokenizer(), passages, share=0.5)
     assert len(found.layers) == 3
     assert found.width == 16
     tokens = sum(len(passage.tokens) for passage in passages)
@@ -73,7 +58,7 @@ def test_every_layer_has_a_rank_of_every_set():
 
 
 def test_ranks_are_those_of_the_hidden_states():
-    model, passages = roberta(), list(small.passages())
+    model, passages = small.roberta(), list(small.passages())
     found = ranks.measure(model, small.tokenizer(), passages, tau=0.8)
     states = []
     for passage in passages:
@@ -88,7 +73,7 @@ def test_ranks_are_those_of_the_hidden_states():
 
 def test_the_same_seed_masks_the_same_tokens():
     one, two = (
-        ranks.measure(roberta(), small.tokenizer(), list(small.passages()), seed=3)
+        ranks.measure(small.roberta(), small.tokenizer(), list(small.passages()), seed=3)
         for _ in range(2)
     )
     assert (one.layers, one.tokens) == (two.layers, two.tokens)
