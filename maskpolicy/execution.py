@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +24,16 @@ from maskpolicy.nodes import (
 )
 from maskpolicy.store import Artifact, Store
 
+_PAUSE = 0.1  # seconds between two looks at what other processes are at
+
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a stage.
 
-    A hit without an artifact was not needed: all that would have used it is there. `seconds` are
-    those of the computation, also of a hit, earlier attempts included.
+    A hit was there when the run began; one without an artifact was not needed: all that would have
+    used it is there. `seconds` are those of the computation, by whichever process, also of a hit,
+    earlier attempts included.
     """
 
     stage: Stage
@@ -114,6 +117,7 @@ class _Execution:
         self.logs = logs
         self.demanded: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
+        self.awaited: Stage | None = None
 
     def run(self) -> dict[str, Outcome]:
         self._demand(self.targets)
@@ -121,12 +125,12 @@ class _Execution:
             if stage.key not in self.demanded and stage.key not in self.outcomes:
                 self._unneeded(stage)
         self._drop(self.order)
-        wait = False
         while pending := [stage for stage in self.order if stage.key not in self.outcomes]:
             moved = False
             for stage in pending:
-                moved |= self._step(stage, wait and not moved)
-            wait = not moved  # all that is left is being computed elsewhere
+                moved |= self._step(stage)
+            if not moved:
+                self._wait(pending)
         return {stage.key: self.outcomes[stage.key] for stage in self.order}
 
     def _demand(self, stages: Iterable[Stage]) -> None:
@@ -138,25 +142,35 @@ class _Execution:
                 continue
             artifact = self.store.get(stage.key)
             if artifact is not None:
-                self._hit(stage, artifact)
+                self._found(stage, artifact)
             else:
                 self.demanded.add(stage.key)
                 waiting.extend(stage.inputs.values())
 
-    def _step(self, stage: Stage, wait: bool) -> bool:
+    def _is_ready(self, stage: Stage) -> bool:
+        return all(needed.key in self.outcomes for needed in stage.inputs.values())
+
+    def _wait(self, pending: Sequence[Stage]) -> None:
+        """Wait a little; other processes compute all that could be computed."""
+        busy = next(stage for stage in pending if self._is_ready(stage))
+        if busy != self.awaited:
+            self.progress.start(busy)
+            self.progress.advance(0, 0, "another process is computing it")
+        self.awaited = busy
+        time.sleep(_PAUSE)
+
+    def _step(self, stage: Stage) -> bool:
         """Settle a stage if it is ready and free; say whether anything changed."""
-        inputs = list(stage.inputs.values())
-        if any(needed.key not in self.outcomes for needed in inputs):
+        if not self._is_ready(stage):
             return False
+        inputs = stage.inputs.values()
         failed = next((n for n in inputs if self.outcomes[n.key].error is not None), None)
         if failed is not None:
             self._finish(Outcome(stage, error=self._blocked_by(failed)))
             return True
-        if wait and self.store.is_busy(stage.key):
-            self.progress.start(stage)
-            self.progress.advance(0, 0, "another process is computing it")
-        with (self.store.lock if wait else self.store.try_lock)(stage.key) as mine:
+        with self.store.try_lock(stage.key) as mine:
             if mine:
+                self.awaited = None
                 self._settle(stage)
             return mine
 
@@ -164,9 +178,9 @@ class _Execution:
         """Look again under the lock, and compute what is still missing and still needed."""
         artifact = self.store.get(stage.key)
         if artifact is not None:
-            self._hit(stage, artifact)
-        elif not self._is_needed(stage):
-            self._unneeded(stage)
+            self._found(stage, artifact, hit=False)
+        elif not self._is_needed(stage):  # another process made it, used it and dropped it
+            self._unneeded(stage, hit=False)
         else:
             inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
             with ExitStack() as locks:
@@ -270,14 +284,15 @@ class _Execution:
             return str(outcome.error)
         return f"not run, because {stage.name} failed: {outcome.error}"
 
-    def _hit(self, stage: Stage, artifact: Artifact) -> None:
+    def _found(self, stage: Stage, artifact: Artifact, hit: bool = True) -> None:
         self.store.tidy(stage.key)
         self.store.touch(stage.key)
-        self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"], hit=True))
+        self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"], hit=hit))
 
-    def _unneeded(self, stage: Stage) -> None:
+    def _unneeded(self, stage: Stage, hit: bool = True) -> None:
         self.store.tidy(stage.key)
-        self._finish(Outcome(stage, hit=True))
+        seconds = (self.store.recall(stage.key) or {}).get("seconds", 0.0)
+        self._finish(Outcome(stage, seconds=seconds, hit=hit))
 
     def _finish(self, outcome: Outcome) -> None:
         self.outcomes[outcome.stage.key] = outcome

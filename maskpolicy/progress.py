@@ -31,7 +31,8 @@ class Part:
 def parts(outcomes: Iterable[Outcome], wall: float) -> list[Part]:
     """Return what each part took; "all else" is the rest of `wall` seconds, stages or not.
 
-    A stage that was resumed counts with the seconds of its earlier attempts.
+    A stage that was resumed counts with the seconds of its earlier attempts. Where several
+    processes computed, the parts add up to more than `wall`, and "all else" is its stages'.
     """
     by_name: dict[str, list[Outcome]] = {name: [] for name in (*PARTS, REST)}
     for outcome in outcomes:
@@ -40,7 +41,7 @@ def parts(outcomes: Iterable[Outcome], wall: float) -> list[Part]:
     found = [_part(name, members) for name, members in by_name.items()]
     known = sum(part.seconds for part in found[:-1])
     rest = found[-1]
-    return [*found[:-1], Part(REST, rest.computed, max(0.0, wall - known), rest.found)]
+    return [*found[:-1], Part(REST, rest.computed, max(rest.seconds, wall - known), rest.found)]
 
 
 def _part(name: str, outcomes: Sequence[Outcome]) -> Part:
@@ -49,12 +50,12 @@ def _part(name: str, outcomes: Sequence[Outcome]) -> Part:
     return Part(name, len(computed), sum(computed), found)
 
 
-def to_table(found: Iterable[Part], wall: float) -> Table:
-    """Return the closing table of a run."""
+def to_table(found: Iterable[Part], wall: float, jobs: int = 1) -> Table:
+    """Return the closing table of a run of `wall` seconds, by so many processes at a time."""
     from rich.table import Table
 
     table = Table(title="what each part took", show_footer=True)
-    table.add_column("part", "this run")
+    table.add_column("part", "this run" if jobs == 1 else f"this run, {jobs} jobs")
     heads = (("computed", ""), ("seconds", f"{wall:.1f}"), ("from the store", ""))
     for name, total in heads:
         table.add_column(name, total, justify="right")

@@ -32,6 +32,7 @@ def run(
     ] = None,
     store: StorePath = STORE,
     plugin: Plugins = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Stages at a time, a process for each.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
@@ -48,8 +49,10 @@ def run(
         results,
         stages,
     )
+    from maskpolicy.jobs import Errand, beside, check
     from maskpolicy.store import Store
 
+    check(jobs)
     screen, notes = console(), console(err=True)
     log_to(notes)
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars would tear ours
@@ -62,8 +65,9 @@ def run(
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
-    with progress.Bars(notes, len(order)) as bars:
-        logs = folder / "logs"
+    logs = folder / "logs"
+    errand = Errand(file, keys or (), plugin or (), store, workers, logs)
+    with beside(jobs, errand), progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(
             order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs
         )
@@ -74,8 +78,8 @@ def run(
     ranking.show(board, screen)
     seconds = time.monotonic() - started
     took = progress.parts(outcomes.values(), seconds)
-    screen.print(progress.to_table(took, seconds))
-    _record(folder, experiment, list(outcomes.values()), took, seconds, artifacts)
+    screen.print(progress.to_table(took, seconds, jobs))
+    _record(folder, experiment, list(outcomes.values()), took, seconds, jobs, artifacts)
     questions.save(plan.cells, artifacts, folder)
     page.save(board, folder / "leaderboard.html")
     screen.print(f"written to {folder}", soft_wrap=True)
@@ -110,6 +114,7 @@ def _record(
     outcomes: Sequence[Outcome],
     took: Sequence[Part],
     seconds: float,
+    jobs: int,
     store: Store,
 ) -> None:
     """Write run.json: what differs from run to run, so that nothing but the page holds it."""
@@ -121,6 +126,7 @@ def _record(
         "experiment": experiment.name,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
+        "jobs": jobs,
         "parts": [asdict(part) for part in took],
         "hardware": hardware.describe(),
         **here,

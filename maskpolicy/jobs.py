@@ -1,0 +1,130 @@
+"""Several stages at a time: processes beside this one that compute the same experiment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from logging.handlers import QueueHandler, QueueListener
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskpolicy import processes
+from maskpolicy.errors import ConfigError, MaskpolicyError
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What the processes compute, named as the command names it: each plans it for itself."""
+
+    file: Path
+    keys: Sequence[str]
+    plugins: Sequence[Path]
+    store: Path
+    workers: int
+    logs: Path
+
+
+def check(count: int) -> None:
+    """Refuse several jobs where a launcher has started several processes (ConfigError)."""
+    if count > 1 and processes.count() > 1:
+        raise ConfigError(
+            f"--jobs {count}: torchrun or accelerate launch has started {processes.count()} "
+            "processes that share each training; leave out --jobs, or the launcher"
+        )
+
+
+@contextmanager
+def beside(count: int, errand: Errand) -> Iterator[None]:
+    """Have `count` - 1 processes compute what this one computes, until it is done or dies.
+
+    The store deals the stages out. All share the CPU's threads evenly, and the GPUs in turn. A
+    process that is lost leaves its stage to the others.
+    """
+    if count == 1:
+        yield
+        return
+    import torch
+
+    threads, gpus = torch.get_num_threads(), _gpus()
+    share = max(1, threads // count)
+    spawn = get_context("spawn")
+    said: Queue[logging.LogRecord] = spawn.Queue()
+    listener = QueueListener(said, _Relay())
+    others = [
+        spawn.Process(target=_join, args=(errand, share, gpus[i % len(gpus)] if gpus else "", said))
+        for i in range(1, count)
+    ]
+    listener.start()
+    try:
+        torch.set_num_threads(share)
+        for other in others:
+            other.start()
+        yield
+    finally:
+        for other in others:
+            if other.pid is not None:
+                other.terminate()
+                other.join()
+        listener.stop()
+        torch.set_num_threads(threads)
+
+
+def _gpus() -> list[str]:
+    """Return the names of the GPUs that this process may use, its own first."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name]
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _join(errand: Errand, threads: int, gpu: str, said: Queue[logging.LogRecord]) -> None:
+    """Compute the stages of an experiment that no other process is at; for a process of its own.
+
+    Errors are left to the process that started this one: it meets them itself.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that started this one ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    logger = logging.getLogger("maskpolicy")
+    logger.addHandler(QueueHandler(said))
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    import torch
+
+    from maskpolicy import config, graph, stages
+    from maskpolicy.store import Store
+
+    torch.set_num_threads(threads)
+    with suppress(MaskpolicyError):
+        experiment = config.load(errand.file, errand.keys, errand.plugins)
+        store = Store(errand.store)
+        plan = stages.build(experiment, store.hash_file)
+        graph.execute(
+            plan.stages, store, targets=plan.targets, workers=errand.workers, logs=errand.logs
+        )
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+class _Relay(logging.Handler):
+    """Says here what another process logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(record.name).handle(record)
