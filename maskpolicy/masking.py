@@ -18,15 +18,16 @@ from maskpolicy.types import How, Masked, Passage, Policy, Spans, as_spans
 
 def generator(seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
     """Return the generator of one passage in one epoch: the same for every policy."""
-    return np.random.Generator(np.random.Philox(key=_key(seed, epoch, passage, purpose)))
+    key = np.frombuffer(_key(seed, epoch, passage, purpose), "<u8")
+    return np.random.Generator(np.random.Philox(key=key))
 
 
-def _key(seed: int, epoch: int, passage: str, purpose: str) -> int:
+def _key(seed: int, epoch: int, passage: str, purpose: str) -> bytes:
     text = f"{seed}/{epoch}/{purpose}/{passage}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+    return blake2b(text, digest_size=16).digest()
 
 
-class _Streams:
+class Streams:
     """The generators of many passages, one after the other in one object: making one is slow."""
 
     def __init__(self) -> None:
@@ -36,8 +37,7 @@ class _Streams:
 
     def at(self, seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
         """Return what generator() would of the same; it is valid until the next call."""
-        key = _key(seed, epoch, passage, purpose)
-        self._start["state"]["key"][:] = key & 0xFFFFFFFFFFFFFFFF, key >> 64
+        self._start["state"]["key"] = np.frombuffer(_key(seed, epoch, passage, purpose), "<u8")
         self._bits.state = self._start
         return self._generator
 
@@ -53,14 +53,19 @@ def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
 
 
 def select(
-    policy: Policy, passages: Sequence[Passage], seed: int, epochs: Sequence[int]
+    policy: Policy,
+    passages: Sequence[Passage],
+    seed: int,
+    epochs: Sequence[int],
+    streams: Streams | None = None,
 ) -> list[Spans]:
     """Return what `policy` hides in each passage; the whole batch is checked at once.
 
-    Raises ConfigError naming the policy and the passage when spans are not an int32 array of
-    shape (n, 2), sorted, disjoint, non-empty and within the passage.
+    Who selects again and again keeps `streams`, which are then not made for each batch. Raises
+    ConfigError naming the policy and the passage when spans are not an int32 array of shape (n, 2),
+    sorted, disjoint, non-empty and within the passage.
     """
-    streams = _Streams()
+    streams = streams or Streams()
     spans = [
         policy.select(passage, streams.at(seed, epoch, passage.id))
         for passage, epoch in zip(passages, epochs, strict=True)
@@ -83,7 +88,7 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> N
     begin, end = flat.T
     follows = np.zeros(len(flat) + 1, bool)
     follows[1:-1] = begin[1:] < end[:-1]
-    follows[np.cumsum(counts)] = False  # what begins another passage
+    follows[counts.cumsum()] = False  # what begins another passage
     faults = {
         "hold an empty or reversed range": begin >= end,
         "leave the passage": (begin < 0) | (end > limit),
@@ -98,10 +103,10 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> N
 
 
 def _are_spans(batch: Sequence[Any]) -> bool:
-    if not all(isinstance(spans, np.ndarray) for spans in batch):
+    if {type(spans) for spans in batch} != {np.ndarray}:
         return False
-    shapes = {(spans.ndim, spans.shape[-1:], spans.dtype.kind) for spans in batch}
-    return all(ndim == 2 and last == (2,) and kind in "iu" for ndim, last, kind in shapes)
+    shapes = {(spans.ndim, spans.shape[-1:], spans.dtype) for spans in batch}
+    return all(ndim == 2 and last == (2,) and dtype.kind in "iu" for ndim, last, dtype in shapes)
 
 
 def _what(spans: Any) -> str:
@@ -172,10 +177,10 @@ def hide_all(
     lengths = np.asarray([len(passage.tokens) for passage in passages])
     counts = np.asarray([len(each) for each in spans])
     tokens = np.concatenate([passage.tokens for passage in passages])
-    ends = np.cumsum(lengths)
-    flat = np.concatenate(spans) + np.repeat(ends - lengths, counts)[:, None]
+    ends = lengths.cumsum()
+    flat = np.concatenate(spans) + (ends - lengths).repeat(counts)[:, None]
     hidden = _covered(flat, len(tokens))
-    until = np.concatenate([[0], np.cumsum(hidden)])  # hidden tokens before each place
+    until = np.concatenate([[0], hidden.cumsum()])  # hidden tokens before each place
     amounts = until[ends] - until[ends - lengths]
     sources = np.where(hidden, np.int32(mask), tokens)
     if how.corruption == "token":
@@ -187,13 +192,13 @@ def hide_all(
         written = Ragged.cut(sources[order], lengths - amounts + counts)
     draws = _Draws(passages, counts, seed, epochs)
     if how.permute_sentences:
-        written = draws.permuted(written, order - np.repeat(ends - lengths, written.lengths))
+        written = draws.permuted(written, order - (ends - lengths).repeat(written.lengths))
     if how.insert:
         written = draws.inserted(written, how.insert, mask)
     excluded = draws.excluded(written, how.mask_exclusion, mask) if how.mask_exclusion else None
     if how.target == "full":
         wanted = counts > 0
-        targets = Ragged.cut(tokens[np.repeat(wanted, lengths)], lengths * wanted)
+        targets = Ragged.cut(tokens[wanted.repeat(lengths)], lengths * wanted)
     else:
         targets = _hidden(
             tokens, hidden, flat, amounts, counts, mask if how.join == "mask" else None
@@ -211,9 +216,9 @@ class _Draws:
     epochs: Sequence[int]
 
     @cached_property
-    def streams(self) -> _Streams:
+    def streams(self) -> Streams:
         """Where all of it is drawn from."""
-        return _Streams()
+        return Streams()
 
     def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
         """Shuffle the sentences of each source; `places` are its tokens' places in the text."""
@@ -249,7 +254,7 @@ def _covered(spans: Spans, length: int) -> NDArray[np.bool_]:
     edges = np.zeros(length + 1, np.int32)
     edges[spans[:, 0]] += 1
     edges[spans[:, 1]] -= 1
-    return np.cumsum(edges)[:-1] > 0
+    return edges.cumsum()[:-1] > 0
 
 
 def _permutation(
@@ -275,9 +280,9 @@ def _hidden(
     if join is None or counts.max(initial=0) < 2:
         return Ragged.cut(found, amounts)
     joined = np.ones(len(flat), bool)
-    joined[(np.cumsum(counts) - counts)[counts > 0]] = False  # the first of a passage
+    joined[(counts.cumsum() - counts)[counts > 0]] = False  # the first of a passage
     before = np.zeros(len(tokens), np.int64)
     before[flat[joined, 0]] = 1
     target = np.full(len(found) + int(joined.sum()), join, np.int32)
-    target[np.arange(len(found)) + np.cumsum(before)[hidden]] = found
+    target[np.arange(len(found)) + before.cumsum()[hidden]] = found
     return Ragged.cut(target, amounts + np.maximum(counts - 1, 0))

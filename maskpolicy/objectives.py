@@ -15,7 +15,7 @@ from maskpolicy.batching import IGNORE, Order, Pairs, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
 from maskpolicy.errors import StageError
-from maskpolicy.masking import Written, hide_all, select
+from maskpolicy.masking import Streams, Written, hide_all, select
 from maskpolicy.ragged import Ragged
 from maskpolicy.training import Step
 from maskpolicy.types import Example, How, Passage, Policy, Spans
@@ -102,7 +102,7 @@ def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragge
     first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
     framed = Ragged.cut(rows.flat, lengths + 2)
     begins, stops = framed.bounds[:-1], framed.bounds[1:]
-    places = np.repeat(first - begins - 1, lengths + 2)
+    places = (first - begins - 1).repeat(lengths + 2)
     places += np.arange(len(places))
     some = rows.flat if len(rows.flat) else np.zeros(1, rows.flat.dtype)
     framed.flat = some.take(places, mode="clip")  # both ends are written over
@@ -125,6 +125,11 @@ class MaskedSteps:
     def order(self) -> Order:
         """The order of the passages: the same for every policy."""
         return Order(self.passages.lengths, self.spec.passages, self.spec.seed)
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Where the policy draws from."""
+        return Streams()
 
     def __call__(self, number: int) -> Step:
         """Mask the passages of one step."""
@@ -176,7 +181,8 @@ class MaskedSteps:
         """Return the passages of (item, epoch) pairs, their epochs, and the spans to hide."""
         passages = [self.passages[item] for item, _ in places]
         epochs = [epoch for _, epoch in places]
-        return passages, epochs, select(self.policy, passages, self.spec.seed, epochs)
+        spans = select(self.policy, passages, self.spec.seed, epochs, self.streams)
+        return passages, epochs, spans
 
 
 @dataclass(frozen=True, eq=False)
