@@ -11,7 +11,6 @@ _ESCAPES = {
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
 }
 _HEAD = r"""% needs \usepackage{booktabs}; \textquotedbl also \usepackage[T1]{fontenc}
-% percent, mean and standard deviation over seeds; bold: best of its column
 """
 
 
@@ -23,15 +22,8 @@ def escape(text: str) -> str:
 def render(board: Board) -> str:
     """Return a tabular of policies and tasks, with the averages of groups."""
     best = board.best()
-    metrics = {
-        task: next((s.metric for row in board.rows if (s := row.scores[task])), "")
-        for task in board.tasks
-    }
     columns = [*board.tasks, *(f"mean of {group}" for group in board.groups)]
-    below = [
-        *(metrics[task].replace("_", " ") for task in board.tasks),
-        *([""] * len(board.groups)),
-    ]
+    below = [*map(board.metric, board.tasks), *([""] * len(board.groups))]
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
@@ -45,7 +37,9 @@ def render(board: Board) -> str:
         means = [board.average(row, group) for group in board.groups]
         cells += ["--" if mean is None else f"{mean:.1f}" for mean in means]
         lines.append(f"{escape(row.label)} & {' & '.join(cells)} \\\\")
-    about = f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
+    shown = "one seed" if board.seeds == 1 else "mean and standard deviation over seeds"
+    about = f"% percent, {shown}; bold: best of its column\n"
+    about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
     return _HEAD + about + "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from maskpolicy import comparisons, gathering, predictions
+from maskpolicy import comparisons, gathering, metrics, predictions
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.gathering import Cell, Draft, Gap
@@ -78,6 +78,22 @@ class Board:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> int:
+        """The most seeds that a score has."""
+        scores = (score for row in self.rows for score in row.scores.values() if score)
+        return max((len(score.seeds) for score in scores), default=0)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Those of the notes that say why a score is not there."""
+        return tuple(_note(row.label, gap) for row in self.rows for gap in row.gaps)
+
+    def metric(self, task: str) -> str:
+        """Return what the metric of a task is called."""
+        scores = (row.scores[task] for row in self.rows)
+        return next((metrics.title(score.metric) for score in scores if score), "no score")
 
     def average(self, row: Row, group: str) -> float | None:
         """Return the mean over a group's tasks, or None unless the row is complete there."""

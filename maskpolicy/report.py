@@ -51,7 +51,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, its notes below."""
     head, body = _cells(board, work)
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)]), *map(_line, body)]
-    about = [f"Percent: mean ± standard deviation over seeds (difference to {board.baseline})."]
+    shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
+    about = [f"Percent: {shown} (difference to {board.baseline})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     notes = [f"* {note}" for note in board.notes]
@@ -84,7 +85,8 @@ def to_table(board: Board, *, work: bool = False) -> Table:
     from rich.table import Table
 
     head, body = _cells(board, work)
-    table = Table(title=f"percent, mean ± std over seeds (difference to {board.baseline})")
+    shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
+    table = Table(title=f"percent, {shown} (difference to {board.baseline})")
     for index, name in enumerate(head):
         table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
     for line in body:
@@ -94,8 +96,7 @@ def to_table(board: Board, *, work: bool = False) -> Table:
 
 def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
     """Return the texts of the head and of the rows: tasks, averages of groups, work."""
-    metrics = {task: _metric(board.rows, task) for task in board.tasks}
-    head = ["policy", *(f"{task} ({metrics[task]})" for task in board.tasks)]
+    head = ["policy", *(f"{task} ({board.metric(task)})" for task in board.tasks)]
     head += [f"mean of {group}" for group in board.groups]
     head += [name.replace("_", " ") for name in WORK] if work else []
     body = []
@@ -105,11 +106,6 @@ def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
         line += [str((row.work or {}).get(name, "–")) for name in WORK] if work else []
         body.append(line)
     return head, body
-
-
-def _metric(rows: Sequence[Row], task: str) -> str:
-    known = next((score.metric for row in rows if (score := row.scores[task])), "no score")
-    return known.replace("_", " ")
 
 
 def _text(score: Score | None, row: Row, board: Board) -> str:

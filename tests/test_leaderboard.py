@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from maskpolicy import latex, leaderboard, report
+from maskpolicy import latex, leaderboard, page, report
 from maskpolicy.errors import ConfigError
 from maskpolicy.results import Result, Run
 from maskpolicy.types import Json
@@ -242,9 +242,38 @@ def test_markdown_shows_mean_deviation_and_difference():
         ),
         work=True,
     )
+    assert text.startswith("| policy | zsre (exact match) |")
+    assert "Percent: mean ± standard deviation over seeds (difference to none)." in text
     assert "| random | 37.5 ± 17.7 (+12.5) | 9 | 1 | – | – |" in text
     assert "| a\\|b | – |" in text
     assert "* a|b, zsre, seed 0: it broke" in text
+
+
+def test_one_seed_is_called_one_seed():
+    found = leaderboard.build([run(result("none", "zsre", 0, 0.25))])
+    text = io.StringIO()
+    Console(file=text, width=100).print(report.to_table(found))
+    table = " ".join(text.getvalue().split())
+    forms = (table, report.to_markdown(found), latex.render(found), page.render(found))
+    for form in forms:
+        assert "deviation over seeds" not in form and "std over seeds" not in form
+    assert "percent, one seed (difference to none)" in forms[0]
+    assert "Percent: one seed (difference to none)." in forms[1]
+    assert "% percent, one seed;" in forms[2]
+
+
+def test_every_form_calls_a_metric_by_its_title():
+    cells = [
+        result("none", "zsre", 0, 0.25, metrics__metric="kilt_accuracy"),
+        result("none", "wow", 0, 0.25, metrics__metric="squad"),
+        result("none", "triviaqa", 0, 0.25, metrics__metric="of_my_own"),
+    ]
+    found = leaderboard.build([run(*cells)])
+    head = report.to_markdown(found).splitlines()[0]
+    for task, title in (("zsre", "KILT accuracy"), ("wow", "SQuAD F1"), ("triviaqa", "of my own")):
+        assert f"{task} ({title})" in head
+        assert title in latex.render(found)
+        assert title in page.render(found)
 
 
 def test_csv_has_a_line_for_each_policy_and_task():

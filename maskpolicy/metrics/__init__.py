@@ -9,7 +9,7 @@ from typing import TypeAlias
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.metrics import answers, together
 
-__all__ = ["METRICS", "Metric", "Total", "metric", "score", "total"]
+__all__ = ["METRICS", "Metric", "Total", "metric", "score", "title", "total"]
 
 References: TypeAlias = Sequence[Sequence[str]]
 Part: TypeAlias = Callable[[Sequence[str], References], float]
@@ -55,13 +55,13 @@ METRICS = {
     for entry in (
         Metric("exact_match", answers.exact_match, "exact match"),
         Metric("f1", answers.f1, "unigram F1"),
-        Metric("kilt_accuracy", answers.kilt_accuracy, "accuracy (KILT)"),
+        Metric("kilt_accuracy", answers.kilt_accuracy, "KILT accuracy"),
         Metric("multiple_choice", answers.multiple_choice, "accuracy"),
         Metric("accuracy", answers.label, "accuracy"),
         Metric("accuracy_f1", answers.label, "mean of accuracy and F1", parts=_BOTH),
         Metric("matthews", answers.label, "Matthews", parts={"matthews": together.matthews}),
         Metric("correlation", answers.closeness, "mean correlation", parts=_CORRELATIONS),
-        Metric("squad", answers.squad_f1, "F1 (SQuAD)", besides=_EXACT),
+        Metric("squad", answers.squad_f1, "SQuAD F1", besides=_EXACT),
     )
 }
 
@@ -72,6 +72,11 @@ def metric(name: str) -> Metric:
         return METRICS[name]
     except KeyError:
         raise ConfigError(unknown("metric", name, METRICS)) from None
+
+
+def title(name: str) -> str:
+    """Return what tables call a metric; one that is not known goes by its name."""
+    return METRICS[name].title if name in METRICS else name.replace("_", " ")
 
 
 def score(

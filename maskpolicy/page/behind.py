@@ -44,7 +44,7 @@ def _task(board: Board, task: str) -> Json:
     score = next((score for row in board.rows if (score := row.scores[task])), None)
     return {
         "label": task,
-        "metric": score and score.metric.replace("_", " "),
+        "metric": score and board.metric(task),
         "n": score and score.n,
         "config": found[0].config["task"],
     }

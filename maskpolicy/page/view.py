@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from maskpolicy import metrics
 from maskpolicy.leaderboard import Board, Row, Score
 from maskpolicy.types import Json
 
@@ -103,9 +102,8 @@ def table(board: Board) -> Table:
     groups = {column.group: 0 for column in columns}
     for column in columns:
         groups[column.group] += 1
-    scores = [score for row in board.rows for score in row.scores.values() if score]
-    seeds = max((len(score.seeds) for score in scores), default=0)
-    return Table(board.baseline, columns, lines, tuple(groups.items()), _luck(board), seeds)
+    luck = _luck(board)
+    return Table(board.baseline, columns, lines, tuple(groups.items()), luck, board.seeds)
 
 
 def _columns(board: Board) -> tuple[Column, ...]:
@@ -115,18 +113,13 @@ def _columns(board: Board) -> tuple[Column, ...]:
         config = about[task].config["task"]
         given = bool(config.get("context"))
         group = GIVEN if given else about[task].group
-        column = Column(task, _metric(board, task), group, index, config.get("name", task), given)
+        column = Column(task, board.metric(task), group, index, config.get("name", task), given)
         found.setdefault(group, []).append(column)
     for group, members in found.items():
         if group in board.groups and group != GIVEN:
             under = f"mean of {len(members)}"
             members.append(Column("average", under, group, None, group))
     return tuple(column for members in found.values() for column in members)
-
-
-def _metric(board: Board, task: str) -> str:
-    name = next((score.metric for row in board.rows if (score := row.scores[task])), "no score")
-    return metrics.METRICS[name].title if name in metrics.METRICS else name.replace("_", " ")
 
 
 def _cell(board: Board, row: Row, column: Column, best: dict[str, set[str]]) -> Cell:
