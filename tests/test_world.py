@@ -148,6 +148,16 @@ def test_figures_count_documents_subjects_and_questions(folder):
     assert figures["corpora"]["general"]["documents"] == 270
     assert figures["corpora"]["intermediate"]["subjects"] == 40
     assert figures["tasks"]["triviaqa"] == {"train": 100, "test": 100}
+    asked = {
+        name: sum(
+            len(paragraph["qas"])
+            for article in json.loads((folder / "tasks" / name).read_text())["data"]
+            for paragraph in article["paragraphs"]
+        )
+        for name in ("dev-v1.1.json", "dev-v2.0.json")
+    }
+    assert figures["tasks"]["squad"]["test"] == asked["dev-v1.1.json"] > 20
+    assert figures["tasks"]["squad_v2"]["test"] == asked["dev-v2.0.json"] > asked["dev-v1.1.json"]
 
 
 def test_figures_of_a_folder_without_a_world_say_so(tmp_path):

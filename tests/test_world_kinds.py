@@ -50,15 +50,15 @@ def test_a_kind_comes_with_its_tasks(tmp_path):
         world.Settings(kinds=("people", "birds"), people=4, general_people=4, birds=4), tmp_path
     )
     assert set(world.figures(tmp_path)["tasks"]) == {
-        *("triviaqa", "zsre", "wow", "webquestions", "cola", "squad"),
+        *("triviaqa", "zsre", "wow", "webquestions", "cola", "squad", "squad_v2"),
         *("nq", "ropes"),
     }
 
 
-def test_all_kinds_give_all_nine_tasks_and_two_of_an_encoder(folder):
+def test_all_kinds_give_all_nine_tasks_and_those_of_an_encoder(folder):
     assert set(world.figures(folder)["tasks"]) == {
         *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes"),
-        *("cola", "squad"),
+        *("cola", "squad", "squad_v2"),
     }
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
-from maskpolicy.world.writing import TASKS
+from maskpolicy.world.squad import V2, Squad
+from maskpolicy.world.writing import FILES
 
 CORPORA = ("general", "intermediate")
 
@@ -22,14 +23,25 @@ def figures(folder: Path) -> Json:
     if not record.is_file():
         raise DataError(f"{record}: no such file: write a world there first")
     rows = json.loads(record.read_text(encoding="utf-8"))["rows"]
+
+    def questions(name: str) -> int:
+        path = Path(folder) / "tasks" / name
+        return _asked(path) if name in (*Squad.files, *V2) else rows[name]
+
     return {
         "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in CORPORA},
         "tasks": {
-            task.name: dict(zip(("train", "test"), map(rows.get, task.files), strict=True))
-            for task in TASKS
-            if task.files[0] in rows
+            task: {"train": questions(train), "test": questions(test)}
+            for task, (train, test) in FILES.items()
+            if train in rows
         },
     }
+
+
+def _asked(path: Path) -> int:
+    """Return the number of questions in one of SQuAD's files, whose rows are whole articles."""
+    with path.open(encoding="utf-8") as lines:
+        return sum(line.count('"question": ') for line in lines)
 
 
 def _corpus(path: Path) -> Json:

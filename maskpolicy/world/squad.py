@@ -13,6 +13,7 @@ from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Fact, Subject
 
 VERSIONS = ("v1.1", "v2.0")
+V2 = ("train-v2.0.json", "dev-v2.0.json")
 EVERY = 3  # of a subject's entries, so many stand for one paragraph
 
 

@@ -18,7 +18,7 @@ from maskpolicy.world.pools import build
 from maskpolicy.world.questions import NaturalQuestions, WebQuestions
 from maskpolicy.world.ropes import Ropes
 from maskpolicy.world.settings import KINDS, Settings, check
-from maskpolicy.world.squad import Squad
+from maskpolicy.world.squad import V2, Squad
 from maskpolicy.world.subjects import Subject
 from maskpolicy.world.triviaqa import TriviaQA
 
@@ -39,6 +39,9 @@ TASKS = (
     *(TriviaQA, ZeroShot, Wizard, WebQuestions, NaturalQuestions, EntityLinking, Wiqa, Quartz),
     *(Ropes, Cola, Squad, Knowledge),
 )
+
+FILES = {task.name: task.files for task in TASKS} | {"squad_v2": V2}
+"""By task, the two files that it is read from in experiments: of train and of test."""
 
 
 def write(settings: Settings, out: Path) -> None:
