@@ -20,7 +20,7 @@ class Training:
     steps: Steps = 1000  # optimizer steps
     passages: Count = 32  # passages (or examples) per optimizer step, the same for every policy
     lr: Positive = 5e-4  # peak learning rate
-    warmup: Steps = 100  # steps of linear warm-up
+    warmup: Steps = 100  # steps of linear warm-up; see `warmup` for few steps
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
     weight_decay: Amount = 0.01
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)
@@ -43,6 +43,14 @@ GENERAL = Training(steps=500, lr=2e-3)
 INTERMEDIATE = Training(steps=1000, lr=1e-3)
 FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
 FIT = Training(steps=200, passages=16, lr=1e-3, warmup=20, eval_every=50)
+
+
+def warmup(default: int, steps: int) -> int:
+    """Return the warm-up of a budget that states none: a tenth of few steps, else the default.
+
+    Steps are few where the default would take half of them or more.
+    """
+    return steps // 10 if steps and 2 * default >= steps else default
 
 
 def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:

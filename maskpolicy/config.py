@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -47,6 +48,7 @@ __all__ = [
     "PolicyBlock",
     "TaskBlock",
     "Training",
+    "data_source",
     "instance",
     "load",
     "make",
@@ -54,6 +56,8 @@ __all__ = [
     "resolved",
     "task_block",
 ]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -217,9 +221,16 @@ def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, 
     result = {}
     for stage, default in budgets.defaults(model.name, model.kind).items():
         base = {f.name: getattr(default, f.name) for f in fields(Training)}
-        result[stage] = Training(
-            **schema.block(Training, given.get(stage, {}), at(where, stage), base)
-        )
+        block = given.get(stage, {})
+        spec = Training(**schema.block(Training, block, at(where, stage), base))
+        if "warmup" not in block:
+            spec = replace(spec, warmup=budgets.warmup(default.warmup, spec.steps))
+        elif spec.steps and spec.warmup > spec.steps:
+            log.warning(
+                "%s: %d is more than the %d steps: the learning rate never reaches its peak",
+                *(at(at(where, stage), "warmup"), spec.warmup, spec.steps),
+            )
+        result[stage] = spec
     if not model.is_scratch and result["general"].steps:
         raise ConfigError(
             f"{where}general.steps: only a model built from scratch "

@@ -99,7 +99,7 @@ def _join(errand: Errand, threads: int, gpu: str, said: Queue[logging.LogRecord]
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     logger = logging.getLogger("maskpolicy")
     logger.addHandler(QueueHandler(said))
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.ERROR)  # what there is to say of the plan, that process says
     logger.propagate = False
     import torch
 
@@ -111,6 +111,7 @@ def _join(errand: Errand, threads: int, gpu: str, said: Queue[logging.LogRecord]
         experiment = config.load(errand.file, errand.keys, errand.plugins)
         store = Store(errand.store)
         plan = stages.build(experiment, store.hash_file)
+        logger.setLevel(logging.INFO)
         graph.execute(
             plan.stages, store, targets=plan.targets, workers=errand.workers, logs=errand.logs
         )

@@ -44,7 +44,7 @@ class Checkpoints(Protocol):
 
 
 Progress = Callable[[int, int, str], None]
-"""progress(done, total, note)."""
+"""progress(done, total, note): told before the first step and after each."""
 
 
 def train(
@@ -82,6 +82,7 @@ def train(
     start = run.restore(checkpoints)
     if run.finished(start):
         return run.finish(start)
+    progress(start, end, note := "")
     clock = _Clock(spec.checkpoint_every)
     loss = torch.compile(loss) if spec.compile else loss
     module.train()
@@ -93,9 +94,10 @@ def train(
                 on_step(done, module)
             if done % _REPORT == 0 or done == end:
                 loss_now = run.look(done)
-                progress(done, end, f"loss {loss_now:.3f}")
+                note = f"loss {loss_now:.3f}"
                 if log:
                     log(done, {"loss": loss_now, "lr": rate(spec, number)})
+            progress(done, end, note)
             if keep and done in keep:
                 keep[done](run.weights.copied(), dict(run.work))
             if validate and spec.eval_every and done % spec.eval_every == 0:

@@ -71,6 +71,24 @@ def test_a_real_model_has_budgets_of_its_own_and_no_general_stage(write):
     assert "general.steps" in refused(write(QUICK), "model=facebook/bart-base", "general.steps=10")
 
 
+@pytest.mark.parametrize(
+    ("steps", "warmup"),
+    [(20_000, 1000), (2001, 1000), (2000, 200), (500, 50), (9, 0), (0, 1000)],
+)
+def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(write, steps, warmup):
+    keys = ("model=facebook/bart-base", f"intermediate.steps={steps}")
+    assert config.load(write(QUICK), keys).intermediate.warmup == warmup
+
+
+def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
+    file = write(QUICK + "intermediate: {steps: 50, warmup: 60}\n")
+    assert config.load(file).intermediate.warmup == 60
+    assert f"{file}: intermediate.warmup: 60 is more than the 50 steps" in caplog.text
+    caplog.clear()
+    config.load(file, ["intermediate.warmup=50"])
+    assert not caplog.text
+
+
 def test_numbers_without_a_dot_are_floats(write):
     experiment = config.load(write(QUICK + "intermediate: {lr: 1e-3}\n"), ["finetune.lr=2E-4"])
     assert experiment.intermediate.lr == 0.001

@@ -53,7 +53,7 @@ plugins: [meeting.py]
 world: {people: 20, general_people: 6}
 general: {steps: 2, passages: 4}
 intermediate: {steps: 2, passages: 4}
-finetune: {steps: 2, passages: 4}
+finetune: {steps: 2, passages: 4, warmup: 3}
 """
 PATIENCE = 180  # seconds until a moment that never comes fails the test
 
@@ -92,6 +92,7 @@ def runs(tmp_path_factory):
         running = start(folder / str(jobs), wanted=jobs, jobs=jobs)
         said, _ = running.communicate(timeout=PATIENCE)
         assert running.returncode == 0, said
+        (folder / str(jobs) / "said").write_text(said)
     return folder
 
 
@@ -111,6 +112,11 @@ def test_results_do_not_depend_on_the_number_of_jobs(runs):
     )
     assert len(one) > 12
     assert one == two
+
+
+def test_what_is_to_say_of_the_plan_is_said_once(runs):
+    for jobs in ("1", "2"):
+        assert (runs / jobs / "said").read_text().count("is more than the") == 1
 
 
 def test_what_the_others_computed_counts_as_computed(runs):

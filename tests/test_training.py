@@ -276,13 +276,15 @@ def test_a_strange_error_in_a_worker_is_one_line():
         run(SPEC, steps=steps, workers=1)
 
 
-def test_progress_comes_with_the_mean_loss():
+def test_progress_comes_with_each_step_and_the_mean_loss_now_and_then():
     seen = []
     run(
         replace(SPEC, steps=27),
         progress=lambda done, total, note: seen.append((done, total, note[:5])),
     )
-    assert seen == [(25, 27, "loss "), (27, 27, "loss ")]
+    assert [done for done, _, _ in seen] == list(range(28))
+    assert {total for _, total, _ in seen} == {27}
+    assert [note for _, _, note in seen] == [""] * 25 + ["loss "] * 3
 
 
 def test_memory_does_not_grow_with_the_steps():
