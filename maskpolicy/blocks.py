@@ -45,7 +45,11 @@ def _made(entry: Entry, values: Mapping[str, Any], where: str) -> Any:
     try:
         return entry.plugin(**values)
     except (MaskpolicyError, ValueError, TypeError) as error:
-        raise ConfigError(f"{where or f'{entry.kind} {entry.name}'}: {error}") from error
+        place = where or f"{entry.kind} {entry.name}"
+        field, _, reason = str(error).partition(": ")
+        if field in values:  # a message that begins with a field is placed there
+            raise ConfigError(f"{at(place, field)}: {reason}") from error
+        raise ConfigError(f"{place}: {error}") from error
 
 
 def how_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> How:
@@ -167,13 +171,14 @@ def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Entry
         raise ConfigError(f"{where}: {error}") from error
 
 
-def data_source(given: str, where: str, folder: Path) -> str:
-    """Return where tasks come from: world, hub, or the absolute path of a folder."""
-    if given in (WORLD, HUB):
+def data_source(given: str, where: str, folder: Path, names: Sequence[str] = (WORLD, HUB)) -> str:
+    """Return where tasks come from: one of `names`, or the absolute path of a folder."""
+    if given in names:
         return given
     found = yaml_file.locate(given, folder) if given else None
     if found is None or not found.is_dir():
-        raise ConfigError(f"{where}: {unknown('source', given, [WORLD, HUB])} or a folder")
+        world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
+        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")
     return str(found)
 
 

@@ -14,12 +14,12 @@ from maskpolicy.types import Passage, Spans
 KEPT = 20  # spans of a passage that are kept with their scores
 
 
-def check(policy: str, train_on: Sequence[str], top_k: int) -> None:
+def check(train_on: Sequence[str], top_k: int) -> None:
     """Refuse no task at all, and more candidates than are kept."""
     if not train_on:
-        raise ConfigError(f"{policy}: train_on is empty: name at least one task")
+        raise ConfigError("train_on: is empty: name at least one task")
     if top_k > KEPT:
-        raise ConfigError(f"{policy}: top_k must be at most {KEPT}, not {top_k}")
+        raise ConfigError(f"top_k: must be at most {KEPT}, not {top_k}")
 
 
 def find(

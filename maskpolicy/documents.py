@@ -34,7 +34,7 @@ class Malformed:
         """Count a row; raises DataError naming file and row unless rows are skipped."""
         message = f"{row.place}: {reason}"
         if not self.skip:
-            raise DataError(f"{message} (on_error: skip leaves such rows out)")
+            raise DataError(f"{message} (corpus.on_error: skip leaves such rows out)")
         self.count += 1
         if self.count <= _NAMED:
             self.first.append(message)
@@ -101,9 +101,20 @@ def read(
             shown = "; ".join(malformed.first)
             log.warning("corpus: %d malformed rows skipped: %s", malformed.count, shown)
     if not number:
-        bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
-        name = local["hub"] if "hub" in block else ", ".join(local["files"])
-        raise DataError(f"{name}: the corpus holds no text in {block['column']!r}{bad}")
+        raise DataError(_no_text(block, local, malformed))
+
+
+def _no_text(block: Json, local: Mapping[str, Json], malformed: Malformed) -> str:
+    """Return why a corpus is of no use, and what to do."""
+    bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
+    name = local["hub"] if "hub" in block else ", ".join(local["files"])
+    if "hub" not in block and all(map(readers.is_plain, local["files"])):
+        return f"{name}: the corpus holds no text{bad}: name files that hold some"
+    key = block["column"]
+    return (
+        f"{name}: the corpus holds no text in {key!r}{bad}: name another key (corpus.column=KEY), "
+        "or files that hold some"
+    )
 
 
 def world(path: Path) -> Iterator[Document]:

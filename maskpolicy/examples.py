@@ -81,7 +81,8 @@ class Reading:
         """Leave a malformed row out, or raise DataError."""
         message = f"{row.place}: {reason}"
         if not self.skip:
-            raise DataError(f"{message} (on_error: skip leaves such rows out)")
+            block = f"the block of task {self.task.name!r}"
+            raise DataError(f"{message} (on_error: skip in {block} leaves such rows out)")
         self.malformed.append(message)
 
 

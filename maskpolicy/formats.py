@@ -106,10 +106,18 @@ def records(row: Mapping[str, Any], *keys: str) -> list[dict[str, Any]]:
 
 def check(value: str, what: str) -> None:
     """Raise DataError for text that a tokenizer cannot take: NUL or a lone surrogate."""
+    reason = unusable(value)
+    if reason:
+        raise DataError(f"{what} holds {reason}: remove it")
+
+
+def unusable(value: str) -> str:
+    """Return what no tokenizer can take in a text and at which character; mostly nothing."""
     found = _UNUSABLE.search(value)
-    if found:
-        kind = "a NUL character" if found[0] == "\0" else f"a lone surrogate (U+{ord(found[0]):X})"
-        raise DataError(f"{what} holds {kind} at character {found.start()}: remove it")
+    if not found:
+        return ""
+    kind = "a NUL character" if found[0] == "\0" else f"a lone surrogate (U+{ord(found[0]):X})"
+    return f"{kind} at character {found.start()}"
 
 
 def distinct(values: Iterable[str]) -> tuple[str, ...]:

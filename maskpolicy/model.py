@@ -109,7 +109,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
     tokenizer = load_weights(AutoTokenizer, name, revision)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise ConfigError(f"model {name}: it has no tokenizer beside it")
+        raise ConfigError(f"model {name}: it has no tokenizer beside it: save one to that folder")
     if not tokenizer.is_fast:
         raise ConfigError(
             f"model {name}: its tokenizer gives no character offsets (not a fast one)"
@@ -153,8 +153,10 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
             return factory.from_pretrained(name, revision=revision, **settings)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = shorten(str(error), 300, placeholder=" ..")
-        advice = "" if Path(name).is_dir() else " (give a folder, or a Hub name with a network)"
-        raise ConfigError(f"model {name}: cannot be loaded{advice}: {reason}") from error
+        advice = "give a folder, or a Hub name with a network"
+        if Path(name).is_dir():
+            advice = "name a folder that holds a model and its tokenizer"
+        raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
 
 
 @contextmanager

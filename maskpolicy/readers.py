@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeAlias, cast
 
-from maskpolicy import hub
+from maskpolicy import formats, hub
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.formats import Row
 
@@ -36,6 +36,11 @@ def stem(name: str) -> str:
     plain = _without_gz(name)
     _reader(name)
     return plain.rpartition(".")[0]
+
+
+def is_plain(name: str) -> bool:
+    """Say whether a file is plain text, which has no keys."""
+    return _reader(Path(name).name) is _text
 
 
 def rows(path: Path, columns: Columns) -> Iterator[Row]:
@@ -119,26 +124,31 @@ def _text(stream: IO[bytes], path: Path, columns: Columns) -> Iterator[Row]:
     """Yield the blocks between blank lines; wikitext's headings end a block and are left out."""
     if len(columns) > 1:
         raise DataError(f"{path}: plain text has no column {columns[1]!r}: use .jsonl or .parquet")
-    block: list[str] = []
-    first = size = 0
+    block: list[Row] = []
+    size = 0
     for line in _lines(stream, path):
         if line.error:
             yield line
             continue
         ends = not line.value.strip() or _HEADING.fullmatch(line.value) is not None
         if block and (ends or size > _BLOCK):
-            yield _block(path, first, block, columns)
+            yield _block(block, columns)
             block, size = [], 0
         if not ends:
-            first = line.number if not block else first
-            block.append(line.value)
+            block.append(line)
             size += len(line.value)
     if block:
-        yield _block(path, first, block, columns)
+        yield _block(block, columns)
 
 
-def _block(path: Path, first: int, lines: list[str], columns: Columns) -> Row:
-    return Row(f"{path}, line {first}", first, {columns[0]: "\n".join(lines).strip()})
+def _block(lines: list[Row], columns: Columns) -> Row:
+    """Return the row of a block, or of its first line that no tokenizer can take."""
+    text = "\n".join(line.value for line in lines).strip()
+    reason = formats.unusable(text)
+    if not reason:
+        return Row(lines[0].place, lines[0].number, {columns[0]: text})
+    bad = next(line for line in lines if formats.unusable(line.value))
+    return Row(bad.place, bad.number, error=f"holds {formats.unusable(bad.value)}: remove it")
 
 
 def _json(stream: IO[bytes], path: Path, columns: Columns) -> Iterator[Row]:

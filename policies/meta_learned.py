@@ -60,9 +60,9 @@ class MetaLearned:
 
     def __post_init__(self) -> None:
         """Refuse no task at all, nothing to start from, and more candidates than are kept."""
-        candidates.check("meta-learned", self.train_on, self.top_k)
+        candidates.check(self.train_on, self.top_k)
         if not self.init:
-            raise ConfigError("meta-learned: init is empty: name a learned policy")
+            raise ConfigError("init: is empty: name a learned policy")
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Train the initial policy by episodes; what is best on dev stays, be it the initial one.

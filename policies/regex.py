@@ -30,9 +30,9 @@ class Regex:
         try:
             compiled = re.compile(self.pattern)
         except re.error as error:
-            raise ConfigError(f"pattern {self.pattern!r} is not valid: {error}") from None
+            raise ConfigError(f"pattern: {self.pattern!r} is not valid: {error}") from None
         if self.group not in (*range(compiled.groups + 1), *compiled.groupindex):
-            raise ConfigError(f"pattern {self.pattern!r} has no group {self.group!r}")
+            raise ConfigError(f"group: {self.pattern!r} has no group {self.group!r}")
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

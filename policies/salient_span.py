@@ -26,7 +26,7 @@ class SalientSpan:
     def __post_init__(self) -> None:
         """Refuse a number of spans that hides nothing."""
         if self.spans < 1:
-            raise ConfigError(f"salient-span: spans must be 1 or more, not {self.spans}")
+            raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
 
     def depends(self) -> Json:
         """Return what `annotate` rests on beside the fields: name and version of the pipeline."""

@@ -38,7 +38,7 @@ class Supervised:
 
     def __post_init__(self) -> None:
         """Refuse no task at all, and more candidates than are kept."""
-        candidates.check("supervised", self.train_on, self.top_k)
+        candidates.check(self.train_on, self.top_k)
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Train the reader on contexts that hold an answer; the best on dev stays."""

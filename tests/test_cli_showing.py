@@ -117,6 +117,11 @@ def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
     assert sorted((store / "artifacts").iterdir()) == kept
 
 
+def test_a_field_that_a_policy_refuses_is_named(refused, bart):
+    line = refused("show", "regex", "policy.pattern=(", "--text", TEXT, "--model", bart)
+    assert line.startswith("error: policy.pattern: '(' is not valid: missing )")
+
+
 def test_a_text_in_which_nothing_is_hidden(call, bart):
     words = ("show", "salient-span", "--text", "the it and of", "--model", bart)
     assert json.loads(call(*words, "--json")[1]) == {

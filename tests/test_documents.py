@@ -158,7 +158,9 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
             {"columns": ("x",)},
             "no range of a text of 2",
         ),
-        ("a.txt", "A.\0", {}, "a.txt, line 1: key 'text' holds a NUL"),
+        ("a.txt", "A.\0", {}, "a.txt, line 1: holds a NUL character at character 2: remove it"),
+        ("a.txt", "A.\n\nB.\nC\0D.\n", {}, "a.txt, line 4: holds a NUL character at character 1"),
+        ("a.jsonl", "x", {}, r"\(corpus.on_error: skip leaves such rows out\)"),
         ("a.txt", b"A.\n\xff\n", {}, "a.txt, line 2: not UTF-8"),
         ("a.txt", "A.", {"columns": ("x",)}, "plain text has no column 'x'"),
         ("a.tsv", "id\ttext\n1\tA.\t\n", {}, "line 2: has 3 cells, not 2"),
@@ -166,8 +168,8 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
         ("a.tsv", "id\tbody\n1\tA.\n", {}, "no column 'text'; there are id, body"),
         ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),
         ("a.parquet", "A.", {}, "a.parquet: no readable Parquet"),
-        ("a.jsonl", "", {}, "a.jsonl: the corpus holds no text in 'text'"),
-        ("a.txt", " = Heading = \n\n", {}, "a.txt: the corpus holds no text"),
+        ("a.jsonl", "", {}, "a.jsonl: the corpus holds no text in 'text': name another key"),
+        ("a.txt", " = Heading = \n\n", {}, "a.txt: the corpus holds no text: name files that hold"),
     ],
 )
 def test_bad_input_is_one_line_with_file_and_row(tmp_path, name, content, keys, message):

@@ -126,6 +126,8 @@ def test_a_malformed_row_names_file_row_and_key(tmp_path, bad, reason):
     write(tmp_path / NAMES["dev"], [row(1), bad, row(3)])
     with pytest.raises(DataError, match=f"{NAMES['dev']}, {reason}"):
         ids("test", tmp_path)
+    with pytest.raises(DataError, match=r"\(on_error: skip in the block of task 'zsre' leaves"):
+        ids("test", tmp_path)
     assert ids("test", tmp_path, on_error="skip") == ["q1", "q3"]
 
 

@@ -169,9 +169,9 @@ def test_contexts_that_cannot_be_used_are_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"train_on": []}, "row: meta-learned: train_on is empty: name at least one task"),
-        ({"init": ""}, "row: meta-learned: init is empty: name a learned policy"),
-        ({"top_k": 21}, "row: meta-learned: top_k must be at most 20, not 21"),
+        ({"train_on": []}, "row.train_on: is empty: name at least one task"),
+        ({"init": ""}, "row.init: is empty: name a learned policy"),
+        ({"top_k": 21}, "row.top_k: must be at most 20, not 21"),
         (
             {"backend": "functionl"},
             "row.backend: unknown value 'functionl': did you mean 'functional'? choose from "

@@ -233,8 +233,8 @@ def test_regex_draws_as_many_matches_as_it_is_told():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("regex", {"pattern": "(a"}, r"pattern '\(a' is not valid: missing \)"),
-        ("regex", {"pattern": "a", "group": 1}, "has no group 1"),
+        ("regex", {"pattern": "(a"}, r"pattern: '\(a' is not valid: missing \)"),
+        ("regex", {"pattern": "a", "group": 1}, r"regex\.group: 'a' has no group 1"),
         ("regex", {"pattern": "a", "group": "year"}, "has no group 'year'"),
         ("regex", {}, "pattern: missing"),
         ("column", {}, "column: missing"),

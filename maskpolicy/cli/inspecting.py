@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,10 +106,9 @@ def examples(
     from maskpolicy import examples as splits
 
     plugins.load_files(plugin or ())
-    if data == config.WORLD:
-        raise ConfigError("--data: name a folder; `maskpolicy world --out DIR` writes the world")
-    given = {"name": task, **yaml_file.assignments(keys or ()), "data": data}
-    block = config.task_block(given, "examples", Path.cwd())
+    given = {"name": task, **yaml_file.assignments(keys or ()), "data": config.HUB}
+    block = config.task_block(given, "examples", Path.cwd())  # its mistakes come before --data's
+    block = replace(block, data=config.data_source(data, "--data", Path.cwd(), [config.HUB]))
     for line in splits.lines(block, split, Path(block.data), limit):
         typer.echo(line)
 

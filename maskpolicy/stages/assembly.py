@@ -135,6 +135,11 @@ class _Builder:
             params: Json = {"name": model.name, "revision": pinned}
             made = self.stage(kind, model.name, params | self.of_kind(kind == "pretrained"))
             return replace(made, local={**made.local, "revision": model.revision})
+        if not (folder / "config.json").is_file():
+            raise ConfigError(
+                f"model {folder}: holds no model (no config.json): name a folder that Transformers "
+                "saved a model and its tokenizer to"
+            )
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
         if kind == "pretrained":
             files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
