@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from maskpolicy import cards, config, learned, manifest, plugins
+from maskpolicy import cards, config, keys, learned, manifest, plugins, results
 from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 RECORD = "maskpolicy.json"  # what made a folder; a folder without it is somebody else's
 CARD = "README.md"
+PRETRAIN, EXPORT = "pretrain", "export"  # the verbs that write such folders
+_NO_SETTING = ("version", "stage", "work")  # of a record
+_SHOWN = 3  # settings that a line names
+log = logging.getLogger(__name__)
 _OURS = {
     *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
     *("keep", "keep_at"),
@@ -53,7 +57,7 @@ def experiment(
             f"--policy {block.name}: learns from the questions of tasks: say where these lie with "
             "data=DIR, data=hub or data=world"
         )
-    keys = {
+    wanted = {
         **_settable(given, learned.is_learned(block)),
         "model": {"name": model, **_part(given, "model")},
         "corpus": {**_source(files), **_part(given, "corpus")},
@@ -61,29 +65,49 @@ def experiment(
         "tasks": [],
         "baseline": block.name,
     }
-    return config.make(keys, "pretrain", "", Path.cwd(), plugin_files, needs=("corpus",))
+    return config.make(wanted, PRETRAIN, "", Path.cwd(), plugin_files, needs=("corpus",))
 
 
-def claim(out: Path) -> None:
+def claim(out: Path, verb: str = PRETRAIN) -> None:
     """Refuse an --out that cannot be used, before any work: raises StoreError.
 
-    A folder that an earlier `pretrain` made is replaced in the end.
+    A folder that the same verb made earlier is replaced in the end.
     """
     if out.exists() and not out.is_dir():
-        raise StoreError(f"{out}: is a file: choose another --out")
-    if out.is_dir() and any(out.iterdir()) and not (out / RECORD).is_file():
+        raise StoreError(f"{out}: is a file, not a folder: choose another --out")
+    if out.is_dir() and any(out.iterdir()) and _verb(_record(out)) != verb:
         raise StoreError(
-            f"{out}: is not empty and was not made by `maskpolicy pretrain` or `export`: choose "
-            "another --out"
+            f"{out}: is not empty and was not made by `maskpolicy {verb}`: choose another --out"
         )
+    results.claim(out.parent)
+
+
+def tell(out: Path, stage: Stage) -> None:
+    """Log a line where `out` holds the model of an earlier `pretrain` with other settings."""
+    old = _record(out)
+    if not old or old.get("stage") == stage.key:
+        return
+    new = {**stage.params, "corpus": stage.inputs["corpus"].params["corpus"]}
+    before = {key: value for key, value in old.items() if key not in _NO_SETTING}
+    found = [line.lstrip(".") for line in keys.differences(before, new, "")]
+    differ = "; ".join(found[:_SHOWN]) or "another model"
+    log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
+
+
+def _record(out: Path) -> dict[str, Any]:
+    """Return what says how a folder was made; nothing of a folder that is not ours."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"{out.parent}: cannot be made: {error.strerror}; choose another --out"
-        ) from error
-    if not os.access(out.parent, os.W_OK):
-        raise StoreError(f"{out.parent}: cannot be written: choose another --out")
+        found = json.loads((out / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _verb(record: Mapping[str, Json]) -> str:
+    """Return the verb that wrote a record; of `export` it holds the stages of a run."""
+    if not record:
+        return ""
+    return EXPORT if "stages" in record else PRETRAIN
 
 
 def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
@@ -115,10 +139,10 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
 def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
     """Write the files of artifacts, a model card and what made them to the folder `out`.
 
-    The folder appears whole or not at all; one that was made like this is replaced. Raises
+    The folder appears whole or not at all; one that the same verb made is replaced. Raises
     StoreError.
     """
-    with _replacing(out) as folder:
+    with _replacing(out, _verb(record)) as folder:
         for part in parts:
             for path in part.iterdir():
                 if path.name not in (manifest.NAME, WORK):
@@ -128,7 +152,7 @@ def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
 
 
 @contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
+def _replacing(out: Path, verb: str) -> Iterator[Path]:
     """Give a new folder beside `out`, and put it in its place, flushed to disk, on a clean exit."""
     out = out.absolute()
     for left in out.parent.glob(f".{out.name}.*.part"):
@@ -140,7 +164,7 @@ def _replacing(out: Path) -> Iterator[Path]:
         yield folder
         for path in (*folder.iterdir(), folder):
             sync(path)
-        claim(out)  # hours have passed
+        claim(out, verb)  # hours have passed
         if out.exists():
             out.rename(away)
         folder.rename(out)

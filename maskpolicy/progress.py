@@ -68,8 +68,11 @@ def to_table(found: Iterable[Part], wall: float, jobs: int = 1) -> Table:
 class Bars:
     """Progress of a graph on a console: a line for each stage, a bar for the one under way."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        """Prepare bars for `total` stages; use as a context manager."""
+    def __init__(self, console: Console, total: int, *, failures: bool = True) -> None:
+        """Prepare bars for `total` stages; use as a context manager.
+
+        Without `failures`, the caller tells what failed.
+        """
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
 
@@ -83,6 +86,8 @@ class Bars:
         self._progress = Progress(*columns, console=console, transient=True)
         self._whole = self._progress.add_task("stages", total=total, note="")
         self._current: TaskID | None = None
+        self._failures = failures
+        self._told: dict[str, str] = {}  # by cause, the first stage that failed by it
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -107,11 +112,18 @@ class Bars:
             self._progress.update(self._current, completed=done, total=total or None, note=note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Print what became of a stage, unless it was in the store or could not begin."""
+        """Print what became of a stage, unless it was in the store or could not begin.
+
+        A cause that several stages share is told once.
+        """
         self._end()
         self._progress.advance(self._whole)
         if outcome.exception is not None:
-            line = f"✗ {stage.name}: {outcome.error}"
+            if not self._failures:
+                return
+            cause = str(outcome.error)
+            first = self._told.setdefault(cause, stage.name)
+            line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
         elif outcome.hit or outcome.error is not None:
             return
         else:

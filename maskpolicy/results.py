@@ -147,6 +147,8 @@ def file_name(policy: str, task: str, seed: int) -> str:
 
 def claim(folder: Path) -> None:
     """Make a folder for results before hours of work, not after; raises StoreError."""
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: is a file, not a folder: choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -157,8 +159,8 @@ def claim(folder: Path) -> None:
         raise StoreError(f"{folder}: cannot be written: choose another --out")
 
 
-def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, flushed to disk; raises StoreError."""
+def write(path: Path, data: bytes, option: str = "--out") -> None:
+    """Write a file whole or not at all, flushed to disk; StoreError names the `option` it is of."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_PART}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +173,7 @@ def write(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         reason = error.strerror or type(error).__name__
-        raise StoreError(f"{path}: cannot be written: {reason}; choose another --out") from error
+        raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
 
 
 def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:

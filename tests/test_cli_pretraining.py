@@ -125,8 +125,36 @@ def test_a_folder_that_is_somebody_elses_is_refused_before_any_work(refused, wor
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "notes.txt").write_text("")
     assert "was not made by `maskpolicy pretrain`" in refused(*words, "--out", tmp_path / "theirs")
-    assert "is a file" in refused(*words, "--out", tmp_path / "one.txt")
+    assert "is a file, not a folder" in refused(*words, "--out", tmp_path / "one.txt")
     assert "cannot be made" in refused(*words, "--out", tmp_path / "one.txt" / "a" / "b")
+
+
+def test_a_folder_that_export_made_is_somebody_elses(refused, words, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    record = tmp_path / "theirs" / "maskpolicy.json"
+    for text in ('{"stages": {}}', "{", "[]"):
+        record.write_text(text)
+        line = refused(*words, "--out", tmp_path / "theirs")
+        assert "was not made by `maskpolicy pretrain`: choose another --out" in line
+        assert record.read_text() == text
+
+
+def test_a_folder_made_with_other_settings_is_replaced_and_that_is_told(call, words, tmp_path):
+    out = tmp_path / "out"
+    assert "will be replaced" not in call(*words, "--out", out)[2]
+    assert "will be replaced" not in call(*words, "--out", out)[2]
+    code, _, err = call(*words, "intermediate.steps=2", "--out", out)
+    assert code == 0
+    line = next(line for line in err.splitlines() if "will be replaced" in line)
+    assert str(out) in line and "spec.steps: 3 -> 2" in line
+    assert json.loads((out / "maskpolicy.json").read_text())["spec"]["steps"] == 2
+
+
+def test_a_folder_without_a_model_is_refused_before_any_work(refused, texts, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    words = ("--model", tmp_path / "nothing", "--corpus", texts / "one.txt", "--policy", "random")
+    line = refused("pretrain", *words, "--out", tmp_path / "out")
+    assert f"{tmp_path / 'nothing'}: holds no model (no config.json): name a folder" in line
 
 
 def test_an_empty_folder_is_taken(call, words, tmp_path):
@@ -175,6 +203,7 @@ def test_a_corpus_without_any_entity_is_exit_code_2(call, bart, store, tmp_path)
     code, _, err = call("pretrain", *words, "--store", store, "--out", tmp_path / "out")
     assert code == 2
     assert err.splitlines()[-1].startswith("error: policy salient-span: found nothing in 2")
+    assert err.count("found nothing") == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -49,6 +49,27 @@ def test_the_parts_of_a_run_add_up_to_its_seconds():
     assert sum(part.seconds for part in progress.parts(outcomes, wall=15.0)) == 15.0
 
 
+def told(tmp_path: Path, *stages: Stage, **options: bool) -> list[str]:
+    """Return the lines of one run."""
+    text = io.StringIO()
+    with progress.Bars(Console(file=text, width=120), len(stages), **options) as bars:
+        execute(stages, Store(tmp_path), bars)
+    return [line for line in text.getvalue().splitlines() if line.startswith(("✓", "✗"))]
+
+
+def test_a_cause_that_stages_share_is_told_once(tmp_path):
+    bad, other = one("bad", fails=True), one("other", fails=True, again=True)
+    assert told(tmp_path, bad, other) == [
+        "✗ progress-step bad: ValueError: no such luck",
+        "✗ progress-step other: as progress-step bad",
+    ]
+
+
+def test_failures_that_the_caller_tells_are_no_lines(tmp_path):
+    lines = told(tmp_path, one("good"), one("bad", fails=True), failures=False)
+    assert [line[:20] for line in lines] == ["✓ progress-step good"]
+
+
 def test_each_stage_that_was_computed_or_failed_is_a_line(tmp_path):
     text = io.StringIO()
     stages = [one("good"), one("bad", fails=True)]

@@ -30,6 +30,6 @@ def export(
     log_to(console(err=True))
     plugins.load_files(plugin or ())
     out = out.resolve()
-    pretraining.claim(out)
+    pretraining.claim(out, pretraining.EXPORT)
     exporting.export(results.read(run), policy, Store(store), out, task, seed)
     console().print(f"written to {out}", soft_wrap=True)

@@ -48,13 +48,14 @@ def pretrain(
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
     stage = plan.pretrained[experiment.policies[0].label, 0]
+    pretraining.tell(out, stage)
     order = graph.topological([stage])
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
     # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
     targets = [stage, stage.inputs["tokenizer"]]
-    with progress.Bars(notes, len(order)) as bars:
+    with progress.Bars(notes, len(order), failures=False) as bars:  # `end` tells them
         logs = out.with_name(f"{out.name}-logs")  # of a tracker, if one is set
         outcomes = graph.execute(
             order, artifacts, bars, targets=targets, workers=workers, logs=logs

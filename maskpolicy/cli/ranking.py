@@ -43,17 +43,19 @@ def leaderboard(
     if out is not None:
         report.save(board, out, work=work)
     if html is not None:
-        page.save(board, html)
+        page.save(board, html, "--html")
     if as_json:
         typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
     else:
         show(board, console(), work=work)
 
 
-def show(board: Board, screen: Console, *, work: bool = False) -> None:
-    """Print a leaderboard and its notes."""
+def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
+    """Print a leaderboard and its notes; without `gaps`, not why scores are not there."""
     from maskpolicy import report
 
     screen.print(report.to_table(board, work=work))
+    told = () if gaps else board.gaps
     for note in board.notes:
-        screen.print(f"* {note}", soft_wrap=True)
+        if note not in told:
+            screen.print(f"* {note}", soft_wrap=True)

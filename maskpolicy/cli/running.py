@@ -75,7 +75,7 @@ def run(
     collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder, plan.early)
     board = leaderboard.build([collected])
     report.save(board, folder)
-    ranking.show(board, screen)
+    ranking.show(board, screen, gaps=False)  # the bars have told what failed
     seconds = time.monotonic() - started
     took = progress.parts(outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds, jobs))
@@ -83,7 +83,9 @@ def run(
     questions.save(plan.cells, artifacts, folder)
     page.save(board, folder / "leaderboard.html")
     screen.print(f"written to {folder}", soft_wrap=True)
-    end(outcomes.values())
+    failed = sum(outcomes[stage.key].error is not None for stage in plan.targets)
+    why = f"the notes of {folder / 'leaderboard.md'} say why"
+    end(outcomes.values(), f"{failed} of {len(plan.targets)} cells failed: {why}")
 
 
 def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugins = None) -> None:
@@ -96,6 +98,7 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     from maskpolicy.store import Store
 
     screen = console()
+    log_to(console(err=True))
     experiment = config.load(file, keys or (), plugin or ())
     artifacts = Store(store)
     made = stages.build(experiment, artifacts.hash_file)

@@ -70,19 +70,22 @@ def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[s
     return {"name": name, **own}, rest
 
 
-def end(outcomes: Iterable[Outcome]) -> None:
+def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
     """End a command whose stages failed; do nothing where none did.
 
     What is of the user's making is raised, for exit code 2: the same command would fail again.
-    Any other failure is one line and exit code 1.
+    Any other failure is one line and exit code 1. A command that has told each failure already
+    gives a `summary` to be said in place of the first cause.
     """
     failed = [outcome for outcome in outcomes if outcome.exception is not None]
     if not failed:
         return
     first = failed[0]
     if all(isinstance(outcome.exception, ConfigError | DataError) for outcome in failed):
+        if summary:
+            raise ConfigError(summary) from first.exception
         raise first.exception or ConfigError(str(first.error))
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    line = f"failed: {first.stage.name}: {first.error}{more}; the same command tries again"
-    typer.echo(line, err=True)
+    line = summary or f"failed: {first.stage.name}: {first.error}{more}"
+    typer.echo(f"{line}; the same command tries again", err=True)
     raise typer.Exit(1)

@@ -22,9 +22,9 @@ SCRIPTS = ("page.js", "table.js", "seeds.js", "examples.js", "details.js", "runs
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 
-def save(board: Board, path: Path) -> None:
-    """Write the page of a leaderboard, whole or not at all; raises StoreError."""
-    write(path, render(board).encode("utf-8", "replace"))
+def save(board: Board, path: Path, option: str = "--out") -> None:
+    """Write the page of a leaderboard, whole or not at all; StoreError names the `option`."""
+    write(path, render(board).encode("utf-8", "replace"), option)
 
 
 def render(board: Board) -> str:
