@@ -22,20 +22,21 @@ class Training:
     lr: Positive = 5e-4  # peak learning rate
     warmup: Steps = 100  # steps of linear warm-up; see `warmup` for few steps
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
-    weight_decay: Amount = 0.01
-    betas: tuple[Momentum, Momentum] = (0.9, 0.999)
+    weight_decay: Amount = 0.01  # of AdamW, on matrices alone
+    betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
     clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    attention: Literal["auto", "eager", "sdpa"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = (
+        "auto"  # auto: bf16 where the machine is built for it
+    )
+    attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
     compile: bool = False  # torch.compile the model
-    dropout: Momentum | None = None  # None: the model's own
-    micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: chosen by hardware.py
+    dropout: Momentum | None = None  # of every layer; null: the model's own
+    micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU
     max_source: Count = 512  # tokens; longer sources are cut
     max_target: Count = 512  # tokens; longer targets are cut
     checkpoint_every: Positive = 60.0  # seconds between resumable checkpoints
-    seed: Seed = 0
-    # dev evaluation (fit, fine-tuning): every this many steps; 0: none
-    eval_every: Steps = 0
+    seed: Seed = 0  # of all that is drawn; fine-tuning takes the file's `seeds` instead
+    eval_every: Steps = 0  # steps between two looks at dev (fit, fine-tuning); 0: none
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from maskpolicy import plugins
 from maskpolicy.budgets import SCRATCH
+from maskpolicy.markdown import plain
 from maskpolicy.types import Json
 
 _TAGS = ("maskpolicy",)
@@ -138,7 +139,7 @@ def _trained(made: Made) -> str:
             f", pre-trained further on masked passages with the policy `{made.policy}`"
             f"{f' ({summary})' if summary else ''}"
         )
-    return text + (f", then fine-tuned on {_plain(made.task)}" if made.task else "")
+    return text + (f", then fine-tuned on {plain(made.task)}" if made.task else "")
 
 
 def _is_local(made: Made) -> bool:
@@ -203,9 +204,4 @@ def _table(values: Json) -> str:
 
 def _cell(value: Json) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _plain(text).replace("|", "\\|")
-
-
-def _plain(text: str | None) -> str:
-    """Return text that Markdown takes for no markup: a label may say anything."""
-    return " ".join((text or "").replace("<", "&lt;").split())
+    return plain(text).replace("|", "\\|")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from maskpolicy import budgets, keys, learned, plugins, schema, yaml_file
 from maskpolicy.blocks import (
@@ -34,7 +34,7 @@ from maskpolicy.experiment import (
     resolved,
 )
 from maskpolicy.registry import HOW_KEYS
-from maskpolicy.schema import Count, Seed, at
+from maskpolicy.schema import Count, Seed, Stated, at
 from maskpolicy.tracking import Tracker
 from maskpolicy.types import Json
 
@@ -60,27 +60,31 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
+NameOrKeys = Annotated[Any, Stated("a name or a block of keys")]
+Budget = Annotated[Any, Stated("a block of keys")]
+
+
 @dataclass(frozen=True)
-class _File:
+class File:
     """The keys of an experiment file, before names are looked up; those of How come besides."""
 
-    model: Any
-    corpus: Any
-    policies: list[Any]
-    tasks: list[Any]
-    data: str = WORLD
-    seeds: tuple[Seed, ...] = (0,)
-    intermediate_seeds: Count = 1
-    baseline: str = NONE
-    general: Any = None
-    intermediate: Any = None
-    finetune: Any = None
-    fit: Any = None
-    plugins: tuple[str, ...] = ()
-    keep: tuple[Literal["finetune"], ...] = ()
-    keep_at: tuple[Count, ...] = ()
-    world: dict[str, Any] = field(default_factory=dict)
-    tracker: Tracker | None = None
+    model: NameOrKeys  # what is pre-trained further; a name stands for `{name: ..}`
+    corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
+    policies: list[NameOrKeys]  # the rows of the leaderboard
+    tasks: list[NameOrKeys]  # its columns
+    data: str = WORLD  # where tasks lie that do not say it themselves: world, hub or a folder
+    seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once for each
+    intermediate_seeds: Count = 1  # runs of each intermediate stage, shared out over `seeds`
+    baseline: str = NONE  # label of the row that every other is compared with
+    general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
+    intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
+    finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
+    fit: Budget = field(default_factory=dict)  # the training of a learned policy
+    plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
+    keep: tuple[Literal["finetune"], ...] = ()  # stages whose models stay, for `export`
+    keep_at: tuple[Count, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
+    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+    tracker: Tracker | None = None  # writes the losses of every training below logs/
 
 
 def load(
@@ -111,7 +115,7 @@ def make(
     shared = {key: given.pop(key) for key in HOW_KEYS if key in given}
     how = how_block(shared, where, {})
     shared = {key: getattr(how, key) for key in shared}
-    file = _File(**schema.block(_File, given, where, others=HOW_KEYS))
+    file = File(**schema.block(File, given, where, others=HOW_KEYS))
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folder)
     plugins.load_files(modules)
     model = _model(file.model, at(where, "model"), folder)
@@ -251,7 +255,7 @@ def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...
 
 
 def _check_rows(
-    file: _File, policies: Sequence[PolicyBlock], where: str, needs: Sequence[str]
+    file: File, policies: Sequence[PolicyBlock], where: str, needs: Sequence[str]
 ) -> None:
     for key in needs:
         if not getattr(file, key):

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 class Episode:
     """How an episode is made."""
 
-    candidates: Count = 8  # K
+    candidates: Count = 8  # spans of a context that are compared (K)
     hard: bool = True  # straight-through: one candidate is hidden, all get a gradient
     temperature: Positive = 1.0  # of the Gumbel-softmax at the first outer step
-    cooled: Positive = 0.3  # and at the last one; exponential between
-    query: Literal["same", "held-out"] = "same"  # what the outer loss is on
+    cooled: Positive = 0.3  # likewise at the last one; exponential between
+    # the outer loss is on the question itself, or on another one about the same context
+    query: Literal["same", "held-out"] = "same"
     sharing: Count = 1  # episodes with one set of fast weights; 1: each has its own (the paper)
 
 

@@ -1,4 +1,7 @@
-"""What an experiment is: frozen dataclasses, every default filled in, and how they are stored."""
+"""What an experiment is: frozen dataclasses, every default filled in, and how they are stored.
+
+Paths are absolute, patterns expanded. The comment of a field is what docs/settings.md says of it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ OnError = Literal["raise", "skip"]
 class Model:
     """The model: a preset built from scratch, a local folder or a Hub name."""
 
-    name: str  # a folder is absolute
-    revision: str | None = None
-    kind: Literal["seq2seq", "encoder"] = "seq2seq"
-    layers: Count | None = None  # of an encoder built from scratch; None: the preset's
+    name: str  # a preset (mini, base), a folder or a Hub name
+    revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
+    kind: Literal["seq2seq", "encoder"] = "seq2seq"  # text-to-text (BART) or RoBERTa-style
+    layers: Count | None = None  # of an encoder built from scratch; null: the preset's
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
 
     @property
@@ -36,26 +39,26 @@ class Model:
 class Corpus:
     """The text of the intermediate stage: the world, files, or a Hub dataset."""
 
-    name: Literal["world"] | None = None
-    files: tuple[str, ...] = ()  # absolute, patterns expanded
-    hub: str | None = None
+    name: Literal["world"] | None = None  # the embedded world
+    files: tuple[str, ...] = ()  # paths or patterns (notes/*.txt), beside the experiment file
+    hub: str | None = None  # a Hub dataset's name; one of name, files and hub is given
     subset: str | None = None  # the Hub dataset's configuration
-    split: str = "train"
-    revision: str | None = None
-    stream: bool = False
-    column: str = "text"
-    columns: tuple[str, ...] = ()  # lists of [start, end] characters that become columns
+    split: str = "train"  # of the Hub dataset
+    revision: str | None = None  # the Hub dataset's branch, tag or commit; null: main
+    stream: bool = False  # read the Hub dataset over the network, without a download
+    column: str = "text"  # where the text stands in rows of JSON Lines, Parquet or the Hub
+    columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
     limit: Steps = 0  # most documents; 0: all
-    on_error: OnError = "raise"
+    on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
 
 
 @dataclass(frozen=True)
 class PolicyBlock:
     """One row of the leaderboard: a policy, its fields, and how its spans are written."""
 
-    name: str
-    label: str
+    name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
+    label: str  # the row's name; left out: made of the name and what differs
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     how: How = field(default_factory=How)
 
@@ -69,12 +72,12 @@ class PolicyBlock:
 class TaskBlock:
     """One column of the leaderboard."""
 
-    name: str
-    label: str
+    name: str  # of the task, as `maskpolicy list tasks` shows
+    label: str  # the column's name; left out: made of the name and what differs
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
-    data: str = WORLD  # world | hub | a folder, which is absolute
-    revision: str | None = None
-    on_error: OnError = "raise"
+    data: str = WORLD  # world, hub or a folder; the file's `data` where it is left out
+    revision: str | None = None  # of a Hub dataset: branch, tag or commit; null: main
+    on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
     context: bool = False  # give the model the context paragraph: an upper bound
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from maskpolicy import plots
+from maskpolicy import markdown, plots
 from maskpolicy.plots import Plot
 from maskpolicy.results import Run, claim, write
 from maskpolicy.types import Json
@@ -84,11 +84,10 @@ def _plot(panel: dict[str, Json]) -> Plot:
 
 def to_markdown(findings: Findings) -> str:
     """Return findings as a Markdown table, the notes below."""
-    lines = [[title(column) for column in findings.columns], ["---"] * len(findings.columns)]
-    lines += [_cells(findings, row) for row in findings.rows]
-    table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    head = [title(column) for column in findings.columns]
+    table = markdown.table(head, [_cells(findings, row) for row in findings.rows])
     notes = ["", *(f"* {note}" for note in findings.notes)] if findings.notes else []
-    return "\n".join([*table, *notes]) + "\n"
+    return "\n".join([table, *notes]) + "\n"
 
 
 def to_table(findings: Findings) -> Table:

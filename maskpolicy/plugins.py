@@ -33,7 +33,7 @@ def find(kind: str, name: str, others: Sequence[str] = ()) -> registry.Entry:
         raise ConfigError(unknown(kind, name, [*registry.names(kind), *others]) + more)
     found = registry.entry(kind, name)
     clash = registry.clash(kind, name)
-    if clash and not _is_builtin(found):
+    if clash and not is_builtin(found):
         raise ConfigError(clash)
     return found
 
@@ -96,7 +96,7 @@ def code(entry: registry.Entry) -> dict[str, str]:
     Empty for built-in plugins: their stages' VERSION stands for them. Files are told by name and
     not by path, so that a plugin may move. Other imports belong to installed distributions.
     """
-    if _is_builtin(entry):
+    if is_builtin(entry):
         return {}
     path = Path(entry.file)
     files: dict[str, Path] = {}
@@ -104,7 +104,8 @@ def code(entry: registry.Entry) -> dict[str, str]:
     return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
 
 
-def _is_builtin(entry: registry.Entry) -> bool:
+def is_builtin(entry: registry.Entry) -> bool:
+    """Return whether a plugin comes with maskpolicy."""
     folders = [_ROOT / name.replace(".", "/") for name in FOLDERS.values()]
     return Path(entry.file).parent in folders
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskpolicy import latex
+from maskpolicy import latex, markdown
 from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score
 from maskpolicy.results import write
 from maskpolicy.stats import LEVEL
@@ -50,13 +50,13 @@ def to_json(board: Board, *, work: bool = False) -> Json:
 def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, its notes below."""
     head, body = _cells(board, work)
-    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)]), *map(_line, body)]
     shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
     about = [f"Percent: {shown} (difference to {board.baseline})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     notes = [f"* {note}" for note in board.notes]
-    return "\n".join([*lines, "", *about, *([""] if notes else []), *notes]) + "\n"
+    table = markdown.table(head, body, numbers=True)
+    return "\n".join([table, "", *about, *([""] if notes else []), *notes]) + "\n"
 
 
 def to_csv(board: Board, *, work: bool = False) -> str:
@@ -122,10 +122,6 @@ def _text(score: Score | None, row: Row, board: Board) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _score(score: Score | None) -> Json:

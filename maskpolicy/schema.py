@@ -36,7 +36,7 @@ class Range:
     def __str__(self) -> str:
         """Return the bounds as words for a message, e.g. ">= 0 and < 1"."""
         bounds = ((">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt))
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+        return " and ".join(f"{sign} {bound:.10g}" for sign, bound in bounds if bound is not None)
 
     def holds(self, value: float) -> bool:
         """Return whether `value` keeps every bound."""
@@ -46,6 +46,13 @@ class Range:
             or (self.le is not None and value > self.le)
             or (self.lt is not None and value >= self.lt)
         )
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a value may be, in words: `Annotated[Any, Stated("a name or a block of keys")]`."""
+
+    words: str
 
 
 Steps = Annotated[int, Range(ge=0)]
@@ -144,12 +151,14 @@ def words(annotation: Any) -> str:
     if origin is Literal:
         return " | ".join(map(str, args))
     if origin is Annotated:
-        return " ".join([words(args[0]), *(str(a) for a in args[1:] if isinstance(a, Range))])
+        stated = [extra.words for extra in args[1:] if isinstance(extra, Stated)]
+        bounds = [str(extra) for extra in args[1:] if isinstance(extra, Range)]
+        return " ".join([*(stated or [words(args[0])]), *bounds])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(words, args))
     if origin in (tuple, list) and args:
         return f"a list, of {words(args[0])}"
-    kind = origin or annotation
+    kind = dict if dataclasses.is_dataclass(annotation) else origin or annotation
     return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
 
 

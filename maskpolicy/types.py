@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.schema import Share
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -88,9 +90,9 @@ class How:
     target: Target = "spans"  # recover only what was hidden, or the full text
     join: Join = "mask"  # what stands between the spans of a "spans" target
     permute_sentences: bool = False  # shuffle the sentences of the source (BART)
-    insert: float = 0.0  # extra masks, as a share of the hidden spans (BART's zero-length spans)
-    mask_exclusion: float = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
-    shallow_decoder: bool = False  # kind encoder: MAE-LM's decoder, also where nothing is excluded
+    insert: Share = 0.0  # extra masks, as a share of the hidden spans (BART's zero-length spans)
+    mask_exclusion: Share = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
+    shallow_decoder: bool = False  # kind encoder: MAE-LM's decoder also where nothing is excluded
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from maskpolicy.types import Passage, Spans, as_spans
 class Column:
     """Hide spans of a column of the corpus, drawn uniformly (in its block: columns: [NAME])."""
 
-    column: str
+    column: str  # the column's name in the corpus
     spans: Count | Literal["all"] = 1  # how many to hide
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:

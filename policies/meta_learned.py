@@ -31,10 +31,10 @@ LEAST = 0.2  # share of contexts that must hold an answer for a supervised start
 class Outer:
     """The outer loop: training of the policy; what is not here is as in the budget `fit`."""
 
-    steps: Steps = 100
-    episodes: Count = 8  # in an outer step
-    lr: Positive = 1e-3
-    warmup: Steps = 10
+    steps: Steps = 100  # steps of the outer loop
+    episodes: Count = 8  # episodes in an outer step
+    lr: Positive = 1e-3  # peak learning rate of the policy
+    warmup: Steps = 10  # outer steps of linear warm-up
     eval_every: Steps = 25  # outer steps between two looks at dev; 0: none
     dev: Count = 64  # most questions of dev that are looked at
 
@@ -49,9 +49,10 @@ class MetaLearned:
 
     train_on: tuple[str, ...]  # tasks: names, or labels of the experiment's columns
     init: str | dict[str, Any] = "supervised"  # what it starts from; a name: on the same tasks
+    # the same gradient, by our rule or by the library `higher`
     backend: Literal["functional", "higher"] = "functional"
-    top_k: Count = 1
-    max_words: Count = 10  # of a span
+    top_k: Count = 1  # best spans of a passage that one is drawn from
+    max_words: Count = 10  # most words of a span
     episode: Episode = field(default_factory=Episode)
     inner: Inner = field(default_factory=Inner)
     outer: Outer = field(default_factory=Outer)

@@ -23,10 +23,9 @@ ZERO_LENGTH = 1 / math.expm1(3)  # spans of length 0 for each longer one, at a m
 class Poisson:
     """Hide a share of the tokens in runs; `insert` adds BART's runs of no token, as masks."""
 
-    ratio: Share = 0.3
-    mean: Annotated[float, Range(gt=0, le=100)] = (
-        3.0  # tokens; with another mean, set `insert` to 1 / (exp(mean) - 1)
-    )
+    ratio: Share = 0.3  # of the tokens
+    # tokens in a run; with another mean, set `insert` to 1 / (exp(mean) - 1)
+    mean: Annotated[float, Range(gt=0, le=100)] = 3.0
 
     @cached_property
     def lengths(self) -> NDArray[np.float64]:

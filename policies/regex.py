@@ -21,8 +21,8 @@ from maskpolicy.types import Passage, Spans, as_spans
 class Regex:
     """Hide matches of a pattern of Python's `re`, or one group of them, drawn uniformly."""
 
-    pattern: str
-    group: int | str = 0  # number or name; 0: the whole match
+    pattern: str  # a regular expression of Python's `re`
+    group: int | str = 0  # number or name of the pattern's group that is hidden; 0: the whole match
     spans: Count | Literal["all"] = "all"  # how many to hide
 
     def __post_init__(self) -> None:

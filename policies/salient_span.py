@@ -19,8 +19,8 @@ from maskpolicy.types import Json, Passage, Spans
 class SalientSpan:
     """Hide entities drawn uniformly from those of the passage (Ye et al. 2021: +SSM)."""
 
-    pipeline: str | None = None  # a spaCy pipeline's name or folder; None: the built-in rules
-    labels: tuple[str, ...] = ()  # only entities with these labels; (): all
+    pipeline: str | None = None  # a spaCy pipeline's name or folder; null: the built-in rules
+    labels: tuple[str, ...] = ()  # only entities with these labels; none given: all
     spans: int = 1  # entities to hide
 
     def __post_init__(self) -> None:

@@ -20,11 +20,10 @@ from maskpolicy.types import Passage, Spans
 class Span:
     """Hide a share of the words in runs of 1 to `longest` words; 3.8 on average by default."""
 
-    ratio: Share = 0.15
-    p: Annotated[float, Range(ge=0.001, le=1)] = (
-        0.2  # a run ends after each word with probability p
-    )
-    longest: Annotated[int, Range(ge=1, le=1000)] = 10  # words
+    ratio: Share = 0.15  # of the words
+    # a run ends after each word with this probability
+    p: Annotated[float, Range(ge=0.001, le=1)] = 0.2
+    longest: Annotated[int, Range(ge=1, le=1000)] = 10  # words in a run, at most
 
     @cached_property
     def lengths(self) -> NDArray[np.float64]:

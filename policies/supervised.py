@@ -31,8 +31,8 @@ class Supervised:
     """
 
     train_on: tuple[str, ...]  # tasks: names, or labels of the experiment's columns
-    top_k: Count = 1
-    max_words: Count = 10  # of a span
+    top_k: Count = 1  # best spans of a passage that one is drawn from
+    max_words: Count = 10  # most words of a span
     hidden: Count = 128  # width of the LSTM in each direction
     only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
 

@@ -18,7 +18,7 @@ from maskpolicy.types import Passage, Spans
 class Uniform:
     """Hide a share of the tokens, drawn uniformly without replacement (Ye et al. 2021)."""
 
-    ratio: Share = 0.15
+    ratio: Share = 0.15  # of the tokens
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw floor(ratio * t + u) of the t tokens."""

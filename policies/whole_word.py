@@ -17,7 +17,7 @@ from maskpolicy.types import Passage, Spans
 class WholeWord:
     """Hide a share of the words with all their tokens, drawn uniformly without replacement."""
 
-    ratio: Share = 0.15
+    ratio: Share = 0.15  # of the words
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw floor(ratio * w + u) of the w words."""

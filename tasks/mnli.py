@@ -37,6 +37,7 @@ class Mnli:
     Hypotheses on one premise belong together. Rows without a gold label ("-") are left out.
     """
 
+    # of the dev file; auto: the first that is there
     edition: Literal["auto", "matched", "mismatched"] = "auto"
 
     def example(self, row: Json) -> Example | None:

@@ -45,6 +45,7 @@ class NaturalQuestions:
     train file of NQ-open and a dev file of its own.
     """
 
+    # of the files; auto: the first that is there
     edition: Literal["auto", "open", "kilt", "efficientqa"] = "auto"
 
     def example(self, row: Json) -> Example | None:

@@ -27,8 +27,8 @@ class Quartz:
     Questions on one sentence belong together. `paragraph: false` leaves it out of the source.
     """
 
-    choose: choices.Choose = "generate"
-    paragraph: bool = True
+    choose: choices.Choose = "generate"  # write a choice, or take the likeliest one
+    paragraph: bool = True  # the sentence stands in the source too
 
     def example(self, row: Json) -> Example | None:
         """Map a row; on the Hub `question` is the stem, and `choices` lies beside it."""

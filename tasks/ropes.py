@@ -27,7 +27,7 @@ class Ropes:
     Questions on one background belong together. `background: false` leaves it out of the source.
     """
 
-    background: bool = True
+    background: bool = True  # the background stands in the source
 
     def example(self, row: Json) -> Example | None:
         """Map a question with its paragraph's keys: a row of the Hub, or of the official file."""

@@ -41,9 +41,10 @@ class TriviaQA:
     no context, and from the Hub megabytes instead of gigabytes.
     """
 
+    # of the files; auto: the first that is there
     edition: Literal["auto", "unfiltered-web", "web", "wikipedia"] = "auto"
     window: Count = 100  # words of an evidence document
-    documents: bool = True
+    documents: bool = True  # read the evidence, for contexts
 
     def example(self, row: Json) -> Example | None:
         """Map a row; its answer is Value, then the Aliases (and HumanAnswers, where verified)."""

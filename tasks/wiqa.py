@@ -26,8 +26,8 @@ class Wiqa:
     Questions on one process belong together. `steps: false` leaves the steps out of the source.
     """
 
-    choose: choices.Choose = "generate"
-    steps: bool = True
+    choose: choices.Choose = "generate"  # write a choice, or take the likeliest one
+    steps: bool = True  # the steps of the process stand in the source
 
     def example(self, row: Json) -> Example | None:
         """Map a row; the target is the text of the right choice."""

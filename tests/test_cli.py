@@ -38,6 +38,7 @@ def loaded(code: str) -> set[str]:
         "from maskpolicy.cli import app\napp(['--help'], standalone_mode=False)",
         "from maskpolicy.cli import app\napp(['run', '--help'], standalone_mode=False)",
         "from maskpolicy.cli import app\napp(['list', 'policies'], standalone_mode=False)",
+        "from maskpolicy.cli import app\napp(['list', 'keys'], standalone_mode=False)",
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(code):
@@ -62,6 +63,25 @@ def test_tasks_are_listed_with_group_metric_and_files(call):
     assert "zsre" in call("list", "tasks")[1]
 
 
+def test_keys_are_listed_with_type_default_and_meaning(call):
+    code, out, _ = call("list", "keys", "--json")
+    found = {(key["block"], key["name"]): key for key in json.loads(out)}
+    assert code == 0
+    assert found["corpus", "words"] == {
+        "block": "corpus",
+        "name": "words",
+        "type": "a whole number >= 1",
+        "default": 100,
+        "meaning": "words per passage",
+    }
+    assert "words per passage" in call("list", "keys")[1]
+    assert "| `words` |" in call("list", "keys", "--markdown")[1]
+
+
+def test_markdown_is_for_keys_alone(refused):
+    assert "--markdown" in refused("list", "tasks", "--markdown")
+
+
 def test_models_are_listed(call):
     assert json.loads(call("list", "models", "--json")[1])[0]["name"] == "mini"
 
@@ -78,6 +98,8 @@ def test_a_plugin_file_is_listed(call, tmp_path):
         "    word: str\n"
         "    def select(self, passage, rng): return passage.pieces[:0]\n"
     )
+    keys = json.loads(call("list", "keys", "--json", "--plugin", path)[1])
+    assert [key["name"] for key in keys if key.get("of") == "mine-listed"] == ["word"]
     found = json.loads(call("list", "policies", "--json", "--plugin", path)[1])
     mine = next(entry for entry in found if entry["name"] == "mine-listed")
     assert mine["summary"] == "Hide nothing."

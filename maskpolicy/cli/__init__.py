@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from maskpolicy.cli import analyzing, exporting, inspecting, pretraining, ranking, running, showing
+from maskpolicy.cli import (
+    analyzing,
+    exporting,
+    inspecting,
+    listing,
+    pretraining,
+    ranking,
+    running,
+    showing,
+)
 from maskpolicy.errors import MaskpolicyError
 
 USER_ERROR = 2
@@ -77,7 +86,7 @@ def options(
 app.command()(running.run)
 app.command()(running.plan)
 app.command()(ranking.leaderboard)
-app.command("list")(inspecting.list_)
+app.command("list")(listing.list_)
 app.command()(showing.show)
 app.command()(inspecting.examples)
 app.command()(pretraining.pretrain)

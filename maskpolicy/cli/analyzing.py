@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.inspecting import print_plugins
-from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
+from maskpolicy.cli.listing import print_plugins
+from maskpolicy.cli.words import STORE, AsJson, Plugins, StorePath, console, log_to
 from maskpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def analyze(
         Flag("--out", metavar="DIR", help="Where files go; of one RUN: RUN/analyses/NAME."),
     ] = None,
     listed: Annotated[bool, Flag("--list", help="List the analyses.")] = False,
-    as_json: Annotated[bool, Flag("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     store: StorePath = STORE,
     plugin: Plugins = None,
 ) -> None:

@@ -1,65 +1,19 @@
-"""maskpolicy list, world, examples and doctor: what there is and what it holds."""
+"""maskpolicy world, examples and doctor: what there is and what it holds."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console
-from maskpolicy.errors import ConfigError, StoreError, unknown
+from maskpolicy.cli.words import STORE, AsJson, Keys, Plugins, StorePath, console
+from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.types import Json
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from maskpolicy.registry import Entry
-    from maskpolicy.types import Json
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-KINDS = {"policies": "policy", "tasks": "task"}
 SAMPLE = 1000  # documents that the share of askable spans is measured on
-
-
-def list_(
-    what: Annotated[str, typer.Argument(metavar="policies|tasks|models")],
-    as_json: AsJson = False,
-    plugin: Plugins = None,
-) -> None:
-    """List the policies, tasks or models that an experiment can name."""
-    if what not in (*KINDS, "models"):
-        raise ConfigError(unknown("list", what, (*KINDS, "models")))
-    if what in KINDS:
-        print_plugins(KINDS[what], plugin or (), as_json=as_json)
-    else:
-        _print(_models(), as_json=as_json)
-
-
-def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
-    """Print every plugin of a kind; a broken one is named on stderr and left out."""
-    _print(_plugins(kind, files), as_json=as_json)
-
-
-def _print(found: Sequence[Json], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
-        return
-    from rich.table import Table
-
-    names = [name for name in found[0] if name not in ("fields", "where")]
-    table = Table(*names, *(["fields"] if "fields" in found[0] else []), box=None)
-    for entry in found:
-        fields = ", ".join(
-            f"{name}={json.dumps(field['default'])}" if "default" in field else name
-            for name, field in entry.get("fields", {}).items()
-        )
-        cells = [_shown(entry[name]) for name in names]
-        table.add_row(*cells, *([fields] if "fields" in entry else []))
-    console().print(table)
 
 
 def world(
@@ -167,70 +121,6 @@ def _askable(corpus: Path) -> Json:
         asked += len(drawn & wanted)
     share = asked / mentions if mentions else 0.0
     return {"documents": len(rows), "mentions": mentions, "asked_share": share}
-
-
-def _models() -> list[Json]:
-    from maskpolicy.kinds import KINDS as models
-
-    presets = [
-        {"name": name, "kind": kind, "summary": preset.summary}
-        for kind, about in models.items()
-        for name, preset in about.presets.items()
-    ]
-    others = [
-        {"name": name, "kind": kind, "summary": summary.format(about.family)}
-        for kind, about in models.items()
-        for name, summary in (
-            ("DIR", "a Transformers folder with a {} model and its tokenizer"),
-            ("OWNER/NAME", "a {} model on the Hub"),
-        )
-    ]
-    return presets + others
-
-
-def _plugins(kind: str, files: Sequence[Path]) -> list[Json]:
-    from maskpolicy import plugins, registry
-    from maskpolicy.config import NONE
-
-    plugins.load_files(files)
-    plugins.load_builtin(kind)
-    for broken in plugins.load_entry_points():
-        typer.echo(f"warning: {broken}", err=True)
-    found = []
-    for name in registry.names(kind):
-        try:
-            found.append(_described(registry.entry(kind, name)))
-        except ConfigError as error:
-            typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
-    if kind == "policy":
-        summary = "No intermediate stage: the row that every other is compared with."
-        found.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
-    return found
-
-
-def _described(entry: Entry) -> Json:
-    from maskpolicy import keys, schema, sources
-
-    fields = {
-        name: {"type": schema.words(field.annotation)}
-        | ({} if field.is_required else {"default": keys.plain(field.default, name)})
-        for name, field in schema.fields_of(entry.plugin).items()
-    }
-    about: dict[str, Json] = {"name": entry.name, "summary": entry.summary}
-    if entry.kind == "policy":
-        about["how"] = entry.facts
-    elif entry.kind == "task":
-        facts = sources.facts(entry)
-        about |= {"kind": facts.kind, "group": facts.group, "metric": facts.metric}
-        about["files"] = dict(facts.files)
-        about["hub"] = facts.hub.id if facts.hub else None
-    return {**about, "fields": fields, "where": entry.where}
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items())
-    return "–" if value is None else str(value)
 
 
 def _number(value: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from maskpolicy.cli.words import console
+from maskpolicy.cli.words import AsJson, console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,7 @@ def leaderboard(
     baseline: Annotated[str | None, Flag(metavar="ROW", help="Default: the first run's.")] = None,
     mixed: Annotated[bool, Flag("--mixed", help="Rank rows that are not comparable.")] = False,
     work: Annotated[bool, Flag("--work", help="Show the work of the intermediate stage.")] = False,
-    as_json: Annotated[bool, Flag("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Join the results of runs into one leaderboard."""
     import json

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.words import STORE, Keys, Plugins, StorePath, console, log_to, policy_keys
+from maskpolicy.cli.words import (
+    STORE,
+    AsJson,
+    Keys,
+    Plugins,
+    StorePath,
+    console,
+    log_to,
+    policy_keys,
+)
 from maskpolicy.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -35,7 +44,7 @@ def show(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     store: StorePath = STORE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a policy hides in a text, and the source and target that come of it."""
     from maskpolicy import blocks, plugins, showing

@@ -27,6 +27,7 @@ Plugins: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A file with policies or tasks; repeatable."),
 ]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StorePath: TypeAlias = Annotated[
     Path,
     typer.Option("--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Where stages lie."),

@@ -17,31 +17,31 @@ YEARS = 60  # most years in a pool: people still die after they were born, and n
 class Settings:
     """Everything the world depends on: the same settings give the same bytes."""
 
-    seed: int = 0
+    seed: int = 0  # of all that is drawn
     kinds: tuple[str, ...] = ("people",)  # kinds of subjects; their tasks are written with them
     people: int = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: int = 250  # subjects of the general corpus, all others
-    writers: int = 80  # like people: subjects of the tasks' corpus, if `kinds` names them
-    birds: int = 80
-    salts: int = 100
+    writers: int = 80  # subjects of the tasks' corpus, if `kinds` names them
+    birds: int = 80  # subjects of the tasks' corpus, if `kinds` names them
+    salts: int = 100  # subjects of the tasks' corpus, if `kinds` names them
     entries: int = 9  # differently worded entries for each person; others have as many per fact
     facts: int = 2  # facts that an entry states; 0: all of its subject's
     asked: int = 5  # asked relations of each person
     never: int = 1  # never-asked relations of each person
-    relations: tuple[str, ...] = ()  # asked relations in use; (): all of them
-    others: tuple[str, ...] = ()  # never-asked relations in use; (): all of them
+    relations: tuple[str, ...] = ()  # asked relations in use; none given: all
+    others: tuple[str, ...] = ()  # never-asked relations in use; none given: all
     questions: int = 1  # TriviaQA wordings for each fact
     skew: float = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
     train_share: float = 0.5  # share of the tasks' subjects in the train files
     name_parts: int = 0  # given names and surnames each; 0: four full names for each subject
-    towns: int = 40
-    companies: int = 30
-    schools: int = 20
+    towns: int = 40  # in the pool that facts are drawn from
+    companies: int = 30  # employers in the pool
+    schools: int = 20  # in the pool
     years: int = 40  # years of birth, and as many of death
-    rivers: int = 20
-    prizes: int = 20
-    teachers: int = 40
-    dates: int = 60
+    rivers: int = 20  # in the pool; nobody asks for them
+    prizes: int = 20  # in the pool; nobody asks for them
+    teachers: int = 40  # in the pool; nobody asks for them
+    dates: int = 60  # in the pool; nobody asks for them
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
 
     def general(self, kind: str) -> int:
@@ -87,7 +87,7 @@ def _typed(key: str, value: Any, default: Any) -> Any:
 
 def check(settings: Settings) -> None:
     """Raise ConfigError unless a world can be made with these settings."""
-    for key, least in _LEAST.items():
+    for key, least in LEAST.items():
         if getattr(settings, key) < least:
             raise ConfigError(f"world.{key}: must be at least {least}")
     for kind in settings.kinds:
@@ -116,7 +116,7 @@ def check(settings: Settings) -> None:
         )
 
 
-_LEAST = {
+LEAST = {  # what a setting must be, or more
     "seed": 0,
     "people": 4,
     "general_people": 1,

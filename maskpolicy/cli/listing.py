@@ -1,0 +1,163 @@
+"""maskpolicy list: what an experiment can name, and every key that its file can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from maskpolicy.cli.words import AsJson, Plugins, console
+from maskpolicy.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from maskpolicy.reference import Key
+    from maskpolicy.registry import Entry
+    from maskpolicy.types import Json
+
+KINDS = {"policies": "policy", "tasks": "task"}
+WHAT = (*KINDS, "models", "keys")
+
+
+def list_(
+    what: Annotated[str, typer.Argument(metavar="|".join(WHAT))],
+    as_json: AsJson = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the keys as docs/settings.md has them.")
+    ] = False,
+    plugin: Plugins = None,
+) -> None:
+    """List the policies, tasks or models that an experiment can name, or all keys of its file."""
+    if what not in WHAT:
+        raise ConfigError(unknown("list", what, WHAT))
+    if markdown and what != "keys":
+        raise ConfigError("--markdown: is for `maskpolicy list keys` only; --json is for any list")
+    if what == "keys":
+        _print_keys(plugin or (), as_json=as_json, markdown=markdown)
+    elif what == "models":
+        _print(_models(), as_json=as_json)
+    else:
+        print_plugins(KINDS[what], plugin or (), as_json=as_json)
+
+
+def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
+    """Print every plugin of a kind; a broken one is named on stderr and left out."""
+    found = [about for _, about in _plugins([kind], files)]
+    if kind == "policy":
+        from maskpolicy.config import NONE
+
+        summary = "No intermediate stage: the row that every other is compared with."
+        found.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
+    _print(found, as_json=as_json)
+
+
+def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None:
+    from maskpolicy import reference
+
+    entries = [entry for entry, _ in _plugins(list(KINDS.values()), files)]
+    own = {kind: [each for each in entries if each.kind == kind] for kind in KINDS.values()}
+    found = reference.listed(own["policy"], own["task"])
+    if markdown:
+        typer.echo(reference.page(found), nl=False)
+    elif as_json:
+        typer.echo(json.dumps([key.to_json() for key in found], ensure_ascii=False, indent=1))
+    else:
+        _show_keys(found)
+
+
+def _show_keys(found: Sequence[Key]) -> None:
+    from rich.table import Table
+
+    from maskpolicy import reference
+
+    table = Table("block", "key", "type", "default", "", box=None)
+    for key in found:
+        block = f"{key.block}: {key.of}" if key.of else key.block
+        cases = [f"{reference.written(value)} ({case})" for case, value in key.defaults.items()]
+        table.add_row(
+            block, key.name, key.type, "\n".join([reference.default(key), *cases]), key.meaning
+        )
+    console().print(table)
+
+
+def _print(found: Sequence[Json], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        return
+    from rich.table import Table
+
+    names = [name for name in found[0] if name not in ("fields", "where")]
+    table = Table(*names, *(["fields"] if "fields" in found[0] else []), box=None)
+    for entry in found:
+        fields = ", ".join(
+            f"{name}={json.dumps(field['default'])}" if "default" in field else name
+            for name, field in entry.get("fields", {}).items()
+        )
+        cells = [_shown(entry[name]) for name in names]
+        table.add_row(*cells, *([fields] if "fields" in entry else []))
+    console().print(table)
+
+
+def _models() -> list[Json]:
+    from maskpolicy.kinds import KINDS as models
+
+    presets = [
+        {"name": name, "kind": kind, "summary": preset.summary}
+        for kind, about in models.items()
+        for name, preset in about.presets.items()
+    ]
+    others = [
+        {"name": name, "kind": kind, "summary": summary.format(about.family)}
+        for kind, about in models.items()
+        for name, summary in (
+            ("DIR", "a Transformers folder with a {} model and its tokenizer"),
+            ("OWNER/NAME", "a {} model on the Hub"),
+        )
+    ]
+    return presets + others
+
+
+def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, Json]]:
+    """Return every plugin of some kinds with what is said of it; warns of those that are broken."""
+    from maskpolicy import plugins, registry
+
+    plugins.load_files(files)
+    for kind in kinds:
+        plugins.load_builtin(kind)
+    for broken in plugins.load_entry_points():
+        typer.echo(f"warning: {broken}", err=True)
+    found = []
+    for kind, name in [(each, name) for each in kinds for name in registry.names(each)]:
+        try:
+            entry = registry.entry(kind, name)
+            found.append((entry, _described(entry)))
+        except ConfigError as error:
+            typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
+    return found
+
+
+def _described(entry: Entry) -> Json:
+    from maskpolicy import keys, schema, sources
+
+    fields = {
+        name: {"type": schema.words(field.annotation)}
+        | ({} if field.is_required else {"default": keys.plain(field.default, name)})
+        for name, field in schema.fields_of(entry.plugin).items()
+    }
+    about: dict[str, Json] = {"name": entry.name, "summary": entry.summary}
+    if entry.kind == "policy":
+        about["how"] = entry.facts
+    elif entry.kind == "task":
+        facts = sources.facts(entry)
+        about |= {"kind": facts.kind, "group": facts.group, "metric": facts.metric}
+        about["files"] = dict(facts.files)
+        about["hub"] = facts.hub.id if facts.hub else None
+    return {**about, "fields": fields, "where": entry.where}
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    return "–" if value is None else str(value)

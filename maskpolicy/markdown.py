@@ -1,0 +1,23 @@
+"""Markdown: tables, and text that is no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """Return a table without a line break behind it; `numbers`: all columns but one are at right.
+
+    A bar inside a cell is escaped, all other markup stays.
+    """
+    rule = ["---", *["---:" if numbers else "---"] * (len(head) - 1)]
+    return "\n".join(map(_line, [head, rule, *rows]))
+
+
+def plain(text: str) -> str:
+    """Return text on one line that Markdown takes for no HTML: a label may say anything."""
+    return " ".join(text.replace("<", "&lt;").split())
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
