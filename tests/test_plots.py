@@ -8,7 +8,7 @@ import pytest
 
 from maskpolicy import findings, plots
 from maskpolicy.findings import Findings
-from maskpolicy.plots import Bars, Grid, Lines, Marked, Series
+from maskpolicy.plots import Bars, Grid, Lines, Marked, Series, look, texts
 
 SCRIPT = "<script>alert(1)</script>"
 PLOTS = {
@@ -41,7 +41,7 @@ def test_an_svg_holds_no_script_no_font_no_date_and_no_address_to_fetch(name):
 def test_text_takes_the_colour_of_the_page():
     svg = plots.draw([PLOTS["lines"]])["svg"].decode()
     assert "currentColor" in svg
-    assert svg.count(plots.INK) == 1  # what it is on no page
+    assert svg.count(look.INK) == 1  # what it is on no page
 
 
 def test_no_plot_at_all_can_be_drawn():
@@ -51,18 +51,18 @@ def test_no_plot_at_all_can_be_drawn():
 
 
 def test_colours_are_seen_on_white_and_on_a_dark_page():
-    for color in (*plots.COLORS, plots.INK):
-        assert plots.contrast(color, "#ffffff") >= 3
-        assert plots.contrast(color, "#16181d") >= 3
+    for color in (*look.COLORS, look.INK):
+        assert look.contrast(color, "#ffffff") >= 3
+        assert look.contrast(color, "#16181d") >= 3
 
 
 def test_series_beyond_the_colours_differ_in_marker_or_hatch():
-    assert len(set(plots.COLORS)) == len(set(plots.MARKERS)) == len(set(plots.HATCHES))
+    assert len(set(look.COLORS)) == len(set(look.MARKERS)) == len(set(look.HATCHES))
 
 
 def test_contrast_is_that_of_the_standard():
-    assert plots.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert plots.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert look.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert look.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_findings_with_plots_are_written_with_their_pictures_and_read_back(tmp_path):
@@ -84,8 +84,8 @@ def test_texts_and_panels_are_figures_of_their_own():
 
 def test_marks_stand_at_their_characters_when_text_is_wrapped():
     text = "one two  three\nfour " * 20
-    for start, line in plots._wrapped(text):
+    for start, line in texts.wrapped(text):
         flat = "".join(" " if char.isspace() else char for char in text)
         assert flat[start : start + len(line)] == line
-    starts = [start for start, _ in plots._wrapped(text)]
+    starts = [start for start, _ in texts.wrapped(text)]
     assert all(a < b for a, b in itertools.pairwise(starts))

@@ -1,0 +1,8 @@
+"""Plots: what an analysis gives, as data, and the pictures of it."""
+
+from __future__ import annotations
+
+from maskpolicy.plots.data import KINDS, Bars, Grid, Lines, Marked, Plot, Series
+from maskpolicy.plots.drawing import draw
+
+__all__ = ["KINDS", "Bars", "Grid", "Lines", "Marked", "Plot", "Series", "draw"]

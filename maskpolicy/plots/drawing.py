@@ -1,0 +1,108 @@
+"""The one place that draws plots: SVG and PNG, the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.plots import look, panels, texts
+from maskpolicy.plots.data import Bars, Lines, Marked, Plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLUMNS = 3  # panels beside each other
+
+
+def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
+    """Return one figure of one or more panels as {"svg": bytes, "png": bytes}.
+
+    The background is transparent. In the SVG, text and axes have the colour `currentColor`, which
+    is look.INK unless the page that embeds it says otherwise (`svg.maskpolicy-plot { color: .. }`).
+    Texts (Marked) and panels do not go into one figure: ValueError.
+    """
+    if len({isinstance(plot, Marked) for plot in plots}) > 1:
+        raise ValueError("a figure holds texts (Marked) or panels, not both")
+    import matplotlib as mpl
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a sign that the font lacks
+        mpl.rcdefaults()
+        mpl.rcParams.update(dict[Any, Any](look.STYLE))
+        figure = _figure(plots, title)
+        made = {}
+        for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+            buffer = io.BytesIO()
+            figure.savefig(
+                buffer, format=ending, transparent=True, bbox_inches="tight", metadata=metadata
+            )
+            made[ending] = buffer.getvalue()
+    made["svg"] = _inked(made["svg"])
+    return made
+
+
+def _inked(svg: bytes) -> bytes:
+    text = svg.decode().replace(look.INK, "currentColor")
+    start = text.index("<svg ")  # the document type before it would be fetched by some parsers
+    return ('<svg class="maskpolicy-plot" color="' + look.INK + '" ' + text[start + 5 :]).encode()
+
+
+def _figure(plots: Sequence[Plot], title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    if plots and all(isinstance(plot, Marked) for plot in plots):
+        return texts.figure([plot for plot in plots if isinstance(plot, Marked)])
+    colors = _colors(plots)
+    columns = min(_COLUMNS, max(1, len(plots)))
+    rows = max(1, math.ceil(len(plots) / columns))
+    sizes = [panels.size(plot) for plot in plots] or [(4.0, 1.0)]
+    by_row = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
+    heights = [max(height for _, height in row) for row in by_row]
+    width = max(width for width, _ in sizes) * columns
+    figure = Figure(figsize=(width, sum(heights) + 0.6), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    axes = list(figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat)
+    for axis, plot in zip(axes, plots, strict=False):
+        panels.draw(axis, plot, colors)
+    for axis in axes[len(plots) :]:
+        axis.set_axis_off()
+    _legend(figure, plots, colors)
+    return figure
+
+
+def _colors(plots: Sequence[Plot]) -> dict[str, int]:
+    """Return the colour's place of each series: its own, or by first appearance."""
+    labels: dict[str, int] = {}
+    for plot in plots:
+        for series in getattr(plot, "series", ()):
+            labels.setdefault(series.label, len(labels) if series.color is None else series.color)
+    return labels
+
+
+def _legend(figure: Figure, plots: Sequence[Plot], colors: Mapping[str, int]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if len(colors) < 2 and not any(isinstance(plot, Lines) for plot in plots):
+        return
+    is_bars = any(isinstance(plot, Bars) for plot in plots)
+    markers = any(isinstance(plot, Lines) and plot.markers for plot in plots)
+    handles = [
+        Patch(facecolor=look.color(place), hatch=look.hatch(place), label=look.short(label))
+        if is_bars
+        else Line2D(
+            [],
+            [],
+            color=look.color(place),
+            linestyle=look.dash(place),
+            marker=look.marker(place) if markers else "",
+            label=look.short(label),
+        )
+        for label, place in colors.items()
+    ]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))

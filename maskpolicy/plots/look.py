@@ -1,0 +1,74 @@
+"""How plots look: colours, markers and hatches, for white and for dark pages; labels."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+# Okabe and Ito's colours for the colour-blind, some darkened: each has a contrast of 3 and more to
+# white and to a dark page. Markers and hatches tell series apart without any colour.
+COLORS = ("#0a7bbd", "#d55e00", "#00946b", "#c061a0", "#b07d00", "#3d93c6", "#8a8a8a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "///", "..", "xx", "---", "\\\\\\", "++")
+DASHES = ("-", "--", "-.", ":", "-", "--", "-.")  # one shows under another
+INK = "#7a7a7a"  # text and axes: readable on white and on a dark page
+STYLE: Mapping[str, Any] = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "maskpolicy",
+    "text.parse_math": False,  # a label with dollar signs is text
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.hinting": "no_hinting",
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    "hatch.color": "white",
+    "legend.frameon": False,
+    **{key: INK for key in ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")},
+    **{key: INK for key in ("xtick.color", "ytick.color")},
+}
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the contrast ratio of two colours #rrggbb, 1 to 21 (WCAG 2.2, relative luminance)."""
+    lights = sorted((_luminance(first), _luminance(second)))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def color(place: int) -> str:
+    """Return the colour of the series at a place; they begin again after the last."""
+    return COLORS[place % len(COLORS)]
+
+
+def marker(place: int) -> str:
+    """Return its marker."""
+    return MARKERS[place % len(MARKERS)]
+
+
+def hatch(place: int) -> str:
+    """Return the hatch of its bars."""
+    return HATCHES[place % len(HATCHES)]
+
+
+def dash(place: int) -> Any:
+    """Return the dashes of its line."""
+    return DASHES[place % len(DASHES)]
+
+
+def short(label: str, most: int = 32) -> str:
+    """Return a label on one line of at most so many characters."""
+    line = " ".join(label.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def title(text: str) -> str:
+    """Return a title of a few short lines."""
+    return textwrap.fill(short(text, 120), 46)
