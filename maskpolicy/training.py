@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from maskpolicy import hardware
 from maskpolicy.config import Training
-from maskpolicy.errors import MaskpolicyError, StageError, cause
+from maskpolicy.errors import StageError
 from maskpolicy.masking import generator
+from maskpolicy.prefetch import prefetch
 from maskpolicy.tracking import Log
 from maskpolicy.weights import Weights
 
@@ -87,7 +88,7 @@ def train(
     loss = torch.compile(loss) if spec.compile else loss
     module.train()
     with torch.random.fork_rng(devices=run.random_devices):
-        for number, data in _stream(steps, start, end, workers):
+        for number, data in prefetch(steps, start, end, workers):
             run.step(number, data, loss)
             done = number + 1
             if on_step:
@@ -259,42 +260,6 @@ def rate(spec: Training, step: int) -> float:
     if spec.schedule == "cosine":
         return spec.lr * 0.5 * (1 - math.cos(math.pi * left))
     return spec.lr * left
-
-
-def _stream(
-    steps: Callable[[int], Step], start: int, end: int, workers: int
-) -> Iterator[tuple[int, Step]]:
-    """Make the steps in order, in `workers` processes beside the training if there are any."""
-    from torch.utils.data import DataLoader
-
-    numbers = range(start, end)
-    if not workers:
-        yield from ((number, steps(number)) for number in numbers)
-        return
-    dataset: Any = _Steps(steps, numbers)
-    loader: Any = DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=8)
-    for number, step in zip(numbers, loader, strict=True):
-        if isinstance(step, MaskpolicyError):
-            raise step
-        yield number, step
-
-
-class _Steps(Sequence[Step]):
-    """The steps of a run as a map-style dataset; an error is returned, so that its line stays."""
-
-    def __init__(self, steps: Callable[[int], Step], numbers: range) -> None:
-        self.steps, self.numbers = steps, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        try:
-            return self.steps(self.numbers[index])
-        except MaskpolicyError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - raised again in the training's process
-            return StageError(cause(error))
 
 
 class _Clock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from maskpolicy.cli.words import STORE, AsJson, Plugins, StorePath, console, log
 from maskpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
+    from maskpolicy.findings import Findings
     from maskpolicy.results import Run
 
 Flag = typer.Option
@@ -39,27 +41,15 @@ def analyze(
         return
     if name is None:
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
-    from maskpolicy import config, derived, findings, plugins, yaml_file
+    from maskpolicy import derived, findings, plugins
     from maskpolicy.store import Store
 
-    screen = console()
     log_to(console(err=True))
     plugins.load_files(plugin or ())
-    words = runs or []
-    keys = [word for word in words if "=" in word and not Path(word).exists()]
-    analysis = config.instance("analysis", name, yaml_file.assignments(keys), name)
-    folders = [Path(word) for word in words if word not in keys]
-    if not folders:
-        raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
+    analysis, folders = _asked(name, runs or [])
     read = [_read(folder, analysis) for folder in folders]
     found, _ = derived.analyse(name, analysis, read, Store(store))
-    if as_json:
-        text = json.dumps(findings.to_json(found, name), ensure_ascii=False, indent=1)
-        typer.echo(text)
-    else:
-        screen.print(findings.to_table(found))
-        for note in found.notes:
-            screen.print(f"* {note}", soft_wrap=True)
+    _print(found, name, as_json=as_json)
     if out is None and len(folders) == 1 and not _is_model(folders[0]):
         out = folders[0] / findings.FOLDER / name  # where the leaderboard's page looks for it
     if out is None:
@@ -68,6 +58,30 @@ def analyze(
         return
     for path in findings.save(found, name, out):
         typer.echo(f"written to {path}", err=as_json)
+
+
+def _asked(name: str, words: Sequence[str]) -> tuple[Any, list[Path]]:
+    """Return the analysis with the fields that KEY=VALUE words set, and the folders to read."""
+    from maskpolicy import config, yaml_file
+
+    keys = [word for word in words if "=" in word and not Path(word).exists()]
+    analysis = config.instance("analysis", name, yaml_file.assignments(keys), name)
+    folders = [Path(word) for word in words if word not in keys]
+    if not folders:
+        raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
+    return analysis, folders
+
+
+def _print(found: Findings, name: str, *, as_json: bool) -> None:
+    from maskpolicy import findings
+
+    if as_json:
+        typer.echo(json.dumps(findings.to_json(found, name), ensure_ascii=False, indent=1))
+        return
+    screen = console()
+    screen.print(findings.to_table(found))
+    for note in found.notes:
+        screen.print(f"* {note}", soft_wrap=True)
 
 
 def _is_model(folder: Path) -> bool:

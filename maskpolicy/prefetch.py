@@ -1,0 +1,51 @@
+"""The data of a training's steps, made in order: in the training's process, or in others beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from maskpolicy.errors import MaskpolicyError, StageError, cause
+
+T = TypeVar("T")
+_AHEAD = 8  # steps that each process makes in advance
+
+
+def prefetch(
+    made: Callable[[int], T], start: int, end: int, workers: int
+) -> Iterator[tuple[int, T]]:
+    """Yield (number, made(number)) from `start` to before `end`, made in `workers` processes.
+
+    0 workers: in this process, one after the other. Raises what `made` raised; of another process,
+    a StageError with its line where it is none of our errors.
+    """
+    from torch.utils.data import DataLoader
+
+    numbers = range(start, end)
+    if not workers:
+        yield from ((number, made(number)) for number in numbers)
+        return
+    dataset: Any = _Items(made, numbers)
+    loader: Any = DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=_AHEAD)
+    for number, item in zip(numbers, loader, strict=True):
+        if isinstance(item, MaskpolicyError):
+            raise item
+        yield number, item
+
+
+class _Items(Sequence[T]):
+    """What is made as a map-style dataset; an error is returned, so that its line stays."""
+
+    def __init__(self, made: Callable[[int], T], numbers: range) -> None:
+        self.made, self.numbers = made, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return self.made(self.numbers[index])
+        except MaskpolicyError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - raised again in the training's process
+            return StageError(cause(error))
