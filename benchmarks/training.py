@@ -21,8 +21,9 @@ from maskpolicy.batching import Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.config import instance
 from maskpolicy.corpus import Document, Passages, build
-from maskpolicy.masking import hide_all, select
+from maskpolicy.masking import hide_all
 from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.selection import select
 from maskpolicy.training import Step, train
 from maskpolicy.types import How
 

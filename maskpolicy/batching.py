@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.masking import generator
 from maskpolicy.ragged import Ragged
+from maskpolicy.selection import generator
 
 if TYPE_CHECKING:
     import torch

@@ -19,8 +19,9 @@ from maskpolicy.blocks import how_block, instance
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, encode, passage
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.masking import hide_all, select
+from maskpolicy.masking import hide_all
 from maskpolicy.objectives import Specials
+from maskpolicy.selection import select
 from maskpolicy.types import Corruption, How, Join, Passage, Policy, Spans, Target, as_spans
 
 if TYPE_CHECKING:

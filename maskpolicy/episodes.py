@@ -14,9 +14,9 @@ from maskpolicy import plugins, sources
 from maskpolicy.batching import Batch, Order, Pair, Pairs, collate
 from maskpolicy.budgets import Training
 from maskpolicy.fitting import Context
-from maskpolicy.masking import generator
 from maskpolicy.objectives import ExampleSteps, Specials
 from maskpolicy.schema import Count, Positive
+from maskpolicy.selection import generator
 from maskpolicy.training import Step
 from maskpolicy.types import Example, Passage, as_spans
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import masking, plugins, ragged
+from maskpolicy import plugins, ragged, selection
 from maskpolicy.blocks import instance
 from maskpolicy.corpus import Passages
 from maskpolicy.derived import available, derive
@@ -125,7 +125,7 @@ def hidden(params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -
             for start in range(0, len(places), _BATCH):
                 at = places[start : start + _BATCH]
                 batch = [passages[place] for place in at.tolist()]
-                found = masking.select(policy, batch, params["seed"], [epoch] * len(batch))
+                found = selection.select(policy, batch, params["seed"], [epoch] * len(batch))
                 for place, spans in zip(at, found, strict=True):
                     file.append({"spans": spans.astype(np.int32), "places": place.reshape(1)})
 

@@ -15,8 +15,9 @@ from maskpolicy.batching import IGNORE, Order, Pairs, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
 from maskpolicy.errors import StageError
-from maskpolicy.masking import Streams, Written, hide_all, select
+from maskpolicy.masking import Written, hide_all
 from maskpolicy.ragged import Ragged
+from maskpolicy.selection import Streams, select
 from maskpolicy.training import Step
 from maskpolicy.types import Example, How, Passage, Policy, Spans
 

@@ -14,9 +14,10 @@ from maskpolicy.batching import Pairs, collate
 from maskpolicy.blocks import AT_POSITIONS
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
-from maskpolicy.masking import draw, generator, hide_all
+from maskpolicy.masking import hide_all
 from maskpolicy.objectives import Specials
 from maskpolicy.ragged import Ragged
+from maskpolicy.selection import draw, generator
 from maskpolicy.types import Passage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy import masking, results
+from maskpolicy import masking, results, selection
 from maskpolicy.annotate import annotate
 from maskpolicy.blocks import instance
 from maskpolicy.corpus import Document, tokenize
@@ -59,7 +59,7 @@ def show(
     if hasattr(policy, "annotate"):
         columns = {name: rows[0] for name, rows in annotate(policy, [passage], fitted).items()}
         passage = replace(passage, columns=columns)
-    spans = masking.select(policy, [passage], seed, [0])[0]
+    spans = selection.select(policy, [passage], seed, [0])[0]
     masked = masking.hide(passage, spans, block.how, tokenizer.mask_token_id, seed)
     return Shown(
         text,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from maskpolicy import hardware
 from maskpolicy.config import Training
 from maskpolicy.errors import StageError
-from maskpolicy.masking import generator
 from maskpolicy.prefetch import prefetch
+from maskpolicy.selection import generator
 from maskpolicy.tracking import Log
 from maskpolicy.weights import Weights
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskpolicy.masking import draw
 from maskpolicy.registry import policy
 from maskpolicy.schema import Share
+from maskpolicy.selection import draw
 from maskpolicy.types import Passage, Spans
 
 

@@ -19,8 +19,9 @@ from maskpolicy.batching import IGNORE
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, tokenize
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.masking import hide_all, select
+from maskpolicy.masking import hide_all
 from maskpolicy.objectives import Specials
+from maskpolicy.selection import select
 from maskpolicy.types import How, as_spans
 
 plugins.load_builtin("policy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,9 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from maskpolicy import plugins
-from maskpolicy.errors import ConfigError
-from maskpolicy.masking import check, draw, generator, hide, hide_all, select
-from maskpolicy.types import How, Passage, Spans, as_spans
+from maskpolicy.masking import hide, hide_all
+from maskpolicy.selection import select
+from maskpolicy.types import How, as_spans
 
 MASK = 4
 PASSAGES = small.passages()
@@ -200,99 +200,6 @@ def test_the_same_key_hides_the_same_and_touches_nothing(given_, how):
         assert getattr(first, name).tolist() == getattr(second, name).tolist()
     assert (passage.tokens == before[0]).all()
     assert (spans == before[1]).all()
-
-
-def test_the_generator_is_keyed_by_seed_epoch_passage_and_purpose():
-    keys = [(0, 0, "a", ""), (1, 0, "a", ""), (0, 1, "a", ""), (0, 0, "b", ""), (0, 0, "a", "x")]
-    assert len({generator(*key).random() for key in keys}) == len(keys)
-    assert generator(1, 2, "a").random() == generator(1, 2, "a").random()
-
-
-def test_a_passage_may_have_any_name():
-    assert 0 <= generator(0, 0, "\ud800 \x00 é").random() < 1
-
-
-def test_original_and_random_hide_the_same_tokens():
-    chosen = [
-        select(plugins.find("policy", name).plugin(), PASSAGES, 7, range(len(PASSAGES)))
-        for name in ("original", "random")
-    ]
-    for first, second in zip(*chosen, strict=True):
-        assert first.tolist() == second.tolist()
-    assert sum(map(len, chosen[0]))
-
-
-def test_what_is_hidden_does_not_depend_on_the_batch():
-    policy = plugins.find("policy", "random").plugin()
-    together = select(policy, list(PASSAGES), 0, [2] * len(PASSAGES))
-    for passage, spans in zip(PASSAGES, together, strict=True):
-        assert select(policy, [passage], 0, [2])[0].tolist() == spans.tolist()
-
-
-def test_every_epoch_hides_something_else():
-    policy = plugins.find("policy", "random").plugin()
-    long = small.ids(range(100, 200))
-    assert len({str(select(policy, [long], 0, [e])[0].tolist()) for e in range(5)}) == 5
-
-
-@given(st.integers(0, 40), st.floats(0, 1), st.integers(0, 9))
-def test_drawing_takes_the_floor_or_one_more_and_keeps_the_order(count, ratio, seed):
-    units = small.ids(range(count)).pieces
-    drawn = draw(units, ratio, np.random.default_rng(seed))
-    assert int(ratio * count) <= len(drawn) <= min(count, int(ratio * count) + 1)
-    assert drawn.shape[1] == 2
-    assert (np.diff(drawn[:, 0]) > 0).all()
-
-
-def test_drawing_is_right_on_average():
-    rng = np.random.default_rng(0)
-    counts = [len(draw(small.ids(range(10)).pieces, 0.15, rng)) for _ in range(2000)]
-    assert np.mean(counts) == pytest.approx(1.5, abs=0.05)
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """Returns what it is given."""
-
-    spans: object
-
-    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        return self.spans  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize(
-    ("spans", "says"),
-    [
-        ([[0, 1]], "not an array of shape (n, 2) but list"),
-        (None, "not an array of shape (n, 2) but NoneType"),
-        (np.zeros(4, np.int32), "not an array of shape (n, 2) but (4,)"),
-        (np.zeros((1, 3), np.int32), "not an array of shape (n, 2) but (1, 3)"),
-        (np.zeros((1, 2)), "not integers but float64"),
-        (as_spans([[2, 2]]), "empty or reversed"),
-        (as_spans([[3, 2]]), "empty or reversed"),
-        (as_spans([[-1, 2]]), "leave the passage"),
-        (as_spans([[0, 6]]), "leave the passage"),
-        (as_spans([[0, 3], [2, 4]]), "overlap or are not sorted"),
-        (as_spans([[3, 4], [0, 1]]), "overlap or are not sorted"),
-        (as_spans([[0, 1], [0, 1]]), "overlap or are not sorted"),
-    ],
-)
-def test_bad_spans_name_the_policy_and_the_passage(spans, says):
-    good, bad = small.ids(range(5), name="good"), small.ids(range(5), name="bad")
-    check([as_spans([[4, 5]]), as_spans([])], [good, good], "Fixed")
-    with pytest.raises(ConfigError) as error:
-        check([as_spans([[0, 1]]), spans, as_spans([[0, 1]])], [good, bad, good], "Fixed")
-    assert "policy Fixed, passage 'bad' of 5 tokens" in str(error.value)
-    assert says in str(error.value)
-    with pytest.raises(ConfigError, match=r"Fixed.*bad"):
-        select(Fixed(spans), [bad], 0, [0])
-
-
-@given(hidden())
-def test_good_spans_pass(given_):
-    passage, spans = given_
-    check([spans, spans], [passage, passage], "it")
-    check([], [], "it")
 
 
 def test_an_empty_passage_has_nothing_to_hide():

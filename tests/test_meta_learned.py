@@ -17,7 +17,7 @@ from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import ConfigError
 from maskpolicy.graph import Stage, execute, stage
-from maskpolicy.masking import generator
+from maskpolicy.selection import generator
 from maskpolicy.stages import build
 from maskpolicy.store import Store
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy import masking, plugins, registry
+from maskpolicy import plugins, registry, selection
 from maskpolicy.config import instance
 from maskpolicy.errors import ConfigError
 from maskpolicy.placement import scatter
@@ -91,14 +91,14 @@ def test_a_policy_hides_part_of_one_passage(name):
     given = {"column": {"column": "answers"}, "regex": {"pattern": "aa"}}
     policy = instance("policy", name, given.get(name, {}))
     passage = ready(policy, built([1, 2, 3] * 20, [1, 4]))
-    spans = masking.select(policy, [passage], 0, [0])[0]
+    spans = selection.select(policy, [passage], 0, [0])[0]
     assert (spans[:, 1] - spans[:, 0]).sum() < len(passage.tokens)
 
 
 @given(st.lists(passages, min_size=1, max_size=4), policies, st.integers(0, 9))
 def test_spans_are_sorted_disjoint_not_empty_and_in_range(batch, policy, seed):
     batch = [ready(policy, passage) for passage in batch]
-    found = masking.select(policy, batch, seed, [0] * len(batch))
+    found = selection.select(policy, batch, seed, [0] * len(batch))
     for passage, spans in zip(batch, found, strict=True):
         edges = [0, *spans.flatten().tolist(), len(passage.tokens)]
         assert edges == sorted(edges)
@@ -108,7 +108,7 @@ def test_spans_are_sorted_disjoint_not_empty_and_in_range(batch, policy, seed):
 @given(passages, policies, st.integers(0, 9))
 def test_the_same_generator_gives_the_same_spans(passage, policy, seed):
     passage = ready(policy, passage)
-    one, two = (masking.select(policy, [passage], seed, [3])[0] for _ in range(2))
+    one, two = (selection.select(policy, [passage], seed, [3])[0] for _ in range(2))
     assert one.tolist() == two.tolist()
 
 
@@ -117,7 +117,7 @@ def test_the_same_generator_gives_the_same_spans(passage, policy, seed):
 )
 def test_policies_of_words_never_split_one(passage, policy, seed):
     passage = ready(policy, passage)
-    spans = masking.select(policy, [passage], seed, [0])[0]
+    spans = selection.select(policy, [passage], seed, [0])[0]
     starts, ends = passage.words[:, 0].tolist(), passage.words[:, 1].tolist()
     assert all(a in starts and b in ends for a, b in spans.tolist())
 
@@ -138,7 +138,7 @@ def test_the_ratio_is_met_on_average(policy, units):
 @given(passages, shares, st.integers(0, 9), st.integers(0, 9))
 def test_original_and_random_hide_the_same_tokens(passage, ratio, seed, epoch):
     original, random = (
-        masking.select(instance("policy", name, {"ratio": ratio}), [passage], seed, [epoch])[0]
+        selection.select(instance("policy", name, {"ratio": ratio}), [passage], seed, [epoch])[0]
         for name in ("original", "random")
     )
     assert original.tolist() == random.tolist()

@@ -20,10 +20,11 @@ from maskpolicy.config import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.graph import Stage
-from maskpolicy.masking import hide, select
+from maskpolicy.masking import hide
 from maskpolicy.nodes import function_of
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
 from maskpolicy.ragged import Ragged
+from maskpolicy.selection import select
 from maskpolicy.stages.answers import read_examples
 from maskpolicy.store import Store
 from maskpolicy.types import Example, How

@@ -1,0 +1,119 @@
+"""What a policy hides: drawn from a stream for each passage and epoch, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.types import Passage, Policy, Spans, as_spans
+
+
+def generator(seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
+    """Return the generator of one passage in one epoch: the same for every policy."""
+    key = np.frombuffer(_key(seed, epoch, passage, purpose), "<u8")
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def _key(seed: int, epoch: int, passage: str, purpose: str) -> bytes:
+    text = f"{seed}/{epoch}/{purpose}/{passage}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=16).digest()
+
+
+class Streams:
+    """The generators of many passages, one after the other in one object: making one is slow."""
+
+    def __init__(self) -> None:
+        self._bits = np.random.Philox(key=0)
+        self._start = self._bits.state
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
+        """Return what generator() would of the same; it is valid until the next call."""
+        self._start["state"]["key"] = np.frombuffer(_key(seed, epoch, passage, purpose), "<u8")
+        self._bits.state = self._start
+        return self._generator
+
+
+def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
+    """Draw floor(ratio * n + u) of n ranges without replacement, u uniform in [0, 1)."""
+    count = min(len(units), int(ratio * len(units) + rng.random()))
+    if not count:
+        return as_spans([])
+    chosen = rng.permutation(len(units))[:count]
+    chosen.sort()
+    return units.take(chosen, axis=0)
+
+
+def select(
+    policy: Policy,
+    passages: Sequence[Passage],
+    seed: int,
+    epochs: Sequence[int],
+    streams: Streams | None = None,
+) -> list[Spans]:
+    """Return what `policy` hides in each passage; the whole batch is checked at once.
+
+    Who selects again and again keeps `streams`, which are then not made for each batch. Raises
+    ConfigError naming the policy and the passage when spans are not an int32 array of shape (n, 2),
+    sorted, disjoint, non-empty and within the passage.
+    """
+    streams = streams or Streams()
+    spans = [
+        policy.select(passage, streams.at(seed, epoch, passage.id))
+        for passage, epoch in zip(passages, epochs, strict=True)
+    ]
+    check(spans, passages, type(policy).__name__)
+    return spans
+
+
+def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> None:
+    """Raise ConfigError unless each array of token spans fits its passage."""
+    if not batch:
+        return
+    if not _are_spans(batch):
+        for spans, passage in zip(batch, passages, strict=True):
+            if not _are_spans([spans]):
+                raise _wrong(policy, passage, _what(spans))
+    flat = np.concatenate(batch)
+    counts = np.asarray([len(spans) for spans in batch])
+    limit = np.repeat([len(passage.tokens) for passage in passages], counts)
+    begin, end = flat.T
+    follows = np.zeros(len(flat) + 1, bool)
+    follows[1:-1] = begin[1:] < end[:-1]
+    follows[counts.cumsum()] = False  # what begins another passage
+    faults = {
+        "hold an empty or reversed range": begin >= end,
+        "leave the passage": (begin < 0) | (end > limit),
+        "overlap or are not sorted": follows[:-1],
+    }
+    if not np.logical_or.reduce(list(faults.values())).any():
+        return
+    owner = np.repeat(np.arange(len(batch)), counts)
+    for what, bad in faults.items():
+        if bad.any():
+            raise _wrong(policy, passages[owner[int(np.argmax(bad))]], what)
+
+
+def _are_spans(batch: Sequence[Any]) -> bool:
+    if {type(spans) for spans in batch} != {np.ndarray}:
+        return False
+    shapes = {(spans.ndim, spans.shape[-1:], spans.dtype) for spans in batch}
+    return all(ndim == 2 and last == (2,) and dtype.kind in "iu" for ndim, last, dtype in shapes)
+
+
+def _what(spans: Any) -> str:
+    if not isinstance(spans, np.ndarray) or spans.ndim != 2 or spans.shape[1] != 2:
+        shape = getattr(spans, "shape", type(spans).__name__)
+        return f"are not an array of shape (n, 2) but {shape}"
+    return f"are not integers but {spans.dtype}"
+
+
+def _wrong(policy: str, passage: Passage, what: str) -> ConfigError:
+    return ConfigError(
+        f"policy {policy}, passage {passage.id!r} of {len(passage.tokens)} tokens: its spans "
+        f"{what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
+    )
