@@ -63,33 +63,37 @@ def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     test = read_examples(inputs["examples"], params.get("split", "test"))
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
     found = score(params, predictions, test)
-    lines = [
-        json.dumps(
-            {
-                "id": example.id,
-                "group": example.group,
-                "prediction": prediction,
-                "targets": list(example.targets),
-                "score": one,
-                "slices": dict(example.slices),
-            },
-            ensure_ascii=False,
-        )
-        for example, prediction, one in zip(test, predictions, found.scores, strict=True)
-    ]
+    answered = zip(test, predictions, found.scores, strict=True)
+    lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
     (out / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    metric = metrics.metric(params["metric"])
-    result = {
+    result = _result(params["metric"], found)
+    (out / "result.json").write_text(json.dumps(result, indent=1, sort_keys=True))
+
+
+def _answer(example: Example, prediction: str, score: float) -> Json:
+    return {
+        "id": example.id,
+        "group": example.group,
+        "prediction": prediction,
+        "targets": list(example.targets),
+        "score": score,
+        "slices": dict(example.slices),
+    }
+
+
+def _result(name: str, found: Total) -> Json:
+    metric = metrics.metric(name)
+    result: dict[str, Json] = {
         "metric": metric.name,
         "version": metric.version,
         "score": found.score,
-        "n": len(test),
+        "n": len(found.scores),
     }
     if metric.parts:  # the score is of all examples together, and not the mean of their own
         result["mean"] = sum(found.scores) / len(found.scores)
     if found.parts:
         result["parts"] = found.parts
-    (out / "result.json").write_text(json.dumps(result, indent=1, sort_keys=True))
+    return result
 
 
 def score(params: Json, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
