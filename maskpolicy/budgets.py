@@ -20,7 +20,7 @@ class Training:
     steps: Steps = 1000  # optimizer steps
     passages: Count = 32  # passages (or examples) per optimizer step, the same for every policy
     lr: Positive = 5e-4  # peak learning rate
-    warmup: Steps = 100  # steps of linear warm-up; see `warmup` for few steps
+    warmup: Steps = 100  # steps of linear warm-up; left out and steps few: a tenth of them
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
     weight_decay: Amount = 0.01  # of AdamW, on matrices alone
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
