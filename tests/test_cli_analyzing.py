@@ -113,15 +113,14 @@ def test_an_empty_folder_is_told_what_to_name(refused, tmp_path):
         ("mismatch", "no task of it has examples"),
     ],
 )
-def test_a_run_that_failed_gives_notes_and_no_rows(call, finished, tmp_path, name, says):
+def test_nothing_to_show_is_one_line_that_says_why(refused, finished, tmp_path, name, says):
     for path in (finished / "results").iterdir():
         result = json.loads(path.read_text())
         stages = {f"intermediate {result['policy']}, run 0": "0" * 64}
         path.write_text(json.dumps({**result, "stages": stages, "error": "it broke"}))
-    code, out, _ = call("analyze", name, finished, "--json", "--store", tmp_path / "store")
-    assert code == 0
-    assert json.loads(out)["rows"] == []
-    assert says in json.loads(out)["notes"][0]
+    said = refused("analyze", name, finished, "--json", "--store", tmp_path / "store")
+    assert says in said
+    assert not (finished / "analyses").exists()
 
 
 def test_a_run_folder_that_cannot_be_written_names_out(refused, finished, tmp_path):

@@ -89,3 +89,7 @@ def test_marks_stand_at_their_characters_when_text_is_wrapped():
         assert flat[start : start + len(line)] == line
     starts = [start for start, _ in texts.wrapped(text)]
     assert all(a < b for a, b in itertools.pairwise(starts))
+
+
+def test_what_is_no_policy_has_a_colour_that_no_policy_has():
+    assert look.color(look.GREY) not in {look.color(place) for place in range(20)}

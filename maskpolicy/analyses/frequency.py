@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.findings import Findings
 from maskpolicy.hidden import Sample, Sampling, samples
-from maskpolicy.plots import Lines, Series
+from maskpolicy.plots import GREY, Lines, Series
 from maskpolicy.ragged import Ragged
 from maskpolicy.registry import analysis
 from maskpolicy.results import Run
@@ -20,7 +20,6 @@ from maskpolicy.types import Json
 
 COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "over_ranks")
 CORPUS = "(corpus)"
-_GREY = 6
 _LEAST = 3  # ranks that a slope needs
 _POINTS = 60  # of a line in the plot
 
@@ -98,7 +97,7 @@ def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
         corpora.setdefault(each.row.corpus, each)
     several = len(corpora) > 1
     counted = [
-        (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens, _GREY)
+        (f"{CORPUS} of {each.row.label}" if several else CORPUS, each.tokens, GREY)
         for each in corpora.values()
     ]
     return counted + [(each.row.label, _hidden(each), each.row.color) for each in found]

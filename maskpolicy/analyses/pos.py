@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.findings import Findings
 from maskpolicy.hidden import Sample, Sampling, samples
-from maskpolicy.plots import Bars, Series
+from maskpolicy.plots import GREY, Bars, Series
 from maskpolicy.registry import analysis
 from maskpolicy.results import Run
 from maskpolicy.speech import TAGS, tagged
@@ -18,7 +18,6 @@ from maskpolicy.store import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")
-_GREY = 6
 _SHOWN = 0.005  # a tag that is rarer everywhere is left out of the plot
 
 
@@ -56,7 +55,7 @@ class PartsOfSpeech(Sampling):
         for each in found:
             whole = f"corpus {each.row.corpus}"
             name = "(corpus)" if len({one.row.corpus for one in found}) == 1 else f"({whole[:13]})"
-            series.setdefault(whole, Series(name, _percent(shares[whole], kept), color=_GREY))
+            series.setdefault(whole, Series(name, _percent(shares[whole], kept), color=GREY))
             label = each.row.label
             series[label] = Series(label, _percent(shares[label], kept), color=each.row.color)
         panel = Bars("", "hidden words (%)", [TAGS[i] for i in kept], list(series.values()))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from maskpolicy.cli.listing import print_plugins
-from maskpolicy.cli.words import STORE, AsJson, Plugins, StorePath, console, log_to
-from maskpolicy.errors import ConfigError
+from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, store_of
+from maskpolicy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from maskpolicy.findings import Findings
@@ -32,7 +32,7 @@ def analyze(
     ] = None,
     listed: Annotated[bool, Flag("--list", help="List the analyses.")] = False,
     as_json: AsJson = False,
-    store: StorePath = STORE,
+    store: RunStore = None,
     plugin: Plugins = None,
 ) -> None:
     """Analyse finished runs: a table, JSON, Markdown and plots; KEY=VALUE sets its fields."""
@@ -48,7 +48,9 @@ def analyze(
     plugins.load_files(plugin or ())
     analysis, folders = _asked(name, runs or [])
     read = [_read(folder, analysis) for folder in folders]
-    found, _ = derived.analyse(name, analysis, read, Store(store))
+    found, _ = derived.analyse(name, analysis, read, Store(store_of(store, folders)))
+    if not found.rows:
+        raise DataError(f"analyze {name}: nothing to show: {_first(found.notes)}")
     _print(found, name, as_json=as_json)
     if out is None and len(folders) == 1 and not _is_model(folders[0]):
         out = folders[0] / findings.FOLDER / name  # where the leaderboard's page looks for it
@@ -70,6 +72,14 @@ def _asked(name: str, words: Sequence[str]) -> tuple[Any, list[Path]]:
     if not folders:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
     return analysis, folders
+
+
+def _first(notes: Sequence[str]) -> str:
+    """Return the first of some notes, and how many others there are."""
+    if not notes:
+        return "the runs hold nothing that it looks at"
+    others = len(set(notes)) - 1
+    return f"{notes[0]} (and {others} more)" if others else notes[0]
 
 
 def _print(found: Findings, name: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import STORE, Plugins, StorePath, console, log_to
+from maskpolicy.cli.words import Plugins, RunStore, console, log_to, store_of
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Of several seeds; default: the first.")
     ] = None,
-    store: StorePath = STORE,
+    store: RunStore = None,
     plugin: Plugins = None,
 ) -> None:
     """Write the model of a row with its tokenizer and a model card that holds its results."""
@@ -31,5 +31,6 @@ def export(
     plugins.load_files(plugin or ())
     out = out.resolve()
     pretraining.claim(out, pretraining.EXPORT)
-    exporting.export(results.read(run), policy, Store(store), out, task, seed)
+    artifacts = Store(store_of(store, [run]))
+    exporting.export(results.read(run), policy, artifacts, out, task, seed)
     console().print(f"written to {out}", soft_wrap=True)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from maskpolicy.cli import ranking
 from maskpolicy.cli.words import STORE, File, Keys, Plugins, StorePath, console, end, log_to
-
-if TYPE_CHECKING:
-    from maskpolicy.experiment import Experiment
-    from maskpolicy.graph import Outcome
-    from maskpolicy.progress import Part
-    from maskpolicy.store import Store
-    from maskpolicy.types import Json
 
 
 def run(
@@ -45,6 +35,7 @@ def run(
         processes,
         progress,
         questions,
+        records,
         report,
         results,
         stages,
@@ -79,7 +70,8 @@ def run(
     seconds = time.monotonic() - started
     took = progress.parts(outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds, jobs))
-    _record(folder, experiment, list(outcomes.values()), took, seconds, jobs, artifacts)
+    how = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
+    records.save(folder, experiment.name, how, outcomes.values(), artifacts)
     questions.save(plan.cells, artifacts, folder)
     page.save(board, folder / "leaderboard.html")
     screen.print(f"written to {folder}", soft_wrap=True)
@@ -109,47 +101,3 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     screen.print(table)
     counts = Counter(entry.state for entry in planned)
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
-
-
-def _record(
-    folder: Path,
-    experiment: Experiment,
-    outcomes: Sequence[Outcome],
-    took: Sequence[Part],
-    seconds: float,
-    jobs: int,
-    store: Store,
-) -> None:
-    """Write run.json: what differs from run to run, so that nothing but the page holds it."""
-    from maskpolicy import hardware, manifest, results
-
-    here = manifest.surroundings()
-    made = {outcome.stage.key: store.recall(outcome.stage.key) or here for outcome in outcomes}
-    record = {
-        "experiment": experiment.name,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3),
-        "jobs": jobs,
-        "parts": [asdict(part) for part in took],
-        "hardware": hardware.describe(),
-        **here,
-        "stages": [
-            {
-                "kind": outcome.stage.kind,
-                "label": outcome.stage.label,
-                "key": outcome.stage.key,
-                "seconds": outcome.seconds or made[outcome.stage.key].get("seconds", 0.0),
-                "from_store": outcome.hit,
-                "error": outcome.error,
-                "made_with": _other(made[outcome.stage.key], here),
-            }
-            for outcome in outcomes
-        ],
-    }
-    results.write(folder / "run.json", f"{json.dumps(record, indent=1)}\n".encode())
-
-
-def _other(made: Json, here: Json) -> Json:
-    """Return versions and commit of what was made with others than ours, else None."""
-    facts = {key: made[key] for key in ("versions", "commit")}
-    return None if facts == {key: here[key] for key in facts} else facts

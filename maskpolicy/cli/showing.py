@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from maskpolicy.cli.words import (
-    STORE,
     AsJson,
     Keys,
     Plugins,
-    StorePath,
+    RunStore,
     console,
     log_to,
     policy_keys,
+    store_of,
 )
 from maskpolicy.errors import ConfigError, unknown
 
@@ -43,7 +43,7 @@ def show(
         Path | None, typer.Option(metavar="DIR", help="A run to take row and fitted policy from.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
-    store: StorePath = STORE,
+    store: RunStore = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a policy hides in a text, and the source and target that come of it."""
@@ -53,7 +53,7 @@ def show(
 
     log_to(console(err=True))
     plugins.load_files(plugin or _of_run(run))
-    artifacts = Store(store)
+    artifacts = Store(store_of(store, [run] if run else []))
     taken = showing.from_run(run, policy, artifacts) if run else None
     block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
     if taken and model is None:

@@ -32,6 +32,12 @@ StorePath: TypeAlias = Annotated[
     Path,
     typer.Option("--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Where stages lie."),
 ]
+RunStore: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Default: where the run's lie."
+    ),
+]
 STORE = Path(".maskpolicy/store")
 
 
@@ -55,6 +61,14 @@ def log_to(target: Console) -> None:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
+
+
+def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
+    """Return the store of finished runs: what was given, else what the first of them names."""
+    from maskpolicy import records
+
+    named = (records.store_of(run) for run in runs)
+    return given or next((store for store in named if store is not None), STORE)
 
 
 def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from maskpolicy import results
 from maskpolicy.errors import DataError
 from maskpolicy.page.behind import KEY
+from maskpolicy.records import NAME
 from maskpolicy.results import Run
 from maskpolicy.types import Json
 
@@ -29,7 +30,7 @@ def experiment(run: Run) -> str:
 
 
 def _record(run: Run) -> Json:
-    path = run.folder / "run.json"
+    path = run.folder / NAME
     if not path.is_file():
         return {"name": run.name, "stages": {}}
     record = results.parsed(path)

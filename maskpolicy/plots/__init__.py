@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from maskpolicy.plots.data import KINDS, Bars, Grid, Lines, Marked, Plot, Series
 from maskpolicy.plots.drawing import draw
+from maskpolicy.plots.look import GREY
 
-__all__ = ["KINDS", "Bars", "Grid", "Lines", "Marked", "Plot", "Series", "draw"]
+__all__ = ["GREY", "KINDS", "Bars", "Grid", "Lines", "Marked", "Plot", "Series", "draw"]

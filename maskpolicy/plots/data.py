@@ -19,7 +19,7 @@ class Series:
     x: Sequence[float] = ()
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
-    color: int | None = None  # place in COLORS; None: by order in the figure
+    color: int | None = None  # place in COLORS, or GREY; None: by order in the figure
 
 
 @dataclass(frozen=True)

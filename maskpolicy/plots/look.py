@@ -8,7 +8,8 @@ from typing import Any
 
 # Okabe and Ito's colours for the colour-blind, some darkened: each has a contrast of 3 and more to
 # white and to a dark page. Markers and hatches tell series apart without any colour.
-COLORS = ("#0a7bbd", "#d55e00", "#00946b", "#c061a0", "#b07d00", "#3d93c6", "#8a8a8a")
+COLORS = ("#0a7bbd", "#d55e00", "#00946b", "#c061a0", "#b07d00", "#3d93c6", "#8470d8")
+GREY = -1  # the place of what is no policy, e.g. the corpus
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "..", "xx", "---", "\\\\\\", "++")
 DASHES = ("-", "--", "-.", ":", "-", "--", "-.")  # one shows under another
@@ -45,7 +46,7 @@ def _luminance(color: str) -> float:
 
 def color(place: int) -> str:
     """Return the colour of the series at a place; they begin again after the last."""
-    return COLORS[place % len(COLORS)]
+    return "#8a8a8a" if place == GREY else COLORS[place % len(COLORS)]
 
 
 def marker(place: int) -> str:

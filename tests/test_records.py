@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+from maskpolicy import records
+from maskpolicy.store import Store
+
+
+def run(folder, store):
+    """Write run.json of a run without stages."""
+    folder.mkdir(parents=True)
+    records.save(folder, "it", {"seconds": 1.5, "jobs": 2}, [], Store(store))
+    return folder
+
+
+def test_a_run_names_its_store(tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    assert records.store_of(run(tmp_path / "runs" / "it", store)) == store
+
+
+def test_run_and_store_may_move_together(tmp_path):
+    (tmp_path / "here" / "store").mkdir(parents=True)
+    run(tmp_path / "here" / "it", tmp_path / "here" / "store")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert records.store_of(tmp_path / "there" / "it") == tmp_path / "there" / "store"
+
+
+def test_a_store_that_is_gone_is_none(tmp_path):
+    assert records.store_of(run(tmp_path / "it", tmp_path / "never made")) is None
+    assert records.store_of(tmp_path) is None
+
+
+def test_how_a_run_went_is_written(tmp_path):
+    record = json.loads((run(tmp_path / "it", tmp_path / "store") / "run.json").read_text())
+    assert (record["experiment"], record["seconds"], record["jobs"]) == ("it", 1.5, 2)
+    assert "torch" in record["versions"]
