@@ -115,10 +115,16 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     reading = Reading(block.on_error == "skip", task, official, beside, name)
     _map(rows, reading)
     if not reading.kept:
-        raise DataError(f"{name}: no usable row ({_counts(reading)})")
+        raise DataError(
+            f"{name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows with "
+            "answers"
+        )
     _keep_side(reading, side, task.facts.dev_share)
     if not reading.kept:
-        raise DataError(f"{name}: too few groups to carve a {split} split from")
+        raise DataError(
+            f"{name}: too few groups to carve a {split} split from: task {block.name!r} needs rows "
+            "about two things or more"
+        )
     return reading
 
 

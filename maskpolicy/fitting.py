@@ -55,6 +55,12 @@ class Contexts:
     train: tuple[Context, ...]
     dev: tuple[Context, ...]
     counts: Mapping[str, Json]  # by split: examples, without_context, without_answer, retrieved, ..
+    label: str = ""  # as `train_on` names it; "": the task
+
+    @property
+    def name(self) -> str:
+        """What `train_on` calls the task: two columns of one task have labels of their own."""
+        return self.label or self.task
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,11 @@ class Tools:
         return training.train(module, steps, loss, spec, run.checkpoints, run.progress, **more)
 
 
-def load(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Contexts:
-    """Return the contexts of a "contexts" artifact, tokenised."""
+def load(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
+    """Return the contexts of a "contexts" artifact, tokenised; `label` names them in reports."""
     about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
     splits = [_read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
-    return Contexts(about["task"], splits[0], splits[1], about["counts"])
+    return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
 
 
 def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:

@@ -25,7 +25,7 @@ def report(data: Sequence[Contexts], found: Sequence[Sequence[Spans]]) -> Json:
     the spans that answer any question about the same text. Against the policy stand as many
     entities, and as many spans of up to LONGEST words, drawn uniformly, by their exact chances.
     """
-    return {one.task: _of_task(one, spans) for one, spans in zip(data, found, strict=True)}
+    return {one.name: _of_task(one, spans) for one, spans in zip(data, found, strict=True)}
 
 
 def _of_task(task: Contexts, found: Sequence[Spans]) -> Json:

@@ -27,6 +27,8 @@ Loss: TypeAlias = "Callable[[Tensors], torch.Tensor]"
 
 BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 0.01  # PyTorch's defaults; decay: of AdamW alone
 
+_MOST_PATCHED = 1000  # classes of `higher` that wait to be freed
+
 
 @dataclass(frozen=True)
 class Inner:
@@ -238,6 +240,7 @@ def _higher(
         raise ConfigError("backend higher: cannot exclude masks (mask_exclusion): use functional")
     w = w.clone().requires_grad_(differentiate)
     optimizer = _optimizer(rows, inner)
+    _forget_patches()
     context = higher.innerloop_ctx(rows, optimizer, track_higher_grads=differentiate)
     with context as (fast, optimize):
         for _ in range(inner.steps):
@@ -247,6 +250,20 @@ def _higher(
         value = fast(lesson.held).mean()
         gradient = torch.autograd.grad(value, w)[0] if differentiate else None
     return value.detach(), gradient
+
+
+def _forget_patches() -> None:
+    """Free the classes that `higher` made in earlier episodes, one for each module of a model.
+
+    They hold no weights, but refer to themselves, and Python asks all of them about each new one:
+    left to its collector, which a process with many objects seldom runs, time and memory grow.
+    """
+    import gc
+
+    from higher.patch import _MonkeyPatchBase
+
+    if len(_MonkeyPatchBase.__subclasses__()) > _MOST_PATCHED:
+        gc.collect()
 
 
 def _optimizer(rows: Any, inner: Inner) -> Any:

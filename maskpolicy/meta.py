@@ -44,23 +44,33 @@ class EpisodeLoss:
     spec: Training
 
     def __call__(self, module: Any, episodes: Episodes) -> tuple[torch.Tensor, int]:
-        """Raise StageError, naming the example, when the outer loss is no number."""
+        """Raise StageError, naming the example, when scores or outer loss are no numbers."""
         import torch
 
         scored = self.score(module, episodes.passages, self.episode.candidates)
-        w = torch.cat([self._weights(scores, i, episodes) for i, (_, scores) in enumerate(scored)])
         spans = [spans for spans, _ in scored]
+        self._check_scored(spans, episodes)
+        w = torch.cat([self._weights(scores, i, episodes) for i, (_, scores) in enumerate(scored)])
         candidates = self._candidates(episodes, spans).to(w.device)
         lesson = Lesson(candidates, episodes.query, episodes.held)
         count = len(episodes.passages)
         outer = backend(self.backend)(self.model, lesson, w / count, self.inner)
         if not math.isfinite(outer.item()):
             raise StageError(
-                f"the outer loss of example {episodes.ids[0]!r} became {outer.item()} in outer "
-                f"step {episodes.step + 1}: lower inner.lr (now {self.inner.lr}) or "
-                f"inner.query_lr (now {self.inner.query_lr})"
+                f"the outer loss of example {episodes.ids[0]!r} became {outer.item()} "
+                f"{_moment(episodes)}: lower inner.lr (now {self.inner.lr}) or inner.query_lr (now "
+                f"{self.inner.query_lr})"
             )
         return outer * count, count
+
+    def _check_scored(self, spans: Sequence[Spans], episodes: Episodes) -> None:
+        """Every passage has a word, so one without candidates has scores that are no numbers."""
+        lost = [one for one, found in zip(episodes.ids, spans, strict=True) if not len(found)]
+        if lost:
+            raise StageError(
+                f"the policy's scores of example {lost[0]!r} became nan {_moment(episodes)}: "
+                f"lower outer.lr (now {self.spec.lr})"
+            )
 
     def _weights(self, scores: torch.Tensor, index: int, episodes: Episodes) -> torch.Tensor:
         if episodes.noise is None:
@@ -77,6 +87,10 @@ class EpisodeLoss:
         written = hide_all(owners, single, self.how, mask, seed, steps)
         pairs = self.specials.pairs(written, self.spec)
         return collate(pairs, self.specials.pad, self.specials.start)
+
+
+def _moment(episodes: Episodes) -> str:
+    return "on dev" if episodes.noise is None else f"in outer step {episodes.step + 1}"
 
 
 def relaxed(

@@ -57,6 +57,7 @@ def experiment(
             f"--policy {block.name}: learns from the questions of tasks: say where these lie with "
             "data=DIR, data=hub or data=world"
         )
+    learned.check(block, (), WORLD, "policy")  # what it learns from is looked up here by name alone
     wanted = {
         **_settable(given, learned.is_learned(block)),
         "model": {"name": model, **_part(given, "model")},

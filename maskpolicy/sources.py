@@ -130,7 +130,10 @@ def find(task: Task, official: str, folder: Path) -> Found:
     """
     stated = task.facts
     if official not in stated.files:
-        raise DataError(f"task {task.name!r} has no labelled {official} file")
+        raise DataError(
+            f"task {task.name!r} has no labelled {official} file (it has {', '.join(stated.files)}"
+            f"): leave the task out, or register its file as {official!r}"
+        )
     bases = (folder, folder / task.name)
     beside = tuple(base / sub for base in bases for sub in ("", *stated.folders))
     names: list[str] = []
@@ -152,7 +155,7 @@ def find(task: Task, official: str, folder: Path) -> Found:
     places = ", ".join(dict.fromkeys((*stated.folders, task.name)))
     raise DataError(
         f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
-        f"neither in itself nor in {places}"
+        f"neither in itself nor in {places}: put the file there, or name another folder as data"
     )
 
 

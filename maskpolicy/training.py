@@ -73,8 +73,8 @@ def train(
     `log(done, values)` hears of loss, learning rate and dev score for a tracker.
     `on_step(done, module)` sees the module after each step; `keep[done](copy, work)` is given a
     copy of it as it would be had the training ended there. `until` ends it before `spec.steps`,
-    whose schedule it keeps. Raises StageError when the loss stops being a number. Returns {"steps",
-    "loss", "work", ...}.
+    whose schedule it keeps. Raises StageError when loss or weights stop being numbers, before they
+    are kept, judged or returned. Returns {"steps", "loss", "work", ...}.
     """
     import torch
 
@@ -100,16 +100,16 @@ def train(
                     log(done, {"loss": loss_now, "lr": rate(spec, number)})
             progress(done, end, note)
             if keep and done in keep:
+                run.check(done)
                 keep[done](run.weights.copied(), dict(run.work))
             if validate and spec.eval_every and done % spec.eval_every == 0:
-                score = validate(module)
-                run.judge(done, score)
+                score = run.judge(done, validate)
                 module.train()
                 if log:
                     log(done, {"dev": score})
             if run.finished(done):
                 break
-            if run.is_first and clock.due():
+            if run.is_first and clock.due() and run.is_sound():
                 checkpoints.save(done, run.save)
     return run.finish(done)
 
@@ -138,6 +138,7 @@ class _Run:
         self.total = torch.zeros((), device=self.device)
         self.seen = self.last = 0.0
         self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
+        self.failed: str | None = None
 
     def step(self, number: int, data: Step, loss: Loss) -> None:
         """One optimizer step on the mean loss of the whole step."""
@@ -147,11 +148,7 @@ class _Run:
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         draws = f"step {rank}" if rank else "step"  # so that no two processes drop the same units
         torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
-        part = torch.zeros_like(self.total)
-        for batch in data.batches[rank::ranks]:
-            value, _ = loss(self.module, batch.to(self.device))
-            (value / max(1, data.units)).backward()
-            part += value.detach()
+        part = self._gradient(data, loss)
         self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
         self.seen += data.units
         self.weights.collect()
@@ -165,26 +162,82 @@ class _Run:
         self.optimizer.step()
         self.weights.spread()
 
+    def _gradient(self, data: Step, loss: Loss) -> Any:
+        """Collect this process's part of the gradient, and return the sum of its losses.
+
+        Of several processes, one that fails goes on until all of them look: to raise at once would
+        leave the others waiting for it.
+        """
+        import torch
+
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        part = torch.zeros_like(self.total)
+        try:
+            for batch in data.batches[rank::ranks]:
+                value, _ = loss(self.module, batch.to(self.device))
+                (value / max(1, data.units)).backward()
+                part += value.detach()
+        except Exception as error:
+            if ranks == 1:
+                raise
+            self.failed = self.failed or cause(error)
+            part.fill_(math.nan)
+        return part
+
     def look(self, done: int) -> float:
         """Return the mean loss since the last look."""
-        self.last = self.total.item() / max(1.0, self.seen)
-        if not math.isfinite(self.last):
-            raise StageError(
-                f"the loss became {self.last} before step {done}: lower lr (now {self.spec.lr}), "
-                "raise warmup, or set precision: fp32"
-            )
+        self.last = self.check(done)
         self.total.zero_()
         self.seen = 0.0
         return self.last
 
-    def judge(self, done: int, score: float) -> None:
-        """Keep the weights if `score`, the first process's, is the best so far."""
-        if self.accelerator.num_processes > 1:
-            from accelerate.utils import broadcast_object_list
+    def check(self, done: int) -> float:
+        """Return the mean loss since the last look; all processes call it, and raise together.
 
-            score = broadcast_object_list([score])[0]
+        Raises StageError when it or the weights are no numbers, with what a process failed with.
+        """
+        mean = self.total.item() / max(1.0, self.seen)
+        if self.is_sound():
+            return mean
+        self._raise_first(self._gathered(self.failed))
+        what = "weights became nan" if math.isfinite(mean) else f"loss became {mean}"
+        raise StageError(
+            f"the {what} before step {done}: lower lr (now {self.spec.lr}), "
+            "raise warmup, or set precision: fp32"
+        )
+
+    def is_sound(self) -> bool:
+        """Whether loss and weights are numbers still; waits for the device."""
+        return math.isfinite((self.total + self.weights.master.sum()).item())
+
+    def judge(self, done: int, validate: Callable[[Any], float]) -> float:
+        """Keep the weights if their score, the first process's, is the best so far; return it."""
+        self.check(done)
+        own, failed = math.nan, None
+        try:
+            own = validate(self.module)
+        except Exception as error:
+            if self.accelerator.num_processes == 1:
+                raise
+            failed = cause(error)
+        self._raise_first(self._gathered(failed))
+        score = self._gathered(own)[0]
         if score > self.best["score"]:
             self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
+        return score
+
+    def _raise_first(self, failed: Sequence[str | None]) -> None:
+        """Raise what the first process that failed did so with, in every process."""
+        for line in filter(None, failed):
+            raise StageError(line)
+
+    def _gathered(self, value: Any) -> list[Any]:
+        """Return the value of each process, the first one's first."""
+        if self.accelerator.num_processes == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        return gather_object([value])
 
     def finished(self, done: int) -> bool:
         """Whether all steps are done, or patience is at its end."""

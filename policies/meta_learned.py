@@ -79,7 +79,7 @@ class MetaLearned:
         loss, tokenizer = self._loss(spec, tools), load_tokenizer(str(tools.tokenizer))
         train, dev = (self._questions(data, split, loss, tokenizer) for split in ("train", "dev"))
         if not train:
-            counts = ", ".join(f"{len(task.train)} of {task.task}" for task in data)
+            counts = ", ".join(f"{len(task.train)} of {task.name}" for task in data)
             what = "with a second question" if self.episode.query == "held-out" else "with a word"
             raise DataError(f"policy meta-learned: no example has a context {what} ({counts})")
         steps = EpisodeSteps(train, self.episode, loss.specials, loss.spec)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from maskpolicy import candidates
 from maskpolicy.budgets import Training
-from maskpolicy.errors import StageError
+from maskpolicy.errors import DataError
 from maskpolicy.fitting import Context, Contexts, Tools
 from maskpolicy.hits import answered, rank
 from maskpolicy.registry import policy
@@ -41,7 +41,10 @@ class Supervised:
         candidates.check(self.train_on, self.top_k)
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
-        """Train the reader on contexts that hold an answer; the best on dev stays."""
+        """Train the reader on contexts that hold an answer; the best on dev stays.
+
+        Raises DataError where none does.
+        """
         from maskpolicy import extractor, model
         from maskpolicy.windows import WindowSteps, cut
 
@@ -52,7 +55,7 @@ class Supervised:
             for window in cut(context.passage, context.answers, self.max_words)
         ]
         if not cuts:
-            raise StageError(_no_answer(data))
+            raise DataError(_no_answer(data))
         embeddings = model.load(str(tools.model)).model.shared.weight
         dropout = DROPOUT if spec.dropout is None else spec.dropout
         reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
@@ -89,7 +92,7 @@ class Supervised:
 
 
 def _no_answer(data: Sequence[Contexts]) -> str:
-    counts = ", ".join(f"{len(task.train)} of {task.task}" for task in data)
+    counts = ", ".join(f"{len(task.train)} of {task.name}" for task in data)
     return (
         f"policy supervised: no answer occurs in its context ({counts}): there is nothing to learn "
         "from; train on a task whose answers stand in their contexts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from dataclasses import replace
 
@@ -218,27 +219,54 @@ def test_the_outer_loop_lowers_the_outer_loss():
     assert after < before - 1e-3
 
 
-def tensors_after(loss, number):
-    """Return how many tensors live after 10 and after `number` outer steps."""
-    counts = []
+class Heap(ctypes.Structure):
+    """struct mallinfo2 of glibc: what malloc has given out, which is not fooled by reuse."""
+
+    _fields_ = (
+        ("before", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),
+        ("between", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),
+        ("after", ctypes.c_size_t * 2),
+    )
+
+
+def used():
+    """Return how many tensors live, and how many bytes malloc has given out."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = Heap
+    gc.collect()
+    tensors = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+    heap = ask()
+    return tensors, heap.uordblks + heap.hblkhd
+
+
+def growth(loss, steps):
+    """Return by how many tensors and bytes a step memory grows, after a fifth of the steps."""
+    seen = []
 
     def count(done, module):
-        if done in (10, number):
-            gc.collect()
-            counts.append(sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()))
+        if done in (steps // 5, steps):
+            seen.append(used())
 
-    run(loss, replace(SPEC, steps=number, passages=1), on_step=count)
-    return counts
-
-
-@pytest.mark.parametrize(("name", "number"), [("functional", 500), ("higher", 200)])
-def test_memory_is_flat_over_the_outer_steps(name, number):
-    first, last = tensors_after(made(name, dtype=torch.float32), number)
-    assert last <= first
+    run(loss, replace(SPEC, steps=steps, passages=1), on_step=count)
+    (few, before), (many, after) = seen
+    return (many - few) / (steps - steps // 5), (after - before) / (steps - steps // 5)
 
 
-def test_memory_would_not_be_flat_if_the_graph_were_kept():
-    loss, kept = made("higher", dtype=torch.float32), []
+FLAT = 1000  # bytes for each step
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_memory_is_flat_over_500_outer_steps(name):
+    tensors, size = growth(made(name, dtype=torch.float32), 500)
+    assert tensors == 0
+    assert size < FLAT
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_memory_would_not_be_flat_if_the_graph_of_each_outer_loss_were_kept(name):
+    loss, kept = made(name, dtype=torch.float32), []
 
     def leaky(module, episodes):
         value, count = loss(module, episodes)
@@ -246,8 +274,20 @@ def test_memory_would_not_be_flat_if_the_graph_were_kept():
         return value, count
 
     leaky.episode = loss.episode
-    first, last = tensors_after(leaky, 30)
-    assert last >= first + 20
+    tensors, size = growth(leaky, 30)
+    assert tensors >= 1
+    assert size > 2 * FLAT
+
+
+def test_what_higher_makes_for_an_episode_does_not_wait_for_the_collector():
+    loss, counts = made("higher", dtype=torch.float32), []
+    gc.disable()
+    try:
+        spec = replace(SPEC, steps=120, passages=1)
+        run(loss, spec, on_step=lambda done, module: counts.append(len(gc.get_objects())))
+    finally:
+        gc.enable()
+    assert max(counts[60:]) < 1.05 * max(counts[:60])
 
 
 def test_first_choices_have_no_noise_and_keep_what_they_hold_out():

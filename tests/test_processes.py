@@ -47,7 +47,35 @@ save_file({"w": alone.weights(model)}, folder / f"{rank}.safetensors")
 (folder / f"{rank}.json").write_text(json.dumps(done))
 """
 
+FAIL = """
+import sys
 
+import small
+import test_training as alone
+
+from maskpolicy.errors import StageError
+
+rank, where = int(sys.argv[1]), sys.argv[2]
+
+
+def fails(*_):
+    if rank == 1:
+        raise StageError("the outer loss of example 'q7' became nan")
+    return 0.5
+
+
+def loss(module, batch):
+    fails()
+    return alone.token_loss(module, batch)
+
+
+options = {"loss": loss} if where == "loss" else {"validate": fails}
+spec = alone.replace(alone.SPEC, steps=3, passages=8, eval_every=2)
+try:
+    alone.run(spec, model=small.bart(), **options)
+except StageError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
 YAML = """
 model: mini
 corpus: world
@@ -58,6 +86,11 @@ general: {steps: 3, warmup: 1, passages: 4, precision: fp32}
 intermediate: {steps: 3, warmup: 1, passages: 4, precision: fp32}
 finetune: {steps: 3, warmup: 1, passages: 4, precision: fp32}
 """
+FIT = "fit: {steps: 2, passages: 4, precision: fp32, eval_every: 0}\n"
+# one episode a step: the other process has none, and nothing to fail with
+BROKEN = """{name: meta-learned, train_on: [zsre], inner: {lr: 1.0e+30},
+  init: {name: supervised, train_on: [zsre], hidden: 8},
+  outer: {steps: 2, episodes: 1, warmup: 0, eval_every: 0}}"""
 
 
 def free_port() -> int:
@@ -157,6 +190,29 @@ def test_a_run_in_two_processes_is_written_by_the_first(tmp_path):
     work = [sorted((tmp_path / n / "store").glob("artifacts/*/work.json")) for n in "12"]
     assert [path.read_text() for path in work[0]] == [path.read_text() for path in work[1]]
     assert not list((tmp_path / "2" / "store" / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("where", ["loss", "validate"])
+def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
+    (tmp_path / "fail.py").write_text(FAIL)
+    said = processes(2, [str(tmp_path / "fail.py"), "RANK", where], codes=[1, 1])
+    for one in said:
+        assert one.splitlines()[-1] == "StageError: the outer loss of example 'q7' became nan"
+
+
+def test_an_outer_loss_that_is_no_number_in_one_of_two_processes_fails_the_fit_alone(tmp_path):
+    (tmp_path / "it.yaml").write_text(YAML.replace("none, random", f"none, {BROKEN}") + FIT)
+    words = ["-m", "maskpolicy", "run", str(tmp_path / "it.yaml")]
+    words += ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
+    said = processes(2, words, codes=[1, 0])
+    line = said[0].splitlines()[-1]
+    assert line.startswith("failed: fit meta-learned, run 0: the outer loss of example 'zsre-")
+    assert "became nan in outer step 1: lower inner.lr (now 1e+30)" in line
+    assert "Traceback" not in said[0] + said[1]
+    board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    scores = {row["policy"]: row["scores"].get("zsre") for row in board["rows"]}
+    assert scores["none"]["n"] > 0
+    assert not list((tmp_path / "store" / "artifacts").glob("*/report.json"))
 
 
 def test_a_mistake_ends_all_processes(tmp_path):

@@ -20,7 +20,15 @@ from maskpolicy.store import Store
 YAML = """
 model: mini
 corpus: world
-policies: [none, {name: supervised, train_on: [zsre], hidden: 8}, salient-span]
+policies:
+  - none
+  - {name: supervised, train_on: [zsre], hidden: 8}
+  - name: meta-learned
+    train_on: [zsre]
+    init: {name: supervised, train_on: [zsre], hidden: 8}
+    episode: {candidates: 2}
+    outer: {steps: 12, episodes: 2, warmup: 2, eval_every: 4, dev: 2}
+  - salient-span
 tasks: [zsre]
 keep: [finetune]
 world: {people: 20, general_people: 6}
@@ -65,17 +73,20 @@ def killed(folder: Path, pattern: str, *words: object) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Run one experiment untouched, and once killed in four stages; returns folder and graph."""
+    """Run one experiment untouched, and once killed in five stages; returns folder and graph."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "it.yaml").write_text(YAML)
     built = stages.build(config.load(folder / "it.yaml"))
     cell = built.cells["salient-span", "zsre", 0]
     intermediate = built.pretrained["salient-span", 0]
     general = built.pretrained["none", 0]
-    fit = built.pretrained["supervised", 0].inputs["annotate"].inputs["fit"]
+    fits = [
+        built.pretrained[label, 0].inputs["annotate"].inputs["fit"]
+        for label in ("supervised", "meta-learned")
+    ]
     store = Store(folder / "killed" / "store")
     whole = start(folder, "whole")
-    for stage in (general, fit, intermediate):
+    for stage in (general, *fits, intermediate):
         killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
         assert store.get(stage.key) is None
         assert store.checkpoints(stage.key).latest() is not None
@@ -128,7 +139,7 @@ def test_every_tensor_of_every_model_is_the_same(runs):
             assert tensors[0].keys() == tensors[1].keys()
             assert all(torch.equal(tensors[1][name], each) for name, each in tensors[0].items())
             compared += 1
-    assert compared == 6
+    assert compared == 8
 
 
 def test_every_artifact_has_the_same_files(runs):

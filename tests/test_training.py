@@ -195,6 +195,26 @@ def test_a_loss_that_is_no_number_stops_the_stage():
         run(SPEC, loss=broken)
 
 
+def test_a_loss_that_is_no_number_is_neither_judged_nor_kept_nor_written():
+    spec = replace(SPEC, steps=20, eval_every=2, patience=1, checkpoint_every=1e-9)
+    with pytest.raises(StageError, match="the loss became nan before step 2: lower lr"):
+        run(spec, loss=broken, validate=lambda module: pytest.fail("was judged"))
+    with pytest.raises(StageError, match="the loss became nan before step 1: lower lr"):
+        run(spec, loss=broken, keep={1: lambda module, work: pytest.fail("was kept")})
+
+
+def cliff(module, batch):
+    """A loss of 0 whose gradient is no number."""
+    return (0 * module.w).sqrt().sum(), 1
+
+
+@pytest.mark.parametrize("options", [{}, {"keep": {1: lambda module, work: pytest.fail("kept")}}])
+def test_weights_that_are_no_numbers_stop_the_stage(options):
+    spec, step = replace(SPEC, steps=1), Step([Scale(1.0)], 1)
+    with pytest.raises(StageError, match="the weights became nan before step 1: lower lr"):
+        run(spec, model=Line(), steps=lambda number: step, loss=cliff, **options)
+
+
 def test_a_passage_may_be_hidden_whole():
     spec = replace(SPEC, steps=2)
     _, done = run(spec, steps=masked(spec, ratio=1.0))

@@ -16,6 +16,7 @@ from maskpolicy.budgets import Training
 from maskpolicy.config import TaskBlock, instance
 from maskpolicy.corpus import Passages
 from maskpolicy.graph import Run, stage
+from maskpolicy.learned import TRAIN_ON
 from maskpolicy.types import How, Json, Spans
 
 CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
@@ -61,8 +62,10 @@ def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     plugin_files.load_files(run.local.get("plugins", ()))
     policy: Any = instance("policy", params["policy"], params["fields"])
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    names = sorted(name for name in inputs if name.startswith(CONTEXTS))
-    data = [fitting.load(inputs[name], tokenizer) for name in names]
+    folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
+    labels = params["fields"].get(TRAIN_ON, ())
+    pairs = zip(folders, labels, strict=True)
+    data = [fitting.load(folder, tokenizer, label) for folder, label in pairs]
     every = run.local.get("checkpoint_every", Training.checkpoint_every)
     spec = Training(**params["spec"], checkpoint_every=every)
     how = How(**params.get("how", {}))
@@ -75,7 +78,7 @@ def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
 
 
 def _counts(data: list[fitting.Contexts]) -> Json:
-    return {one.task: dict(one.counts) for one in data}
+    return {one.name: dict(one.counts) for one in data}
 
 
 def _dev(policy: Any, data: list[fitting.Contexts], fitted: Path) -> Json:
