@@ -125,16 +125,12 @@ def _exact(
     def of_query(weights: Tensors) -> torch.Tensor:
         return losses(weights, lesson.query).mean()
 
-    at = start
-    masked: list[_Descent] = []
-    for number in range(inner.steps):
-        curved = differentiate and number > 0  # nothing is pulled back through the first step
-        masked.append(_Descent(of_masked, at, inner.lr, curved))
-        at = masked[-1].after
-    query: list[_Descent] = []
-    for _ in range(inner.query_steps):
-        query.append(_Descent(of_query, at, inner.query_lr, differentiate))
-        at = query[-1].after
+    # nothing is pulled back through the first step
+    curved = [differentiate and number > 0 for number in range(inner.steps)]
+    masked = _descents(of_masked, start, inner.lr, curved)
+    curved = [differentiate] * inner.query_steps
+    query = _descents(of_query, masked[-1].after, inner.query_lr, curved)
+    at = query[-1].after
     value = losses(at, lesson.held).mean()
     if not differentiate:
         return value.detach(), None
@@ -170,6 +166,15 @@ class _Descent:
         product = torch.stack(parts).sum()
         turned = torch.autograd.grad(product, self.at, materialize_grads=True)
         return [u - self.lr * h for u, h in zip(v, turned, strict=True)]
+
+
+def _descents(loss: Loss, at: Tensors, lr: float, curved: Sequence[bool]) -> list[_Descent]:
+    """Return one step after the other, from the weights `at`; `curved`: what will be pulled."""
+    steps: list[_Descent] = []
+    for each in curved:
+        steps.append(_Descent(loss, at, lr, each))
+        at = steps[-1].after
+    return steps
 
 
 def _unrolled(

@@ -161,6 +161,14 @@ def test_an_outer_loss_that_is_no_number_commits_nothing(tmp_path):
     assert "lower inner.lr (now 1e+30)" in error
 
 
+@pytest.mark.parametrize("every", [0, 1])
+def test_a_policy_whose_scores_are_no_numbers_is_one_line_and_commits_nothing(tmp_path, every):
+    outer = {**QUICK["outer"], "lr": 1e30, "eval_every": every}
+    error = refused(Store(tmp_path), outer=outer)
+    assert ("the weights became nan before step 2" if every else "the policy's scores of") in error
+    assert "lr (now 1e+30)" in error
+
+
 def test_contexts_that_cannot_be_used_are_one_line(tmp_path):
     error = refused(Store(tmp_path), episode={"query": "held-out"})
     assert "no example has a context with a second question (8 of triviaqa)" in error

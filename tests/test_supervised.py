@@ -182,6 +182,22 @@ def test_contexts_that_hold_no_answer_are_one_line_and_leave_no_artifact(fit, ma
     assert store.peek(stage.key) is None
 
 
+def test_two_columns_of_one_task_are_reported_by_their_labels(fit):
+    columns = "[{name: zsre, label: strict}, {name: zsre, label: lenient, on_error: skip}]"
+    tasks = "strict, lenient, wow"
+    stage, failed, store = fit("world", tasks, "store", f"tasks={columns}")
+    assert not failed
+    report = json.loads(content(stage, store)["report.json"])
+    assert list(report["dev"]) == list(report["contexts"]) == ["lenient", "strict", "wow"]
+    assert report["dev"]["strict"] == report["dev"]["lenient"] != report["dev"]["wow"]
+
+
+def test_a_loss_that_is_no_number_commits_nothing(fit):
+    stage, (first,), store = fit("world", "zsre", "store", "fit.lr=1e30", "fit.warmup=0")
+    assert first.startswith("the loss became nan before step 3: lower lr (now 1e+30)")
+    assert store.peek(stage.key) is None
+
+
 def test_a_task_without_any_context_is_one_line(fit, made, tmp_path):
     folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
     shutil.rmtree(folder / "evidence")
