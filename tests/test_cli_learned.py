@@ -65,7 +65,7 @@ def command(request, made, tmp_path):
         ({**SUPERVISED, "train_on": ["zser"]}, "train_on[0]: unknown task 'zser': did you mean"),
         ({**META, "init": {**SUPERVISED, "train_on": ["zser"]}}, "init.train_on[0]: unknown task"),
         ({**META, "backend": "jax"}, "backend: unknown value 'jax': choose from functional, high"),
-        ({**SUPERVISED, "train_on": []}, "supervised: train_on is empty: name at least one task"),
+        ({**SUPERVISED, "train_on": []}, "train_on: is empty: name at least one task"),
     ],
 )
 def test_a_name_that_is_not_known_is_refused_where_it_stands(command, refused, block, says):
