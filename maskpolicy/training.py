@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from maskpolicy import hardware
 from maskpolicy.config import Training
-from maskpolicy.errors import StageError
+from maskpolicy.errors import StageError, cause
 from maskpolicy.prefetch import prefetch
 from maskpolicy.selection import generator
 from maskpolicy.tracking import Log
