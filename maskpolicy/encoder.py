@@ -123,8 +123,10 @@ def _decoder(config: Any, layers: int) -> Any:
     """Return MAE-LM's decoder: bidirectional, no dropout, positions and LayerNorm of its own.
 
     A RoBERTa that is given embeddings adds its positions and normalises, as Meng et al. 2024's
-    released code does; it has no word embeddings of its own to speak of.
+    released code does; it has no word embeddings of its own to speak of. Positions are drawn as large
+    as what they are added to, the encoder's outputs: smaller ones are lost in it (docs/log.md).
     """
+    import torch
     from transformers import RobertaConfig, RobertaModel
 
     values = config.to_dict() | _NO_DROPOUT
@@ -133,6 +135,8 @@ def _decoder(config: Any, layers: int) -> Any:
     values["vocab_size"] = config.pad_token_id + 1  # unused; RoBERTa wants the padding's row
     made = RobertaModel(RobertaConfig(**values), add_pooling_layer=False)
     made.embeddings.word_embeddings.weight.requires_grad_(False)
+    with torch.no_grad():
+        made.embeddings.position_embeddings.weight.normal_()
     return made
 
 

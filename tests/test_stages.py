@@ -44,9 +44,9 @@ GOLDEN = {
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
     "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 1}, "4092c02c0ae37301"),
-    "spans": ({"general": 2, "intermediate": 2, "rules": 1}, "011ab21c42a3186c"),
-    "pairs": ({"general": 2, "intermediate": 2}, "c898c579766c7bd6"),
-    "order": ({"general": 2, "intermediate": 2}, "9dba90086d3e9e4f"),
+    "spans": ({"general": 2, "intermediate": 3, "rules": 1}, "011ab21c42a3186c"),
+    "pairs": ({"general": 2, "intermediate": 3}, "c898c579766c7bd6"),
+    "order": ({"general": 2, "intermediate": 3}, "9dba90086d3e9e4f"),
     "examples": ({"finetune": 2, "evaluate": 2}, "2955eede234f0961"),
 }
 

@@ -48,7 +48,7 @@ def general(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> No
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate", version=2, shared=True)
+@stage("intermediate", version=3, shared=True)
 def intermediate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Pre-train on masked passages. params: {"policy", "fields", "how", "spec", "kind", ..}.
 
