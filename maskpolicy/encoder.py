@@ -123,8 +123,8 @@ def _decoder(config: Any, layers: int) -> Any:
     """Return MAE-LM's decoder: bidirectional, no dropout, positions and LayerNorm of its own.
 
     A RoBERTa that is given embeddings adds its positions and normalises, as Meng et al. 2024's
-    released code does; it has no word embeddings of its own to speak of. Positions are drawn as large
-    as what they are added to, the encoder's outputs: smaller ones are lost in it (docs/log.md).
+    released code does; it has no word embeddings of its own to speak of. Positions are drawn as
+    large as the encoder's outputs, which they are added to: smaller ones are lost (docs/log.md).
     """
     import torch
     from transformers import RobertaConfig, RobertaModel
