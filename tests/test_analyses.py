@@ -30,7 +30,8 @@ WORK = {
 
 
 def cell(policy: str, seed: int, work: Json, number: int = 0) -> Result:
-    config: dict[str, Json] = {"policy": {"name": policy}}
+    about: Json = {"task": {"name": "zsre"}, "finetune": {"steps": 1}}
+    config: dict[str, Json] = {"policy": {"name": policy}, **about}
     if policy != "none":
         config |= {"intermediate": {}, "intermediate_seed": number}
     return Result(policy, "zsre", seed, "group", config, {}, None, work)

@@ -145,7 +145,7 @@ def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
     assert found == [{None}, {None, "cola"}]
 
 
-def test_a_model_that_is_gone_is_a_note(call, tmp_path):
+def test_models_that_are_gone_are_told(call, refused, tmp_path):
     (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", ""))
     store = ("--store", tmp_path / "store")
     call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)
@@ -155,7 +155,6 @@ def test_a_model_that_is_gone_is_a_note(call, tmp_path):
             if json.loads(manifest.read_text())["record"]["kind"] == stage:
                 shutil.rmtree(manifest.parent)
     words = ("analyze", "rank", tmp_path / "run", "--json", "--out", tmp_path / "out", *store)
-    _, out, _ = call(*words)
-    found = json.loads(out)
-    assert found["rows"] == []
-    assert [note.partition(":")[0] for note in found["notes"]] == ["none", "mae"]
+    said = refused(*words)
+    assert "nothing to show: none: its model is not in the store" in said
+    assert "(and 1 more)" in said

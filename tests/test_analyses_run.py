@@ -180,7 +180,7 @@ def test_checkpoints_cost_more_and_more(analyse):
         assert len(found["plots"][0]["series"]) == 4
 
 
-def test_transfer_is_the_difference_to_salient_span(analyse):
+def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
     found = analyse("transfer")
     row = found["rows"][0]
     assert (row["policy"], row["learnt_on"], row["task"], row["own"]) == (
@@ -190,7 +190,8 @@ def test_transfer_is_the_difference_to_salient_span(analyse):
         "yes",
     )
     assert row["difference"] == pytest.approx(row["score"] - row["reference"])
-    assert "name another with reference=ROW" in analyse("transfer", "reference=other")["notes"][0]
+    words = ("analyze", "transfer", home / "run", "reference=other")
+    assert "name another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
 
 
 def test_mismatch_scores_seen_relations_with_kept_models(analyse):
@@ -262,13 +263,17 @@ def test_other_settings_are_another_result(analyse):
     assert len(analyse("positions", "parts=3")["rows"]) == 12
 
 
-def test_a_store_without_the_run_is_told_and_not_remembered(call, home, tmp_path):
+def test_a_store_without_the_run_is_told_and_not_remembered(call, refused, home, tmp_path):
     words = ("analyze", "lengths", home / "run", "--out", tmp_path, "--json", "--store")
-    code, out, _ = call(*words, tmp_path / "empty")
-    assert code == 0
-    assert json.loads(out)["rows"] == []
-    assert "name the store of that run with --store" in json.loads(out)["notes"][0]
+    assert "name the store of that run with --store" in refused(*words, tmp_path / "empty")
     assert json.loads(call(*words, home / "store", "--plugin", home / "guess.py")[1])["rows"]
+
+
+def test_the_store_is_by_default_that_of_the_run(call, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call("analyze", "lengths", home / "run", "--plugin", home / "guess.py", "--json")
+    assert code == 0
+    assert json.loads(out)["rows"]
 
 
 def test_several_runs_need_a_folder(call, home):

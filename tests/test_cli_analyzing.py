@@ -127,3 +127,18 @@ def test_a_run_folder_that_cannot_be_written_names_out(refused, finished, tmp_pa
     (finished / "analyses").write_text("a file")
     words = ("analyze", "coverage", finished, "--store", tmp_path / "store")
     assert "choose another --out" in refused(*words)
+
+
+def test_all_analyses_that_find_something_are_in_the_page(call, finished):
+    page = finished / "leaderboard.html"
+    page.write_text("an old page")
+    code, out, err = call("analyze", "all", finished)
+    assert code == 0
+    assert f"written to {finished / 'analyses' / 'coverage' / 'coverage.json'}" in out
+    assert "analyze transfer: nothing to show: " in err
+    assert "Coverage" in page.read_text()
+
+
+def test_all_analyses_take_no_fields_and_no_json(refused, finished):
+    assert "one analysis" in refused("analyze", "all", finished, "passages=5")
+    assert "one analysis" in refused("analyze", "all", finished, "--json")

@@ -11,17 +11,19 @@ import typer
 
 from maskpolicy.cli.listing import print_plugins
 from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, store_of
-from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.errors import ConfigError, DataError, StoreError
 
 if TYPE_CHECKING:
     from maskpolicy.findings import Findings
     from maskpolicy.results import Run
+    from maskpolicy.store import Store
 
+ALL = "all"
 Flag = typer.Option
 
 
 def analyze(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="See --list.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="See --list; or all.")] = None,
     runs: Annotated[
         list[str] | None,
         typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Folders that `run` wrote."),
@@ -41,37 +43,89 @@ def analyze(
         return
     if name is None:
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
-    from maskpolicy import derived, findings, plugins
+    if name == ALL and as_json:
+        raise ConfigError(f"analyze {ALL} --json: name one analysis; files are written of each")
+    from maskpolicy import plugins
     from maskpolicy.store import Store
 
     log_to(console(err=True))
     plugins.load_files(plugin or ())
-    analysis, folders = _asked(name, runs or [])
-    read = [_read(folder, analysis) for folder in folders]
-    found, _ = derived.analyse(name, analysis, read, Store(store_of(store, folders)))
-    if not found.rows:
-        raise DataError(f"analyze {name}: nothing to show: {_first(found.notes)}")
-    _print(found, name, as_json=as_json)
-    if out is None and len(folders) == 1 and not _is_model(folders[0]):
-        out = folders[0] / findings.FOLDER / name  # where the leaderboard's page looks for it
-    if out is None:
+    asked, folders = _asked(name, runs or [])
+    artifacts = Store(store_of(store, folders))
+    one = len(folders) == 1 and not _is_model(folders[0])  # so that there is a page to show it
+    written = False
+    for each, analysis in asked.items():
+        try:
+            found = _find(each, analysis, folders, artifacts)
+        except (DataError, StoreError) as error:
+            if name != ALL:
+                raise
+            typer.echo(str(error), err=True)
+            continue
+        if name != ALL:
+            _print(found, each, as_json=as_json)
+        written |= _save(found, each, _place(each, out, folders[0] if one else None), err=as_json)
+    if out is None and one and written:
+        _refresh(folders[0], err=as_json)
+    elif not written:
         what = "a model" if len(folders) == 1 else "several runs"
         typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
-        return
-    for path in findings.save(found, name, out):
-        typer.echo(f"written to {path}", err=as_json)
 
 
-def _asked(name: str, words: Sequence[str]) -> tuple[Any, list[Path]]:
-    """Return the analysis with the fields that KEY=VALUE words set, and the folders to read."""
-    from maskpolicy import config, yaml_file
+def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
+    """Return the analyses by name, with the fields that KEY=VALUE words set, and the folders."""
+    from maskpolicy import config, plugins, registry, yaml_file
 
     keys = [word for word in words if "=" in word and not Path(word).exists()]
-    analysis = config.instance("analysis", name, yaml_file.assignments(keys), name)
     folders = [Path(word) for word in words if word not in keys]
     if not folders:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
-    return analysis, folders
+    if name != ALL:
+        fields = yaml_file.assignments(keys)
+        return {name: config.instance("analysis", name, fields, name)}, folders
+    if keys:
+        raise ConfigError(f"analyze {ALL} {keys[0]}: fields are set of one analysis, by its name")
+    plugins.load_builtin("analysis")
+    names = registry.names("analysis")
+    return {each: config.instance("analysis", each, {}, each) for each in names}, folders
+
+
+def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Findings:
+    """Return what an analysis finds; DataError where that is nothing."""
+    from maskpolicy import derived
+
+    found, _ = derived.analyse(name, analysis, [_read(each, analysis) for each in folders], store)
+    if not found.rows:
+        raise DataError(f"analyze {name}: nothing to show: {_first(found.notes)}")
+    return found
+
+
+def _place(name: str, out: Path | None, run: Path | None) -> Path | None:
+    """Return where the files of an analysis go: by default where the page of its run looks."""
+    from maskpolicy import findings
+
+    if out is not None:
+        return out
+    return run / findings.FOLDER / name if run else None
+
+
+def _save(found: Findings, name: str, out: Path | None, *, err: bool) -> bool:
+    """Write the files of an analysis, and say whether there was a place for them."""
+    from maskpolicy import findings
+
+    for path in findings.save(found, name, out) if out else ():
+        typer.echo(f"written to {path}", err=err)
+    return out is not None
+
+
+def _refresh(run: Path, *, err: bool) -> None:
+    """Write a run's page again, which shows its analyses."""
+    from maskpolicy import leaderboard, page, results
+
+    path = run / "leaderboard.html"
+    if path.is_file():
+        page.save(leaderboard.build([results.read(run)]), path)
+        typer.echo(f"written to {path}", err=err)
 
 
 def _first(notes: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -46,7 +45,6 @@ def run(
     check(jobs)
     screen, notes = console(), console(err=True)
     log_to(notes)
-    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars would tear ours
     experiment = config.load(file, keys or (), plugin or ())
     folder = out or Path("runs") / experiment.name
     results.claim(folder)

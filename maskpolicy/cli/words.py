@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -52,7 +53,8 @@ def console(*, err: bool = False) -> Console:
 
 
 def log_to(target: Console) -> None:
-    """Show what the library logs, each line once, without disturbing progress bars."""
+    """Show what the library logs, each line once; other libraries' progress bars stay away."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
     from rich.logging import RichHandler
 
     logger = logging.getLogger("maskpolicy")
