@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from maskpolicy.collecting import Cells
 from maskpolicy.errors import DataError
 from maskpolicy.nodes import Stage
 from maskpolicy.predictions import lines
-from maskpolicy.results import Cells, slug, write
+from maskpolicy.results import slug, write
 from maskpolicy.store import Store
 
 

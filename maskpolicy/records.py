@@ -1,4 +1,4 @@
-"""run.json: what differs from run to run, so that no result does."""
+"""run.json, written and read: what differs from run to run, so that no result does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from maskpolicy import manifest, results
+from maskpolicy.errors import DataError
 from maskpolicy.execution import Outcome
 from maskpolicy.store import Store
 from maskpolicy.types import Json
@@ -19,7 +20,7 @@ NAME = "run.json"
 def save(
     folder: Path, experiment: str, how: Json, outcomes: Iterable[Outcome], store: Store
 ) -> None:
-    """Write run.json: seconds and other facts `how` it ran, the machine, each stage.
+    """Write run.json: seconds and other facts `how` it ran, the machine, each stage's seconds.
 
     The store is named by its way from the folder, so that both may move together.
     """
@@ -38,11 +39,28 @@ def save(
     results.write(folder / NAME, f"{json.dumps(record, indent=1)}\n".encode())
 
 
-def store_of(folder: Path) -> Path | None:
-    """Return the store that a run's folder names, None where there is none or it is gone."""
+def read(folder: Path) -> dict[str, Json] | None:
+    """Return what a run's folder says of how it went, None without run.json; raises DataError."""
     path = folder / NAME
-    record = results.parsed(path) if path.is_file() else None
-    named = record.get("store") if isinstance(record, dict) else None
+    if not path.is_file():
+        return None
+    record = results.parsed(path)
+    if not isinstance(record, dict):
+        raise foreign(folder)
+    return record
+
+
+def foreign(folder: Path) -> DataError:
+    """Return the error for a run.json that `save` did not write."""
+    return DataError(f"{folder / NAME}: not written by `maskpolicy run`: remove it")
+
+
+def store_of(folder: Path) -> Path | None:
+    """Return the store that a run's folder names, None where there is none or it is gone.
+
+    Raises DataError for a run.json that is broken.
+    """
+    named = (read(folder) or {}).get("store")
     if not isinstance(named, str):
         return None
     store = folder / named

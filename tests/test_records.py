@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-import json
 import shutil
 
+import pytest
+
 from maskpolicy import records
+from maskpolicy.errors import DataError
 from maskpolicy.store import Store
 
 
@@ -32,7 +34,17 @@ def test_a_store_that_is_gone_is_none(tmp_path):
     assert records.store_of(tmp_path) is None
 
 
-def test_how_a_run_went_is_written(tmp_path):
-    record = json.loads((run(tmp_path / "it", tmp_path / "store") / "run.json").read_text())
+def test_how_a_run_went_reads_back(tmp_path):
+    record = records.read(run(tmp_path / "it", tmp_path / "store"))
+    assert record is not None
     assert (record["experiment"], record["seconds"], record["jobs"]) == ("it", 1.5, 2)
     assert "torch" in record["versions"]
+    assert records.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_file_that_no_run_wrote_is_named(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    for reads in (records.read, records.store_of):
+        with pytest.raises(DataError, match=r"run.json: not .*: .*remove it"):
+            reads(tmp_path)

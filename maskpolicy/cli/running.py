@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from maskpolicy.cli import ranking
 from maskpolicy.cli.words import STORE, File, Keys, Plugins, StorePath, console, end, log_to
+
+if TYPE_CHECKING:
+    from maskpolicy.config import Experiment
+    from maskpolicy.graph import Outcome
+    from maskpolicy.stages import Graph
+    from maskpolicy.store import Store
 
 
 def run(
@@ -26,24 +33,12 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import (
-        config,
-        graph,
-        leaderboard,
-        page,
-        processes,
-        progress,
-        questions,
-        records,
-        report,
-        results,
-        stages,
-    )
+    from maskpolicy import config, graph, processes, progress, results, stages
     from maskpolicy.jobs import Errand, beside, check
     from maskpolicy.store import Store
 
     check(jobs)
-    screen, notes = console(), console(err=True)
+    notes = console(err=True)
     log_to(notes)
     experiment = config.load(file, keys or (), plugin or ())
     folder = out or Path("runs") / experiment.name
@@ -61,7 +56,26 @@ def run(
             order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs
         )
     processes.dismiss()
-    collected = results.collect(experiment, plan.cells, outcomes, artifacts, folder, plan.early)
+    _publish(experiment, plan, outcomes, artifacts, folder, started, jobs)
+    failed = sum(outcomes[stage.key].error is not None for stage in plan.targets)
+    why = f"the notes of {folder / 'leaderboard.md'} say why"
+    end(outcomes.values(), f"{failed} of {len(plan.targets)} cells failed: {why}")
+
+
+def _publish(
+    experiment: Experiment,
+    plan: Graph,
+    outcomes: Mapping[str, Outcome],
+    store: Store,
+    folder: Path,
+    started: float,
+    jobs: int,
+) -> None:
+    """Print the leaderboard and what took how long, and write all that a run leaves behind."""
+    from maskpolicy import collecting, leaderboard, page, progress, questions, records, report
+
+    screen = console()
+    collected = collecting.collect(experiment, plan.cells, outcomes, store, folder, plan.early)
     board = leaderboard.build([collected])
     report.save(board, folder)
     ranking.show(board, screen, gaps=False)  # the bars have told what failed
@@ -69,13 +83,10 @@ def run(
     took = progress.parts(outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds, jobs))
     how = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
-    records.save(folder, experiment.name, how, outcomes.values(), artifacts)
-    questions.save(plan.cells, artifacts, folder)
+    records.save(folder, experiment.name, how, outcomes.values(), store)
+    questions.save(plan.cells, store, folder)
     page.save(board, folder / "leaderboard.html")
     screen.print(f"written to {folder}", soft_wrap=True)
-    failed = sum(outcomes[stage.key].error is not None for stage in plan.targets)
-    why = f"the notes of {folder / 'leaderboard.md'} say why"
-    end(outcomes.values(), f"{failed} of {len(plan.targets)} cells failed: {why}")
 
 
 def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugins = None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy.leaderboard import Board
-from maskpolicy.page import behind, differences, embedded, records, reported, view
+from maskpolicy.page import behind, differences, embedded, provenance, reported, view
 from maskpolicy.results import Run, write
 from maskpolicy.stats import LEVEL
 from maskpolicy.types import Json
@@ -57,7 +57,7 @@ def render(board: Board) -> str:
         analyses=embedded.find([run.folder for run in runs]),
         board=behind.cells(board, runs),
         examples=differences.examples(board),
-        record=records.read(runs),
+        record=provenance.of(runs),
         style=style,
         scripts=scripts,
         policy=_policy(style, scripts),
@@ -74,7 +74,7 @@ def data(value: Json) -> Markup:
 
 def _title(runs: list[Run]) -> str:
     """Return the names of the experiments; of their folders where two share a name."""
-    names = [records.experiment(run) or run.name for run in runs]
+    names = [run.experiment or run.name for run in runs]
     return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])
 
 

@@ -1,0 +1,181 @@
+"""What a run leaves behind: results and predictions of its cells, made from a finished graph."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import hardware, keys, learned, plugins, sources
+from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
+from maskpolicy.experiment import resolved_policy, resolved_task
+from maskpolicy.graph import Outcome, Stage, topological
+from maskpolicy.results import (
+    EARLY,
+    PART,
+    STEP,
+    Result,
+    Run,
+    document,
+    file_name,
+    json_file,
+    parsed,
+    write,
+)
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+_TRAININGS = ("general", "fit", "intermediate", "finetune")
+Cells = Mapping[tuple[str, str, int], Stage]
+"""The stage of kind "evaluate" of each (policy label, task label, seed)."""
+
+
+def collect(
+    experiment: Experiment,
+    cells: Cells,
+    outcomes: Mapping[str, Outcome],
+    store: Store,
+    out: Path,
+    early: Mapping[tuple[str, str, int, int], Stage] | None = None,
+) -> Run:
+    """Write results/, predictions/ and experiment.json below `out`, each file atomically.
+
+    `early` are the cells of models that were kept before the end of the intermediate stage, by step
+    too: they go to steps/, which no leaderboard reads. Files of cells that the experiment no longer
+    has are removed. Raises StoreError when `out` cannot be written.
+    """
+    policies = {block.label: block for block in experiment.policies}
+    tasks = {block.label: block for block in experiment.tasks}
+
+    def result(policy: str, task: str, seed: int, stage: Stage) -> Result:
+        outcome = outcomes.get(stage.key) or Outcome(stage, error="not run")
+        return _result(experiment, policies[policy], tasks[task], seed, outcome, store)
+
+    ended, before, written = [], [], set()
+    for cell, stage in cells.items():
+        ended.append(result(*cell, stage))
+        written |= _save(ended[-1], out, outcomes.get(stage.key))
+    for (policy, task, seed, step), stage in (early or {}).items():
+        made = result(policy, task, seed, stage)
+        before.append(replace(made, config={**made.config, STEP: step}))
+        written.add(path := out / EARLY / f"{file_name(policy, task, seed)}--{step}.json")
+        write(path, document(before[-1]))
+    _remove_others(out, written)
+    write(out / "experiment.json", json_file({"name": experiment.name, **resolved(experiment)}))
+    return Run(
+        out,
+        tuple(ended),
+        experiment.baseline,
+        tuple(policies),
+        tuple(tasks),
+        tuple(before),
+        experiment.name,
+    )
+
+
+def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
+    """Return every setting that one cell depends on, and none besides.
+
+    So a `none` cell holds nothing of the intermediate stage, and is equal in runs that differ in
+    it.
+    """
+    specs: dict[str, Any] = {
+        name: hardware.resolve(getattr(experiment, name)) for name in _TRAININGS
+    }
+    whole = resolved(replace(experiment, **specs))
+    for name in _TRAININGS:
+        del whole[name]["checkpoint_every"]  # changes no result
+    config = {
+        "policy": _unlabelled(resolved_policy(policy)),
+        "task": _unlabelled(resolved_task(task)),
+        "model": whole["model"],
+        "finetune": whole["finetune"],
+    }
+    if experiment.model.is_scratch:
+        config["general"] = whole["general"]
+    if WORLD in (task.data, experiment.corpus.name) or experiment.model.is_scratch:
+        config["world"] = whole["world"]
+    if policy.has_stage:
+        names = ["corpus", "intermediate", "intermediate_seeds"]
+        if learned.is_learned(policy):
+            names.append("fit")
+            tasks = learned.trained_on(experiment, policy)
+            config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
+        config |= {name: whole[name] for name in names}
+        run = experiment.seeds.index(seed) % experiment.intermediate_seeds
+        config["intermediate_seed"] = run
+    return json.loads(keys.canonical(config))  # in the order in which it is read back
+
+
+def _save(result: Result, out: Path, outcome: Outcome | None) -> set[Path]:
+    """Write a cell's result and, unless it failed, its predictions; return their paths."""
+    name = file_name(result.policy, result.task, result.seed)
+    write(about := out / "results" / f"{name}.json", document(result))
+    if result.error is not None or outcome is None or outcome.artifact is None:
+        return {about}
+    text = (outcome.artifact.path / "predictions.jsonl").read_bytes()
+    write(answers := out / "predictions" / f"{name}.jsonl", text)
+    return {about, answers}
+
+
+def _result(
+    experiment: Experiment,
+    policy: PolicyBlock,
+    task: TaskBlock,
+    seed: int,
+    outcome: Outcome,
+    store: Store,
+) -> Result:
+    behind = topological([outcome.stage])
+    metrics = None
+    if outcome.artifact is not None:
+        metrics = parsed(outcome.artifact.path / "result.json")
+    return Result(
+        policy.label,
+        task.label,
+        seed,
+        sources.facts(plugins.find("task", task.name)).group,
+        cell_config(experiment, policy, task, seed),
+        {stage.name: stage.key for stage in behind},
+        metrics,
+        _work(behind, store),
+        outcome.error or (None if metrics is not None else "its artifact is not in the store"),
+    )
+
+
+def _work(behind: Iterable[Stage], store: Store) -> Json:
+    """Return what the intermediate stage recorded of its work, if there is such a stage."""
+    for stage in behind:
+        path = store.path(stage.key) / "work.json"
+        if stage.kind == "intermediate" and store.peek(stage.key) and path.is_file():
+            return parsed(path)
+    return None
+
+
+def _remove_others(out: Path, wanted: set[Path]) -> None:
+    """Remove the files of cells that are gone, and what a killed process was writing."""
+    for folder, ending in (("results", "json"), ("predictions", "jsonl"), (EARLY, "json")):
+        for path in (out / folder).glob(f"*--*--*.{ending}"):
+            if path not in wanted:
+                path.unlink(missing_ok=True)
+        for path in (out / folder).glob(f".*{PART}"):
+            writer = path.name.removesuffix(PART).rpartition(".")[2]
+            if writer.isdecimal() and not _is_alive(int(writer)):
+                path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in block.items() if key != "label"}
