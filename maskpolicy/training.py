@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from maskpolicy import hardware
 from maskpolicy.config import Training
@@ -21,7 +21,6 @@ from maskpolicy.weights import Weights
 if TYPE_CHECKING:
     import torch
 
-B = TypeVar("B")
 Loss = Callable[[Any, Any], "tuple[torch.Tensor, int]"]
 """loss(module, micro-batch) -> (sum over its units, number of units); a unit is a token mostly."""
 
@@ -76,42 +75,75 @@ def train(
     whose schedule it keeps. Raises StageError when loss or weights stop being numbers, before they
     are kept, judged or returned. Returns {"steps", "loss", "work", ...}.
     """
+    run = _Run(module, spec, until or spec.steps)
+    done = run.restore(checkpoints)
+    if not run.finished(done):
+        watch = _Watch(progress, log, on_step, validate, keep or {})
+        watch.begin(run, done)
+        done = _go_on(run, prefetch(steps, done, run.end, workers), loss, watch, checkpoints)
+    return run.finish(done)
+
+
+def _go_on(
+    run: _Run,
+    data: Iterable[tuple[int, Step]],
+    loss: Loss,
+    watch: _Watch,
+    checkpoints: Checkpoints,
+) -> int:
+    """Take the steps that are left, of numbers and their data; return how many are done then."""
     import torch
 
-    end = until or spec.steps
-    run = _Run(module, spec, end)
-    start = run.restore(checkpoints)
-    if run.finished(start):
-        return run.finish(start)
-    progress(start, end, note := "")
-    clock = _Clock(spec.checkpoint_every)
-    loss = torch.compile(loss) if spec.compile else loss
-    module.train()
+    clock = _Clock(run.spec.checkpoint_every)
+    loss = torch.compile(loss) if run.spec.compile else loss
+    run.module.train()
     with torch.random.fork_rng(devices=run.random_devices):
-        for number, data in prefetch(steps, start, end, workers):
-            run.step(number, data, loss)
+        for number, step in data:
+            run.step(number, step, loss)
             done = number + 1
-            if on_step:
-                on_step(done, module)
-            if done % _REPORT == 0 or done == end:
-                loss_now = run.look(done)
-                note = f"loss {loss_now:.3f}"
-                if log:
-                    log(done, {"loss": loss_now, "lr": rate(spec, number)})
-            progress(done, end, note)
-            if keep and done in keep:
-                run.check(done)
-                keep[done](run.weights.copied(), dict(run.work))
-            if validate and spec.eval_every and done % spec.eval_every == 0:
-                score = run.judge(done, validate)
-                module.train()
-                if log:
-                    log(done, {"dev": score})
+            watch.after(run, done)
             if run.finished(done):
                 break
             if run.is_first and clock.due() and run.is_sound():
                 checkpoints.save(done, run.save)
-    return run.finish(done)
+    return done
+
+
+@dataclass
+class _Watch:
+    """Those who follow a training, and when each of them is told; see `train`."""
+
+    progress: Progress
+    log: Log | None
+    on_step: Callable[[int, Any], None] | None
+    validate: Callable[[Any], float] | None
+    keep: Mapping[int, Callable[[Any, Mapping[str, int]], None]]
+    note: str = ""  # on progress: the loss when it was last looked at
+
+    def begin(self, run: _Run, done: int) -> None:
+        """Tell where the training begins."""
+        self.progress(done, run.end, self.note)
+
+    def after(self, run: _Run, done: int) -> None:
+        """Tell each of a step what is its due; raises StageError (see `train`)."""
+        if self.on_step:
+            self.on_step(done, run.module)
+        if done % _REPORT == 0 or done == run.end:
+            loss = run.look(done)
+            self.note = f"loss {loss:.3f}"
+            self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
+        self.progress(done, run.end, self.note)
+        if done in self.keep:
+            run.check(done)
+            self.keep[done](run.weights.copied(), dict(run.work))
+        if self.validate and run.spec.eval_every and done % run.spec.eval_every == 0:
+            score = run.judge(done, self.validate)
+            run.module.train()
+            self._log(done, {"dev": score})
+
+    def _log(self, done: int, values: dict[str, float]) -> None:
+        if self.log:
+            self.log(done, values)
 
 
 class _Run:
