@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import keys, plugins, schema, yaml_file
+from maskpolicy import budgets, keys, plugins, schema, yaml_file
 from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
 from maskpolicy.experiment import (
     ENCODER,
@@ -87,6 +87,7 @@ def policy_block(
         raise ConfigError(f"{entry.where}: policy {name!r} has no method `select`")
     others = ("name", "label", *HOW_KEYS)
     values = schema.block(entry.plugin, own, where, others=others)
+    values = {key: _warmed(value, own.get(key, {})) for key, value in values.items()}
     _made(entry, values, where)
     facts = asdict(how_block(entry.facts, entry.where, {}))
     asked = {key: given[key] for key in HOW_KEYS if key in given}
@@ -116,6 +117,17 @@ def _of_kind(how: How, asked: Mapping[str, Any], kind: str, where: str) -> How:
                 f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
             )
     return fixed
+
+
+def _warmed(value: Any, given: Any) -> Any:
+    """Return a field's value; where it is a budget that states no warm-up, with one that fits."""
+    if not is_dataclass(value) or isinstance(value, type) or "warmup" in given:
+        return value
+    known = {field.name: getattr(value, field.name) for field in fields(value)}
+    if not {"steps", "warmup"} <= known.keys():
+        return value
+    fit: dict[str, Any] = {"warmup": budgets.warmup(known["warmup"], known["steps"])}
+    return replace(value, **fit)
 
 
 def task_blocks(items: Sequence[Any], where: str, folder: Path, data: str) -> tuple[TaskBlock, ...]:

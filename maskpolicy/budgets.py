@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from maskpolicy.schema import Count, Positive, Range, Seed, Steps
+from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at
+
+log = logging.getLogger(__name__)
 
 SCRATCH = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
 """By kind, the models built from scratch, which have a general stage."""
@@ -52,6 +55,15 @@ def warmup(default: int, steps: int) -> int:
     Steps are few where the default would take half of them or more.
     """
     return steps // 10 if steps and 2 * default >= steps else default
+
+
+def tell_warmup(warmup: int, steps: int, where: str) -> None:
+    """Log a warning about the block at `where` if its warm-up is longer than the training."""
+    if steps and warmup > steps:
+        log.warning(
+            "%s: %d is more than the %d steps: the learning rate never reaches its peak",
+            *(at(where, "warmup"), warmup, steps),
+        )
 
 
 def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -56,9 +55,6 @@ __all__ = [
     "resolved",
     "task_block",
 ]
-
-log = logging.getLogger(__name__)
-
 
 NameOrKeys = Annotated[Any, Stated("a name or a block of keys")]
 Budget = Annotated[Any, Stated("a block of keys")]
@@ -229,11 +225,7 @@ def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, 
         spec = Training(**schema.block(Training, block, at(where, stage), base))
         if "warmup" not in block:
             spec = replace(spec, warmup=budgets.warmup(default.warmup, spec.steps))
-        elif spec.steps and spec.warmup > spec.steps:
-            log.warning(
-                "%s: %d is more than the %d steps: the learning rate never reaches its peak",
-                *(at(at(where, stage), "warmup"), spec.warmup, spec.steps),
-            )
+        budgets.tell_warmup(spec.warmup, spec.steps, at(where, stage))
         result[stage] = spec
     if not model.is_scratch and result["general"].steps:
         raise ConfigError(

@@ -34,7 +34,7 @@ _MOST_PATCHED = 1000  # classes of `higher` that wait to be freed
 class Inner:
     """The inner loop of an episode; its optimizer starts afresh in every episode."""
 
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # its state starts afresh in each episode
     lr: Positive = 0.01  # of the steps on the masked passage
     query_lr: Positive = 0.01  # of the steps on the query
     steps: Count = 1  # on the masked passage

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import plugins
+from maskpolicy import budgets, plugins
 from maskpolicy.blocks import policy_block, task_block
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import NONE, Experiment, PolicyBlock, TaskBlock
@@ -69,7 +69,10 @@ def _fits(name: str, where: str) -> bool:
 
 
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
-    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
+    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted.
+
+    Logs a warning of a warm-up in their own blocks that is longer than the training.
+    """
     if is_learned(block):
         entry = plugins.find("policy", block.name)
         if not hasattr(entry.plugin, "annotate"):
@@ -78,6 +81,9 @@ def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: st
                 "alone gets what was fitted"
             )
         tasks(block, columns, data, where)
+        for name, value in block.fields.items():
+            if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
+                budgets.tell_warmup(value["warmup"], value["steps"], f"{where}.{name}")
         before = start(block, where)
         if before is not None:
             check(before, columns, data, f"{where}.{INIT}")

@@ -34,7 +34,7 @@ class Outer:
     steps: Steps = 100  # steps of the outer loop
     episodes: Count = 8  # episodes in an outer step
     lr: Positive = 1e-3  # peak learning rate of the policy
-    warmup: Steps = 10  # outer steps of linear warm-up
+    warmup: Steps = 10  # outer steps of linear warm-up; left out and steps few: a tenth of them
     eval_every: Steps = 25  # outer steps between two looks at dev; 0: none
     dev: Count = 64  # most questions of dev that are looked at
 

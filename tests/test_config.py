@@ -80,6 +80,22 @@ def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(write, steps, warmup):
     assert config.load(write(QUICK), keys).intermediate.warmup == warmup
 
 
+@pytest.mark.parametrize(
+    ("outer", "warmup"),
+    [("{}", 10), ("{steps: 21}", 10), ("{steps: 20}", 2), ("{steps: 5, warmup: 4}", 4)],
+)
+def test_a_budget_within_a_policy_warms_up_likewise(write, outer, warmup):
+    row = f"{{name: meta-learned, train_on: [zsre], outer: {outer}}}"
+    made = config.load(write(QUICK), [f"policies=[none, {row}]"])
+    assert made.policies[1].fields["outer"]["warmup"] == warmup
+
+
+def test_a_warmup_too_long_within_a_policy_is_told_once(write, caplog):
+    row = "{name: meta-learned, train_on: [zsre], outer: {steps: 5, warmup: 6}}"
+    config.load(write(QUICK), [f"policies=[none, {row}]"])
+    assert caplog.text.count("policies[1].outer.warmup: 6 is more than the 5 steps") == 1
+
+
 def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
     file = write(QUICK + "intermediate: {steps: 50, warmup: 60}\n")
     assert config.load(file).intermediate.warmup == 60
