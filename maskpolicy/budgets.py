@@ -28,9 +28,8 @@ class Training:
     weight_decay: Amount = 0.01  # of AdamW, on matrices alone
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
     clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
-    precision: Literal["auto", "fp32", "bf16"] = (
-        "auto"  # auto: bf16 where the machine is built for it
-    )
+    # auto: bf16 where the machine is built for it
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
     compile: bool = False  # torch.compile the model
     dropout: Momentum | None = None  # of every layer; null: the model's own

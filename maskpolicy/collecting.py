@@ -16,6 +16,7 @@ from maskpolicy.graph import Outcome, Stage, topological
 from maskpolicy.results import (
     EARLY,
     PART,
+    SETTINGS,
     STEP,
     Result,
     Run,
@@ -64,7 +65,7 @@ def collect(
         written.add(path := out / EARLY / f"{file_name(policy, task, seed)}--{step}.json")
         write(path, document(before[-1]))
     _remove_others(out, written)
-    write(out / "experiment.json", json_file({"name": experiment.name, **resolved(experiment)}))
+    write(out / SETTINGS, json_file({"name": experiment.name, **resolved(experiment)}))
     return Run(
         out,
         tuple(ended),

@@ -15,6 +15,7 @@ from maskpolicy.errors import DataError, StoreError
 from maskpolicy.types import Json
 
 VERSION = 1
+SETTINGS = "experiment.json"
 EARLY, STEP = "steps", "intermediate_step"  # the folder of early cells, and their key of a config
 PART = ".part"  # ends the name of a file that is being written, after the writer's process
 
@@ -71,8 +72,7 @@ def read(folder: Path) -> Run:
     early = tuple(_read(path) for path in sorted((folder / EARLY).glob("*.json")))
     if any(not isinstance(result.config.get(STEP), int) for result in early):
         raise DataError(f"{folder / EARLY}: a file tells no {STEP}: remove it and run again")
-    about = folder / "experiment.json"
-    config = parsed(about) if about.is_file() else {}
+    config = settings(folder)
     try:
         return Run(
             folder,
@@ -84,7 +84,20 @@ def read(folder: Path) -> Run:
             str(config.get("name", "")),
         )
     except (AttributeError, KeyError, TypeError):
-        raise DataError(f"{about}: not written by `maskpolicy run`: remove it") from None
+        raise _foreign(folder) from None
+
+
+def settings(folder: Path) -> dict[str, Json]:
+    """Return a run's resolved settings, {} where its folder holds none; raises DataError."""
+    path = folder / SETTINGS
+    found = parsed(path) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise _foreign(folder)
+    return found
+
+
+def _foreign(folder: Path) -> DataError:
+    return DataError(f"{folder / SETTINGS}: not written by `maskpolicy run`: remove it")
 
 
 def file_name(policy: str, task: str, seed: int) -> str:

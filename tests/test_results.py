@@ -22,6 +22,17 @@ def test_a_folder_without_results_is_refused(tmp_path):
         results.read(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"policies": [1]}'])
+def test_settings_that_no_run_wrote_are_named(tmp_path, text):
+    metrics = {"metric": "f1", "score": 0.5, "n": 2}
+    one = results.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
+    results.write(tmp_path / "results" / "none--zsre--0.json", results.document(one))
+    assert results.read(tmp_path).results == (one,)
+    (tmp_path / "experiment.json").write_text(text)
+    with pytest.raises(DataError, match=r"experiment.json: not .*remove it"):
+        results.read(tmp_path)
+
+
 def test_labels_make_distinct_file_names():
     labels = ["random", "random ratio=0.3", "random-ratio=0.3", "a/b", "a-b", "a--b", "..", "é"]
     names = {results.file_name(label, "zsre", 0) for label in labels}

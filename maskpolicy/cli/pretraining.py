@@ -22,7 +22,9 @@ from maskpolicy.cli.words import (
 
 
 def pretrain(
-    model: Annotated[str, typer.Option(metavar="NAME_OR_DIR", help="A BART: a folder, the Hub.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME_OR_DIR", help="A BART: mini, a folder, the Hub.")
+    ],
     policy: Annotated[str, typer.Option(metavar="NAME", help="What hides parts of the text.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
     corpus: Annotated[

@@ -88,10 +88,9 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
 
 def _of_run(run: Path | None) -> list[str]:
     """Return the plugin files of a run, where it has some."""
-    about = run / "experiment.json" if run else None
-    if about is None or not about.is_file():
-        return []
-    return list(json.loads(about.read_text(encoding="utf-8")).get("plugins", ()))
+    from maskpolicy import results
+
+    return list(results.settings(run).get("plugins", ())) if run else []
 
 
 def _tokenizer(name: str, artifacts: Store) -> Any:
