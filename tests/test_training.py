@@ -16,8 +16,9 @@ from maskpolicy.config import Training
 from maskpolicy.errors import ConfigError, StageError
 from maskpolicy.model import token_loss
 from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.optimization import rate
 from maskpolicy.store import Store
-from maskpolicy.training import Step, rate, train
+from maskpolicy.training import Step, train
 from maskpolicy.types import How
 
 SPEC = Training(
