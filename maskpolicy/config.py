@@ -121,7 +121,9 @@ def make(
     trainings = _trainings(given, model, where)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folder, data)
     for index, block in enumerate(policies):
-        learned.check(block, tasks, data, f"{at(where, 'policies')}[{index}]")
+        place = f"{at(where, 'policies')}[{index}]"
+        learned.check(block, tasks, data, place)
+        learned.tell_warmups(block, place)
     return Experiment(
         name=name,
         model=model,

@@ -69,10 +69,7 @@ def _fits(name: str, where: str) -> bool:
 
 
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
-    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted.
-
-    Logs a warning of a warm-up in their own blocks that is longer than the training.
-    """
+    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
     if is_learned(block):
         entry = plugins.find("policy", block.name)
         if not hasattr(entry.plugin, "annotate"):
@@ -81,12 +78,21 @@ def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: st
                 "alone gets what was fitted"
             )
         tasks(block, columns, data, where)
-        for name, value in block.fields.items():
-            if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
-                budgets.tell_warmup(value["warmup"], value["steps"], f"{where}.{name}")
         before = start(block, where)
         if before is not None:
             check(before, columns, data, f"{where}.{INIT}")
+
+
+def tell_warmups(block: PolicyBlock, where: str) -> None:
+    """Log a warning of each warm-up in a learned policy's block that is longer than its training."""
+    if not is_learned(block):
+        return
+    for name, value in block.fields.items():
+        if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
+            budgets.tell_warmup(value["warmup"], value["steps"], f"{where}.{name}")
+    before = start(block, where)
+    if before is not None:
+        tell_warmups(before, f"{where}.{INIT}")
 
 
 def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, ...]:
