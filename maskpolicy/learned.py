@@ -84,7 +84,7 @@ def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: st
 
 
 def tell_warmups(block: PolicyBlock, where: str) -> None:
-    """Log a warning of each warm-up in a learned policy's block that is longer than its training."""
+    """Log a warning of each warm-up in a learned policy's block that is longer than its steps."""
     if not is_learned(block):
         return
     for name, value in block.fields.items():
