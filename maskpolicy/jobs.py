@@ -9,20 +9,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from logging.handlers import QueueHandler, QueueListener
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from maskpolicy import processes
 from maskpolicy.errors import ConfigError, MaskpolicyError
 
-if TYPE_CHECKING:
-    from multiprocessing.queues import Queue
-
 
 @dataclass(frozen=True)
-class Errand:
+class Request:
     """What the processes compute, named as the command names it: each plans it for itself."""
 
     file: Path
@@ -43,7 +39,7 @@ def check(count: int) -> None:
 
 
 @contextmanager
-def beside(count: int, errand: Errand) -> Iterator[None]:
+def beside(count: int, request: Request) -> Iterator[None]:
     """Have `count` - 1 processes compute what this one computes, until it is done or dies.
 
     The store deals the stages out. All share the CPU's threads evenly, and the GPUs in turn. A
@@ -57,25 +53,37 @@ def beside(count: int, errand: Errand) -> Iterator[None]:
     threads, gpus = torch.get_num_threads(), _gpus()
     share = max(1, threads // count)
     spawn = get_context("spawn")
-    said: Queue[logging.LogRecord] = spawn.Queue()
-    listener = QueueListener(said, _Relay())
-    others = [
-        spawn.Process(target=_join, args=(errand, share, gpus[i % len(gpus)] if gpus else "", said))
-        for i in range(1, count)
-    ]
-    listener.start()
+    others, ends = [], []
     try:
         torch.set_num_threads(share)
-        for other in others:
+        for number in range(1, count):
+            end, said = spawn.Pipe(duplex=False)
+            gpu = gpus[number % len(gpus)] if gpus else ""
+            other = spawn.Process(target=_join, args=(request, share, gpu, said))
             other.start()
+            others.append(other)
+            ends.append(end)
+            said.close()  # so that the pipe ends with the process
+        threading.Thread(target=_relay, args=(ends,), daemon=True).start()
         yield
     finally:
         for other in others:
-            if other.pid is not None:
-                other.terminate()
-                other.join()
-        listener.stop()
+            other.terminate()
+            other.join()
         torch.set_num_threads(threads)
+
+
+def _relay(ends: list[Any]) -> None:
+    """Say here what other processes log, until all of them have ended."""
+    while ends:
+        ready: list[Any] = connection.wait(ends)
+        for end in ready:
+            try:
+                name, level, message = end.recv()
+            except (EOFError, OSError):  # it has ended, perhaps in the middle of a line
+                ends.remove(end)
+            else:
+                logging.getLogger(name).log(level, "%s", message)
 
 
 def _gpus() -> list[str]:
@@ -88,7 +96,7 @@ def _gpus() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _join(errand: Errand, threads: int, gpu: str, said: Queue[logging.LogRecord]) -> None:
+def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
     """Compute the stages of an experiment that no other process is at; for a process of its own.
 
     Errors are left to the process that started this one: it meets them itself.
@@ -98,7 +106,7 @@ def _join(errand: Errand, threads: int, gpu: str, said: Queue[logging.LogRecord]
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     logger = logging.getLogger("maskpolicy")
-    logger.addHandler(QueueHandler(said))
+    logger.addHandler(_Pipe(said))
     logger.setLevel(logging.ERROR)  # what there is to say of the plan, that process says
     logger.propagate = False
     import torch
@@ -108,12 +116,12 @@ def _join(errand: Errand, threads: int, gpu: str, said: Queue[logging.LogRecord]
 
     torch.set_num_threads(threads)
     with suppress(MaskpolicyError):
-        experiment = config.load(errand.file, errand.keys, errand.plugins)
-        store = Store(errand.store)
+        experiment = config.load(request.file, request.keys, request.plugins)
+        store = Store(request.store)
         plan = stages.build(experiment, store.hash_file)
         logger.setLevel(logging.INFO)
         graph.execute(
-            plan.stages, store, targets=plan.targets, workers=errand.workers, logs=errand.logs
+            plan.stages, store, targets=plan.targets, workers=request.workers, logs=request.logs
         )
 
 
@@ -124,8 +132,12 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-class _Relay(logging.Handler):
-    """Says here what another process logged."""
+class _Pipe(logging.Handler):
+    """Sends what is logged through a pipe."""
+
+    def __init__(self, end: Any) -> None:
+        super().__init__()
+        self._end = end
 
     def emit(self, record: logging.LogRecord) -> None:
-        logging.getLogger(record.name).handle(record)
+        self._end.send((record.name, record.levelno, record.getMessage()))

@@ -34,7 +34,7 @@ def run(
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
     from maskpolicy import config, graph, processes, progress, results, stages
-    from maskpolicy.jobs import Errand, beside, check
+    from maskpolicy.jobs import Request, beside, check
     from maskpolicy.store import Store
 
     check(jobs)
@@ -50,8 +50,8 @@ def run(
         processes.follow(order, artifacts, workers)
         return
     logs = folder / "logs"
-    errand = Errand(file, keys or (), plugin or (), store, workers, logs)
-    with beside(jobs, errand), progress.Bars(notes, len(order)) as bars:
+    request = Request(file, keys or (), plugin or (), store, workers, logs)
+    with beside(jobs, request), progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(
             order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs
         )
