@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from maskpolicy.results import (
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 
+log = logging.getLogger(__name__)
 _TRAININGS = ("general", "fit", "intermediate", "finetune")
 Cells = Mapping[tuple[str, str, int], Stage]
 """The stage of kind "evaluate" of each (policy label, task label, seed)."""
@@ -158,14 +160,21 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
 
 def _remove_others(out: Path, wanted: set[Path]) -> None:
     """Remove the files of cells that are gone, and what a killed process was writing."""
+    gone = 0
     for folder, ending in (("results", "json"), ("predictions", "jsonl"), (EARLY, "json")):
         for path in (out / folder).glob(f"*--*--*.{ending}"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
+                gone += folder == "results"
         for path in (out / folder).glob(f".*{PART}"):
             writer = path.name.removesuffix(PART).rpartition(".")[2]
             if writer.isdecimal() and not _is_alive(int(writer)):
                 path.unlink(missing_ok=True)
+    if gone:
+        log.info(
+            f"{out}: removed {gone} results of an earlier run, which this one does not have; "
+            "--out keeps runs apart"
+        )
 
 
 def _is_alive(process: int) -> bool:

@@ -45,13 +45,15 @@ class Analysis(Protocol):
         ...
 
 
-def save(findings: Findings, name: str, out: Path) -> list[Path]:
+def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
     """Write NAME.json, NAME.md and, of findings with plots, NAME.svg and NAME.png below `out`.
 
-    Each file is written atomically; raises StoreError.
+    `of` is the fingerprint of the one run that was looked at. Each file is written atomically;
+    raises StoreError.
     """
     claim(out)
-    document = json.dumps(to_json(findings, name), ensure_ascii=False, indent=1, allow_nan=False)
+    found = {**to_json(findings, name), **({"results": of} if of else {})}
+    document = json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots:
         files |= plots.draw(findings.plots, name)

@@ -30,7 +30,10 @@ class Request:
 
 
 def check(count: int) -> None:
-    """Refuse several jobs where a launcher has started several processes (ConfigError)."""
+    """Refuse more jobs than cores, or beside a launcher's several processes (ConfigError)."""
+    cores = os.cpu_count() or 1
+    if count > max(2, cores):
+        raise ConfigError(f"--jobs {count}: there are {cores} cores: name at most {cores}")
     if count > 1 and processes.count() > 1:
         raise ConfigError(
             f"--jobs {count}: torchrun or accelerate launch has started {processes.count()} "

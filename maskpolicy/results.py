@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from maskpolicy.errors import DataError, StoreError
 from maskpolicy.types import Json
 
 VERSION = 1
+MARKS = ("experiment.json", "results", "predictions", "logs")  # of a run, an unfinished one too
 SETTINGS = "experiment.json"
 EARLY, STEP = "steps", "intermediate_step"  # the folder of early cells, and their key of a config
 PART = ".part"  # ends the name of a file that is being written, after the writer's process
@@ -105,10 +106,23 @@ def file_name(policy: str, task: str, seed: int) -> str:
     return f"{slug(policy)}--{slug(task)}--{seed}"
 
 
-def claim(folder: Path) -> None:
-    """Make a folder for results before hours of work, not after; raises StoreError."""
+def fingerprint(folder: Path) -> str:
+    """Return a digest of the results in a run's folder, to tell whether they have changed."""
+    files = sorted((folder / "results").glob("*.json"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+def claim(folder: Path, marks: Sequence[str] = ()) -> None:
+    """Make a folder for results before hours of work, not after; raises StoreError.
+
+    With `marks`, a folder that holds anything must hold one of these: it is not somebody's else.
+    """
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder}: is a file, not a folder: choose another --out")
+    if marks and folder.is_dir():
+        there = {path.name for path in folder.iterdir()}
+        if there and not there & set(marks):
+            raise StoreError(f"{folder}: holds other files than this writes: choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

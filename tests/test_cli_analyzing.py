@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from test_analyses import WORK, cell
 
+from maskpolicy import results
+
 MINE = """
 from dataclasses import dataclass
 
@@ -57,6 +59,7 @@ def test_coverage_is_a_table_and_json(call, finished, tmp_path):
     assert code == 0
     assert "random" in out
     written = json.loads((tmp_path / "out" / "coverage.json").read_text())
+    assert written.pop("results") == results.fingerprint(finished)
     assert written["rows"][0]["hidden_tokens"] == 90
     assert "| random |" in (tmp_path / "out" / "coverage.md").read_text()
     assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written

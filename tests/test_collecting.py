@@ -94,7 +94,8 @@ def test_a_second_run_writes_the_same_bytes(collected, tmp_path):
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_files_of_cells_that_are_gone_are_removed(collected, tmp_path):
+def test_files_of_cells_that_are_gone_are_removed(collected, caplog, tmp_path):
+    caplog.set_level("INFO")
     gone = tmp_path / "out" / "results" / "old--zsre--0.json"
     kept = tmp_path / "out" / "results" / "notes.txt"
     gone.parent.mkdir(parents=True)
@@ -102,6 +103,7 @@ def test_files_of_cells_that_are_gone_are_removed(collected, tmp_path):
     kept.write_text("mine")
     collected()
     assert not gone.exists()
+    assert "removed 1 results of an earlier run" in caplog.text
     assert kept.exists()
 
 

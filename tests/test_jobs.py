@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from maskpolicy.errors import ConfigError
+from maskpolicy.jobs import check
+
 PLUGIN = """
 import os
 import time
@@ -165,3 +168,10 @@ def test_jobs_under_a_launcher_are_refused(tmp_path):
     )
     assert done.returncode == 2
     assert "--jobs" in done.stderr
+
+
+def test_more_jobs_than_cores_are_refused(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    check(4)
+    with pytest.raises(ConfigError, match="at most 4"):
+        check(5)

@@ -260,6 +260,15 @@ def test_analyses_are_embedded(folder):
     assert "Coverage: hidden tokens" in text
 
 
+def test_an_analysis_of_other_results_says_so(folder):
+    place = folder / "analyses" / "coverage"
+    place.mkdir(parents=True)
+    for of, stale in ((results.fingerprint(folder), False), ("0123456789abcdef", True)):
+        found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
+        (place / "coverage.json").write_text(json.dumps(found))
+        assert ("other results than the table" in rendered(folder)) is stale
+
+
 def test_plots_that_are_too_large_are_named_instead(folder):
     place = folder / "analyses" / "viewer"
     place.mkdir(parents=True)

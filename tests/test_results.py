@@ -59,3 +59,21 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 def _full(handle: int) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_a_folder_with_somebody_elses_files_is_not_claimed(tmp_path):
+    results.claim(tmp_path, ("results",))
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(StoreError, match="choose another --out"):
+        results.claim(tmp_path, ("results",))
+    (tmp_path / "results").mkdir()
+    results.claim(tmp_path, ("results",))
+
+
+def test_the_fingerprint_changes_with_the_results(tmp_path):
+    (tmp_path / "results").mkdir()
+    prints = [results.fingerprint(tmp_path)]
+    for text in ("{}", "{ }"):
+        (tmp_path / "results" / "a.json").write_text(text)
+        prints.append(results.fingerprint(tmp_path))
+    assert len(set(prints)) == 3

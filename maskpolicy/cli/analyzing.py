@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from maskpolicy.cli.listing import print_plugins
-from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, store_of
-from maskpolicy.errors import ConfigError, DataError, StoreError
+from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, plugins_of, store_of
+from maskpolicy.errors import ConfigError, DataError, MaskpolicyError
 
 if TYPE_CHECKING:
     from maskpolicy.findings import Findings
@@ -51,20 +51,22 @@ def analyze(
     log_to(console(err=True))
     plugins.load_files(plugin or ())
     asked, folders = _asked(name, runs or [])
+    plugins.load_files(plugins_of((), folders))
     artifacts = Store(store_of(store, folders))
     one = len(folders) == 1 and not _is_model(folders[0])  # so that there is a page to show it
     written = False
     for each, analysis in asked.items():
         try:
             found = _find(each, analysis, folders, artifacts)
-        except (DataError, StoreError) as error:
+        except MaskpolicyError as error:
             if name != ALL:
                 raise
             typer.echo(str(error), err=True)
             continue
         if name != ALL:
             _print(found, each, as_json=as_json)
-        written |= _save(found, each, _place(each, out, folders[0] if one else None), err=as_json)
+        run = folders[0] if one else None
+        written |= _save(found, each, _place(each, out, run), run, err=as_json)
     if out is None and one and written:
         _refresh(folders[0], err=as_json)
     elif not written:
@@ -109,11 +111,12 @@ def _place(name: str, out: Path | None, run: Path | None) -> Path | None:
     return run / findings.FOLDER / name if run else None
 
 
-def _save(found: Findings, name: str, out: Path | None, *, err: bool) -> bool:
+def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err: bool) -> bool:
     """Write the files of an analysis, and say whether there was a place for them."""
-    from maskpolicy import findings
+    from maskpolicy import findings, results
 
-    for path in findings.save(found, name, out) if out else ():
+    of = results.fingerprint(run) if run else ""
+    for path in findings.save(found, name, out, of) if out else ():
         typer.echo(f"written to {path}", err=err)
     return out is not None
 

@@ -28,7 +28,7 @@ def world(
 
     every = {"kinds": list(KINDS)}  # so that all tasks are written
     made = embedded.make(every | yaml_file.assignments(keys or ()))
-    results.claim(out)
+    results.claim(out, embedded.MARKS)
     try:
         embedded.write(made, out)
     except OSError as error:

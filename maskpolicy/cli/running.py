@@ -42,7 +42,7 @@ def run(
     log_to(notes)
     experiment = config.load(file, keys or (), plugin or ())
     folder = out or Path("runs") / experiment.name
-    results.claim(folder)
+    results.claim(folder, results.MARKS)
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
     order = graph.topological(plan.stages)

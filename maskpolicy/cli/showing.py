@@ -15,6 +15,7 @@ from maskpolicy.cli.words import (
     RunStore,
     console,
     log_to,
+    plugins_of,
     policy_keys,
     store_of,
 )
@@ -52,8 +53,9 @@ def show(
     from maskpolicy.store import Store
 
     log_to(console(err=True))
-    plugins.load_files(plugin or _of_run(run))
-    artifacts = Store(store_of(store, [run] if run else []))
+    runs = [run] if run else []
+    plugins.load_files(plugins_of(plugin, runs))
+    artifacts = Store(store_of(store, runs))
     taken = showing.from_run(run, policy, artifacts) if run else None
     block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
     if taken and model is None:
@@ -84,13 +86,6 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
     if taken is None:
         return {**rest, **own}
     return {**taken.policy, **rest, **own, "name": taken.policy["name"]}
-
-
-def _of_run(run: Path | None) -> list[str]:
-    """Return the plugin files of a run, where it has some."""
-    from maskpolicy import results
-
-    return list(results.settings(run).get("plugins", ())) if run else []
 
 
 def _tokenizer(name: str, artifacts: Store) -> Any:

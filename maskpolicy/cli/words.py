@@ -58,11 +58,11 @@ def log_to(target: Console) -> None:
     from rich.logging import RichHandler
 
     logger = logging.getLogger("maskpolicy")
-    if not logger.handlers:
-        handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
+    for old in [each for each in logger.handlers if isinstance(each, RichHandler)]:
+        logger.removeHandler(old)  # of an earlier command of this process
+    logger.addHandler(RichHandler(console=target, show_time=False, show_path=False, markup=False))
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
@@ -71,6 +71,14 @@ def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
 
     named = (records.store_of(run) for run in runs)
     return given or next((store for store in named if store is not None), STORE)
+
+
+def plugins_of(given: Sequence[Path] | None, runs: Iterable[Path]) -> list[Path]:
+    """Return the plugin files to load: those given, and what runs had, as far as it is there."""
+    from maskpolicy import results
+
+    had = [Path(name) for run in runs for name in results.settings(run).get("plugins", ())]
+    return [*(given or ()), *(path for path in dict.fromkeys(had) if path.is_file())]
 
 
 def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

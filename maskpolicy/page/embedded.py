@@ -14,6 +14,7 @@ from maskpolicy.types import Json
 
 ROOM = 900_000  # bytes of plots in one page, so that it stays below 3 MB with all else
 MOST_ROWS = 60
+_STALE = "This is of other results than the table's: analyze the run again."
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def find(folders: Sequence[Path]) -> list[Analysis]:
                 room -= image.stat().st_size if image else 0
             about = place / f"{place.name}.json"
             text = _findings(about) if about.is_file() else {}
+            if text.get("results") not in (None, results.fingerprint(folder)):
+                text = {**text, "notes": [_STALE, *text.get("notes", ())]}
             if plots or text:
                 found.append(_analysis(place.name, run, plots, text))
     return found

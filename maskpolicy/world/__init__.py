@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskpolicy.world.figures import figures
     from maskpolicy.world.settings import Settings, make
-    from maskpolicy.world.writing import write
+    from maskpolicy.world.writing import MARKS, write
 
-__all__ = ["Settings", "figures", "make", "write"]
+__all__ = ["MARKS", "Settings", "figures", "make", "write"]
 
-_HOMES = {"Settings": "settings", "make": "settings", "write": "writing", "figures": "figures"}
+_HOMES = {
+    "MARKS": "writing",
+    "Settings": "settings",
+    "make": "settings",
+    "write": "writing",
+    "figures": "figures",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -44,6 +44,9 @@ FILES = {task.name: task.files for task in TASKS} | {"squad_v2": V2}
 """By task, the two files that it is read from in experiments: of train and of test."""
 
 
+MARKS = ("general.jsonl", "intermediate.jsonl", "tasks", "world.json")  # of a written world
+
+
 def write(settings: Settings, out: Path) -> None:
     """Write general.jsonl, intermediate.jsonl, tasks/ and world.json below `out`.
 
