@@ -125,9 +125,18 @@ def peak(folder: Path, way: Way) -> float:
 
 def _grown(folder: Path, way: Way) -> float:
     made = parts(folder)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak()
     once(way, *made, 2)()
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return _peak() - before
+
+
+def _peak() -> float:
+    """Return this process's peak memory in MiB, on Linux not that of the one that started it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 2**10
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return grown / (2**20 if sys.platform == "darwin" else 2**10)
 
 
