@@ -53,6 +53,7 @@ class Made:
     command: str  # what exported it
     manifest: Json  # of the artifact
     kind: str = "seq2seq"  # of the model
+    positions: int | None = None  # of the model: no training can use more tokens; None: not known
     head: str | None = None  # kind of the task that it was fine-tuned on
     policy: str | None = None  # None: no intermediate stage
     intermediate: Json = None  # params of the intermediate stage
@@ -85,8 +86,9 @@ def card(made: Made) -> str:
         "## Results",
         _results(made),
         "## How it was made",
-        f"`{made.command}`, with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds "
-        "all settings; the same command on the same files makes it again.",
+        f"```\n{made.command}\n```",
+        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds all settings; the "
+        "same command on the same files makes it again.",
     ]
     return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
 
@@ -156,14 +158,23 @@ def _stage(made: Made) -> list[str]:
         "## Corpus",
         _corpus(made.corpus),
         "## Budget",
-        _table(params["spec"]),
+        _table(_budget(params["spec"], made.positions)),
         "## Work done",
         _table(made.work),
     ]
 
 
 def _tuning(made: Made) -> list[str]:
-    return ["## Fine-tuning", _table(made.finetune["spec"])] if made.task else []
+    if not made.task:
+        return []
+    return ["## Fine-tuning", _table(_budget(made.finetune["spec"], made.positions))]
+
+
+def _budget(spec: Json, positions: int | None) -> Json:
+    """Return a budget as it was used: sources and targets end where the model's positions do."""
+    if positions is None:
+        return spec
+    return {**spec, **{key: min(spec[key], positions) for key in ("max_source", "max_target")}}
 
 
 def _results(made: Made) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from maskpolicy import cards
 from maskpolicy.derived import available
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.pretraining import place
+from maskpolicy.pretraining import place, positions
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
 from maskpolicy.types import Json
@@ -44,7 +45,7 @@ def export(
     stage = found.get("intermediate")
     if stage is not None:
         found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
-    about = _about(run, cells, found, out, task)
+    about = replace(_about(run, cells, found, out, task), positions=positions(model.path))
     record = {
         "version": 1,
         "stage": model.key,
@@ -88,13 +89,13 @@ def _about(
     stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
     corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
     params = tuned["record"]["params"] if task is not None and tuned else None
-    words = f"maskpolicy export {run.name} {cells[0].policy}"
-    words += f" --task {task} --seed {cells[0].seed}" if task is not None else ""
+    words = ["maskpolicy", "export", run.name, cells[0].policy]
+    words += ["--task", task, "--seed", str(cells[0].seed)] if task is not None else []
     return cards.Made(
         name=out.name,
         model=config["model"]["name"],
         revision=_commit(manifests, config),
-        command=words,
+        command=shlex.join(words),
         manifest=tuned if task is not None else stage,
         kind=config["model"]["kind"],
         head=params.get("head", "text") if params else None,

@@ -87,9 +87,9 @@ def _plot(panel: dict[str, Json]) -> Plot:
 def to_markdown(findings: Findings) -> str:
     """Return findings as a Markdown table, the notes below."""
     head = [title(column) for column in findings.columns]
-    table = markdown.table(head, [_cells(findings, row) for row in findings.rows])
-    notes = ["", *(f"* {note}" for note in findings.notes)] if findings.notes else []
-    return "\n".join([table, *notes]) + "\n"
+    table = markdown.plain_table(head, [_cells(findings, row) for row in findings.rows])
+    notes = [f"* {markdown.plain(note)}" for note in findings.notes]
+    return "\n".join([table, *([""] if notes else []), *notes]) + "\n"
 
 
 def to_table(findings: Findings) -> Table:

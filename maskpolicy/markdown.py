@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
@@ -14,9 +15,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = Fa
     return "\n".join(map(_line, [head, rule, *rows]))
 
 
+def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """Return a table of texts in which nothing is markup; see `table`."""
+    return table([plain(cell) for cell in head], [list(map(plain, row)) for row in rows], numbers)
+
+
 def plain(text: str) -> str:
     """Return text on one line that Markdown takes for no HTML: a label may say anything."""
-    return " ".join(text.replace("<", "&lt;").split())
+    return " ".join(escape(text, quote=False).split())
 
 
 def _line(cells: Sequence[str]) -> str:

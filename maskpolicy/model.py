@@ -173,14 +173,20 @@ def _quiet() -> Iterator[None]:
 
 def bounded(spec: Training, model: Any) -> Training:
     """Return `spec` with sources and targets no longer than the model has positions."""
-    most = model.config.max_position_embeddings
-    if not model.config.is_encoder_decoder:
-        most -= model.config.pad_token_id + 1  # RoBERTa counts positions from there
+    most = positions(model.config)
     return replace(
         spec,
         max_source=min(spec.max_source, most),
         max_target=min(spec.max_target, most),
     )
+
+
+def positions(config: Any) -> int:
+    """Return the most tokens that a model of this configuration takes."""
+    most: int = config.max_position_embeddings
+    if not config.is_encoder_decoder:
+        most -= config.pad_token_id + 1  # RoBERTa counts positions from there
+    return most
 
 
 def set_dropout(model: Any, share: float | None) -> None:

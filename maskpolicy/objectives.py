@@ -162,6 +162,16 @@ class MaskedSteps:
                 "mask_exclusion the encoder would see <s> and </s> alone: let it hide less"
             )
 
+    def too_long(self) -> tuple[int, str]:
+        """Return how many passages are cut, and the key of the budget that says where.
+
+        That is where a source is, or a target that is the whole text if that comes first.
+        """
+        keys = ["max_source", *(["max_target"] if self.how.target == "full" else [])]
+        first = min(keys, key=lambda key: int(getattr(self.spec, key)))
+        most = getattr(self.spec, first) - 2  # <s> and </s>
+        return int((self.passages.lengths > most).sum()), first
+
     def hide_nothing(self) -> bool:
         """Whether not one token is hidden in all the steps: then there is nothing to learn.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from maskpolicy import cards, config, keys, learned, manifest, plugins, results
+from maskpolicy import model as models
 from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
@@ -129,12 +130,20 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
         command="maskpolicy pretrain",
         manifest=artifact.manifest,
         kind=made.model.kind,
+        positions=positions(artifact.path),
         policy=made.policies[0].name,
         intermediate=stage.params,
         corpus=corpus,
         work=work,
     )
     place(out, (tokenizer.path, artifact.path), cards.card(about), record)
+
+
+def positions(folder: Path) -> int:
+    """Return the most tokens that the model in a folder takes."""
+    from transformers import AutoConfig
+
+    return models.positions(AutoConfig.from_pretrained(folder))
 
 
 def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:

@@ -50,11 +50,11 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, its notes below."""
     head, body = _cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
-    about = [f"Percent: {shown} (difference to {board.baseline})."]
+    about = [f"Percent: {shown} (difference to {markdown.plain(board.baseline)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
-    notes = [f"* {note}" for note in board.notes]
-    table = markdown.table(head, body, numbers=True)
+    notes = [f"* {markdown.plain(note)}" for note in board.notes]
+    table = markdown.plain_table(head, body, numbers=True)
     return "\n".join([table, "", *about, *([""] if notes else []), *notes]) + "\n"
 
 

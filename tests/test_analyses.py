@@ -92,7 +92,7 @@ def test_several_runs_are_told_apart(analyse):
 
 
 def test_findings_are_written_as_json_and_markdown(tmp_path):
-    rows = ({"policy": "a|b", "share": 0.12345}, {"policy": "c"})
+    rows = ({"policy": "a|b", "share": 0.12345}, {"policy": "<b>"})
     found = Findings(("policy", "share"), rows, ("a note",))
     paths = findings.save(found, "mine", tmp_path / "out")
     assert [path.name for path in paths] == ["mine.json", "mine.md"]
@@ -101,12 +101,12 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
         "analysis": "mine",
         "columns": ["policy", "share"],
         "plots": [],
-        "rows": [{"policy": "a|b", "share": 0.12345}, {"policy": "c", "share": None}],
+        "rows": [{"policy": "a|b", "share": 0.12345}, {"policy": "<b>", "share": None}],
         "notes": ["a note"],
     }
     assert paths[1].read_text().splitlines()[2:] == [
         "| a\\|b | 0.123 |",
-        "| c | – |",
+        "| &lt;b&gt; | – |",
         "",
         "* a note",
     ]

@@ -109,6 +109,23 @@ def test_the_model_card_says_what_was_done(call, words, tmp_path):
         assert f"| {name} | `" in text
 
 
+def test_passages_that_the_model_cannot_see_whole_are_told(call, words, tmp_path):
+    (tmp_path / "one.txt").write_text("\n\n".join(f"{TEXT} " * 40 + str(n) for n in range(9)))
+    keys = ("corpus.words=600", "target=spans")
+    more = (*keys, "intermediate.max_source=600")
+    code, _, err = call(*words, *more, "--out", tmp_path / "out")
+    assert code == 0
+    assert err.count("longer than") == 1
+    line = next(line for line in err.splitlines() if "longer than" in line)
+    assert "intermediate random" in line and "longer than 512 tokens and are cut" in line
+    assert line.rstrip().endswith("lower corpus.words")
+    assert "| max source | 512 |" in (tmp_path / "out" / "README.md").read_text()
+    more = (*keys, "intermediate.max_source=100")
+    err = call(*words, *more, "--out", tmp_path / "out")[2]
+    assert "longer than 100 tokens" in err
+    assert "lower corpus.words or raise intermediate.max_source" in err
+
+
 def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp_path):
     out = tmp_path / "deep" / "out"
     call(*words, "--out", out)

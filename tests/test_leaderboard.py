@@ -249,6 +249,15 @@ def test_markdown_shows_mean_deviation_and_difference():
     assert "* a|b, zsre, seed 0: it broke" in text
 
 
+def test_a_label_is_no_markup_in_markdown():
+    label = "<script>R&D</script>\n|x"
+    cells = [result(name, "zsre", 0, score) for name, score in (("none", 0.25), (label, None))]
+    text = report.to_markdown(leaderboard.build([run(*cells)]))
+    shown = "&lt;script&gt;R&amp;D&lt;/script&gt; "
+    assert f"| {shown}\\|x | – |" in text
+    assert f"* {shown}|x, zsre, seed 0: it broke" in text
+
+
 def test_one_seed_is_called_one_seed():
     found = leaderboard.build([run(result("none", "zsre", 0, 0.25))])
     text = io.StringIO()

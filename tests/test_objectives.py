@@ -102,6 +102,15 @@ def test_long_pairs_are_cut_and_stay_closed():
         assert (batch.labels[:, -1] == 2).all()
 
 
+def test_passages_that_are_cut_are_counted():
+    longest = int(small.passages().lengths.max())
+    spec = replace(SPEC, max_source=longest + 2, max_target=longest + 1)
+    assert steps(how=How(target="spans"), spec=spec).too_long() == (0, "max_source")
+    cut, key = steps(how=How(target="full"), spec=spec).too_long()
+    assert (cut, key) == (int((small.passages().lengths == longest).sum()), "max_target")
+    assert cut
+
+
 def written(source, target, excluded):
     return Written(
         Ragged.of([np.asarray(source)], np.int32),

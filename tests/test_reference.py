@@ -94,4 +94,4 @@ def test_a_block_within_a_block_is_listed_key_by_key():
 
 def test_markup_in_a_meaning_is_shown_as_it_is():
     page = reference.page([Key("world", "", "x", "a | b", "y", "one <mask>")])
-    assert "| `x` | a \\| b | `y` | one &lt;mask> |" in page
+    assert "| `x` | a \\| b | `y` | one &lt;mask&gt; |" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from maskpolicy.training import Loss, train
 from maskpolicy.types import How, Json
 
 WORK = "work.json"
+log = logging.getLogger(__name__)
 
 
 @stage("pretrained")
@@ -81,12 +83,28 @@ def _pretrain(
             "change its fields, or give it a corpus in which there is something to hide"
         )
     steps.check()
+    _tell_cut(steps, params, run)
     models.set_dropout(model, spec.dropout)
     module = kind.learner(model, how, params)
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
     until = params.get("until", 0)
     done = _train(module, steps, kind.loss, spec, run, until=until, keep=keep)
     _save(kind.kept(module), done["work"], out)
+
+
+def _tell_cut(steps: MaskedSteps, params: Json, run: Run) -> None:
+    """Warn of passages whose ends are not learnt, and say what is to be set."""
+    (cut, key), count = steps.too_long(), len(steps.passages)
+    if not cut or not run.name:  # of several processes, the first one alone knows the name
+        return
+    stage, most = run.name.split()[0], getattr(steps.spec, key)
+    lower = "" if stage == "general" else "lower corpus.words"  # its corpus is the world
+    higher = f"raise {stage}.{key}" if params["spec"][key] == most else ""
+    advice = " or ".join(filter(None, [lower, higher])) or "the model has no more positions"
+    log.warning(
+        "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are cut: %s",
+        *(run.name, cut, count, 100 * cut / count, most, advice),
+    )
 
 
 def _keeping(kind: Kind, commit: Commit) -> Callable[[Any, Mapping[str, int]], None]:
