@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,17 @@ def policy_block(
     if kind:
         how = _of_kind(how, {**shared, **asked}, kind, where)
     return PolicyBlock(name, name, _plain(values, where), how)
+
+
+def refuse_fields(name: str, given: Iterable[str]) -> None:
+    """Raise ConfigError for the first of the words `given` that is a field of a policy.
+
+    For commands that are given a policy by name, and its fields as policy.FIELD=value.
+    """
+    known = schema.fields_of(_find("policy", name, "policy", [NONE]).plugin)
+    for key in given:
+        if key in known:
+            raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
 
 
 def _of_kind(how: How, asked: Mapping[str, Any], kind: str, where: str) -> How:

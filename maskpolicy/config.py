@@ -166,9 +166,11 @@ def _model(given: Any, where: str, folder: Path) -> Model:
         return replace(model, name=str(found))
     example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
     if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
+        others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
+        more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
+        known = unknown("model", model.name, SCRATCH[model.kind])
         raise ConfigError(
-            f"{where}: {unknown('model', model.name, SCRATCH[model.kind])}, a folder (none is "
-            f"there) or a Hub name such as {example}"
+            f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
         )
     return model
 
@@ -201,10 +203,18 @@ def _corpus(given: Any, where: str, folder: Path) -> Corpus:
     for index, pattern in enumerate(values["files"]):
         files = yaml_file.matches(pattern, folder)
         if not files:
-            raise ConfigError(f"{where}.files[{index}]: no such file {pattern!r}")
+            raise ConfigError(f"{where}.files[{index}]: {_no_file(pattern, folder)}")
         found += map(str, files)
     values["files"] = tuple(dict.fromkeys(found))
     return Corpus(**values)
+
+
+def _no_file(pattern: str, folder: Path) -> str:
+    """Return why a path or pattern gives no file, and what to write where it is a folder."""
+    found = yaml_file.locate(pattern, folder)
+    if found is None:
+        return f"no such file {pattern!r}"
+    return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
 
 
 def _world(given: Mapping[str, Any], where: str) -> dict[str, Json]:

@@ -23,7 +23,7 @@ OnError = Literal["raise", "skip"]
 class Model:
     """The model: a preset built from scratch, a local folder or a Hub name."""
 
-    name: str  # a preset (mini, base), a folder or a Hub name
+    name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
     revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
     kind: Literal["seq2seq", "encoder"] = "seq2seq"  # text-to-text (BART) or RoBERTa-style
     layers: Count | None = None  # of an encoder built from scratch; null: the preset's

@@ -57,8 +57,12 @@ class Remembered:
     """
 
     def __init__(self, database: Path) -> None:
-        """Name the database; it is made when the first digest is remembered."""
+        """Name the database; it is made when the first digest is remembered.
+
+        Its folder is not: until that is there, digests wait for `save`.
+        """
         self._database = database
+        self._waiting: dict[Path, tuple[Mark, str]] = {}
 
     def digest(self, path: Path) -> str:
         """Return the sha256 of a file; DataError names one that cannot be read."""
@@ -77,7 +81,15 @@ class Remembered:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         return found
 
+    def save(self) -> None:
+        """Write what waits for the folder."""
+        waiting, self._waiting = self._waiting, {}
+        for path, (found, digest) in waiting.items():
+            self._remember(path, found, digest)
+
     def _recall(self, path: Path, found: Mark) -> str | None:
+        if path in self._waiting and self._waiting[path][0] == found:
+            return self._waiting[path][1]
         if not self._database.is_file():
             return None
         try:
@@ -91,6 +103,9 @@ class Remembered:
         return row[0] if row else None
 
     def _remember(self, path: Path, found: Mark, digest: str) -> None:
+        if not self._database.parent.is_dir():
+            self._waiting[path] = (found, digest)
+            return
         try:
             with closing(sqlite3.connect(self._database)) as database, database:
                 database.execute(

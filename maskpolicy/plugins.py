@@ -66,6 +66,8 @@ def load_files(paths: Iterable[str | Path]) -> None:
 def load_file(path: Path) -> ModuleType:
     """Import one plugin file; its folder is importable while it loads."""
     path = path.resolve()
+    if path.is_dir():
+        raise ConfigError(f"plugin {path}: is a folder: name a Python file in it")
     if not path.is_file():
         raise ConfigError(f"plugin {path}: no such file")
     name = f"maskpolicy_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"

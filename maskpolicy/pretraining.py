@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from maskpolicy import cards, config, keys, learned, manifest, plugins, results
+from maskpolicy import blocks, cards, config, keys, learned, manifest, plugins, results, schema
 from maskpolicy import model as models
 from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
+from maskpolicy.registry import HOW_KEYS
 from maskpolicy.stages.models import WORK
 from maskpolicy.types import Json
 
@@ -29,6 +30,7 @@ RECORD = "maskpolicy.json"  # what made a folder; a folder without it is somebod
 CARD = "README.md"
 PRETRAIN, EXPORT = "pretrain", "export"  # the verbs that write such folders
 _NO_SETTING = ("version", "stage", "work")  # of a record
+_PARTS = ("policy", "fields", "spec", "how")
 _SHOWN = 3  # settings that a line names
 log = logging.getLogger(__name__)
 _OURS = {
@@ -53,6 +55,7 @@ def experiment(
     block = config.policy_block(policy, "policy", {})
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
+    blocks.refuse_fields(block.name, set(given) - {*schema.fields_of(config.File), *HOW_KEYS})
     if learned.is_learned(block) and "data" not in given:
         raise ConfigError(
             f"--policy {block.name}: learns from the questions of tasks: say where these lie with "
@@ -91,9 +94,32 @@ def tell(out: Path, stage: Stage) -> None:
         return
     new = {**stage.params, "corpus": stage.inputs["corpus"].params["corpus"]}
     before = {key: value for key, value in old.items() if key not in _NO_SETTING}
-    found = [line.lstrip(".") for line in keys.differences(before, new, "")]
-    differ = "; ".join(found[:_SHOWN]) or "another model"
+    found = _differences(before, new)
+    more = f"; {len(found) - _SHOWN} more" if found[_SHOWN:] else ""
+    differ = "; ".join(found[:_SHOWN]) + more or "another model"
     log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
+
+
+def _differences(old: Json, new: Json) -> list[str]:
+    """Return a line for each setting that differs, by its key on the command line; policy first.
+
+    Fields of two policies are not compared.
+    """
+    named = {}
+    for which, record in (("old", old), ("new", new)):
+        other = {key: value for key, value in record.items() if key not in _PARTS}
+        fields = {} if old.get("policy") != new["policy"] else record.get("fields", {})
+        named[which] = (
+            {"policy": record.get("policy")},
+            {"policy": fields},
+            {"intermediate": record.get("spec", {})},
+            {**record.get("how", {}), **other},
+        )
+    return [
+        line.lstrip(".")
+        for before, after in zip(named["old"], named["new"], strict=True)
+        for line in keys.differences(before, after, "")
+    ]
 
 
 def _record(out: Path) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Store:
             self._sweep(key)
             self._under_way[key] = checkpoints = Checkpoints(self._disk, key)
             temporary = self._disk.temporary(key)
+            self._remembered.save()
             try:
                 with self._disk.explained(ours=False):
                     yield temporary
@@ -162,8 +163,6 @@ class Store:
 
     def hash_file(self, path: str | Path) -> str:
         """Return a data file's sha256, remembered by path, size, mtime and inode (DataError)."""
-        with suppress(StoreError):
-            self._disk.folder()
         return self._remembered.digest(Path(path))
 
     def find(self, logical: Json) -> list[Json]:

@@ -203,7 +203,9 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
     assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
     assert (row["contexts"], row["without_answer"]) == (8, 2)
     assert (row["spans"], row["hits_5"], row["precision_1"]) == ("its own", 0.75, 0.6)
-    assert found.notes == ("a, mine: its fitted policy is not in the store",)
+    (note,) = found.notes
+    assert note.startswith(f"a, mine: its fitted policy is not in the store {store.root}: ")
+    assert "name the store of that run with --store" in note
     assert found.partial
     assert set(found.columns) <= set(row)
 

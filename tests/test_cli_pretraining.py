@@ -163,8 +163,13 @@ def test_a_folder_made_with_other_settings_is_replaced_and_that_is_told(call, wo
     code, _, err = call(*words, "intermediate.steps=2", "--out", out)
     assert code == 0
     line = next(line for line in err.splitlines() if "will be replaced" in line)
-    assert str(out) in line and "spec.steps: 3 -> 2" in line
+    assert str(out) in line and "(intermediate.steps: 3 -> 2)" in line
     assert json.loads((out / "maskpolicy.json").read_text())["spec"]["steps"] == 2
+    other = ["whole-word" if word == "random" else word for word in words]
+    err = call(*other, "--out", out)[2]
+    assert '(policy: "random" -> "whole-word"; intermediate.steps: 2 -> 3)' in err
+    err = call(*other, "policy.ratio=0.4", "--out", out)[2]
+    assert "(policy.ratio: 0.5 -> 0.4)" in err
 
 
 def test_a_folder_without_a_model_is_refused_before_any_work(refused, texts, tmp_path):
@@ -183,6 +188,7 @@ def test_an_empty_folder_is_taken(call, words, tmp_path):
 @pytest.mark.parametrize(
     ("key", "says"),
     [
+        ("ratio=0.2", "ratio: is a field of the policy random: write policy.ratio=.."),
         ("policy.rato=1", "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
         ("intermediate.stesp=1", "intermediate.stesp: unknown key"),
         ("intermedaite.steps=1", "did you mean 'intermediate'?"),
@@ -205,6 +211,7 @@ def test_a_key_that_cannot_be_used_is_one_line(refused, words, tmp_path, key, sa
         ("--policy", "none", "has no intermediate stage"),
         ("--policy", "radnom", "did you mean 'random'?"),
         ("--model", "nowhere/at/all", "unknown model"),
+        ("--corpus", "/", "'/' is a folder: name its files, e.g. '/*.txt'"),
         ("--corpus", "no*.txt", "no such file 'no*.txt'"),
     ],
 )

@@ -188,6 +188,7 @@ def test_a_run_whose_store_is_elsewhere_says_so(refused, finished, tmp_path):
     [
         (["radnom"], "did you mean 'random'?"),
         (["random", "policy.rato=1"], "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
+        (["random", "ratio=0.2"], "ratio: is a field of the policy random: write policy.ratio=.."),
         (["random", "policy.ratio=x"], "policy.ratio: must be a number"),
         (["random", "policy.target=ful"], "did you mean 'full'?"),
         (["random", "tagret=full"], "did you mean 'target'?"),

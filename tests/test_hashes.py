@@ -41,8 +41,13 @@ def swap_unseen(path, content: bytes):
 
 
 def test_a_digest_is_remembered_between_processes(tmp_path, old):
-    assert Store(tmp_path / "store").hash_file(old) == digest(b"one")
+    store = Store(tmp_path / "store")
+    assert store.hash_file(old) == digest(b"one")
+    assert not store.root.exists()  # it is made by what is computed, not by what is looked at
+    with store.write("0" * 64, {}):
+        pass
     swap_unseen(old, b"two")
+    assert store.hash_file(old) == digest(b"one")
     assert Store(tmp_path / "store").hash_file(old) == digest(b"one")
 
 
@@ -61,6 +66,14 @@ def test_another_file_of_the_same_size_and_time_is_read(tmp_path, old):
     os.utime(other, ns=(old.stat().st_atime_ns, old.stat().st_mtime_ns))
     other.replace(old)
     assert memory.digest(old) == digest(b"two")
+
+
+def test_a_digest_is_remembered_by_a_process_before_there_is_a_store(tmp_path, old):
+    memory = Remembered(tmp_path / "none" / "hashes.sqlite")
+    memory.digest(old)
+    swap_unseen(old, b"two")
+    assert memory.digest(old) == digest(b"one")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_file_written_just_now_is_not_remembered(tmp_path):

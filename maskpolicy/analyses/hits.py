@@ -40,7 +40,10 @@ class Hits:
             for (label, number), cell in _cells(run).items():
                 report = _report(cell, label, number, store)
                 if report is None:
-                    notes.append(f"{run.name}, {label}: its fitted policy is not in the store")
+                    notes.append(
+                        f"{run.name}, {label}: its fitted policy is not in the store {store.root}: "
+                        "name the store of that run with --store, or run its experiment again"
+                    )
                     continue
                 for task, found in (report["dev"] or {}).items():
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}

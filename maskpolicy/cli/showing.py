@@ -76,11 +76,13 @@ def show(
 
 def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
     """Return the policy's block: what the run had, then the keys of this command."""
+    from maskpolicy import blocks
     from maskpolicy.registry import HOW_KEYS
 
     own, rest = policy_keys(name, words)
     strange = sorted(set(rest) - set(HOW_KEYS))
     if strange:
+        blocks.refuse_fields(taken.policy["name"] if taken else name, strange)
         choices = [*HOW_KEYS, "policy.FIELD"]
         raise ConfigError(unknown("key", strange[0], choices))
     if taken is None:
