@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -383,7 +384,9 @@ def test_a_fine_tuned_model_says_on_what(call, home, tmp_path):
 
 def test_a_label_with_markup_is_text_in_a_card(call, home, tmp_path):
     text, _ = exported(call, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
-    assert "<script" not in text.replace(f"export run {SCRIPT}", "")
+    command = f"maskpolicy export run {shlex.quote(SCRIPT)}\n"
+    assert command in text
+    assert "<script" not in text.replace(command, "")
 
 
 @pytest.mark.parametrize(
