@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from maskpolicy import plugins
+from maskpolicy import faults, plugins
 from maskpolicy.errors import MaskpolicyError, StageError, cause
 from maskpolicy.types import Passage
 
@@ -56,7 +56,7 @@ def shards(
         names = names or set(found)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
-            raise StageError(f"{_name(policy)}: column {odd!r} is not given for every passage")
+            raise StageError(f"{faults.name('policy', policy)}: column {odd!r} is not given for every passage")
         yield found
         done = min(done + SHARD, len(passages))
         progress(done, len(passages))
@@ -148,18 +148,31 @@ def _guarded(work: Callable[[Sequence[Passage]], R], shard: Sequence[Passage]) -
     except MaskpolicyError:
         raise
     except Exception as error:
-        where = f"passages {shard[0].id!r} to {shard[-1].id!r}"
-        raise StageError(f"annotating {where} failed: {cause(error)}") from error
+        raise StageError(f"annotating {_span(shard)} failed: {cause(error)}") from error
+
+
+def _span(shard: Sequence[Passage]) -> str:
+    return f"passages {shard[0].id!r} to {shard[-1].id!r}"
 
 
 def _columns(
     policy: Any, fitted: Path | None, shard: Sequence[Passage]
 ) -> dict[str, list[NDArray[Any]]]:
-    columns: dict[str, list[NDArray[Any]]] = policy.annotate(shard, fitted)
+    try:
+        columns: dict[str, list[NDArray[Any]]] = policy.annotate(shard, fitted)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise faults.failed("policy", policy, f"annotating {_span(shard)}", error) from error
+    if not isinstance(columns, dict):
+        raise StageError(
+            f"{faults.name('policy', policy)}: annotate must return a dict of columns, not "
+            f"{type(columns).__name__}"
+        )
     for name, rows in columns.items():
         if len(rows) != len(shard):
             raise StageError(
-                f"{_name(policy)}: annotate gave {len(rows)} rows of {name!r} for {len(shard)} "
+                f"{faults.name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for {len(shard)} "
                 "passages: return one array for each passage"
             )
     return columns
@@ -170,7 +183,3 @@ def _home(plugin: type | None) -> tuple[str, str]:
     if plugin is None:
         return "", ""
     return plugin.__module__, getattr(sys.modules.get(plugin.__module__), "__file__", None) or ""
-
-
-def _name(policy: Any) -> str:
-    return f"policy {type(policy).__name__}"

@@ -80,8 +80,9 @@ def _texts(reading: examples.Reading) -> list[_Read]:
     read = []
     for row, example in reading.kept:
         try:
-            text, answers = plugin.reading(row.value)
-            formats.check(text, "the text to read")
+            with examples.told(reading.task):
+                text, answers = plugin.reading(row.value)
+                formats.check(text, "the text to read")
         except DataError as error:
             reading.bad(row, str(error))
         else:

@@ -111,7 +111,7 @@ class Disk:
 
     def _is_full(self, error: BaseException | None) -> bool:
         # safetensors and torch report a full disk in errors of their own, torch without saying so
-        mute = isinstance(error, RuntimeError)
+        mute = any(isinstance(one, RuntimeError) for one in (error, error and error.__cause__))
         while error is not None:
             if isinstance(error, OSError) and error.errno in _FULL:
                 return True

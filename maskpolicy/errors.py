@@ -26,6 +26,10 @@ class StageError(MaskpolicyError):
     """A stage that failed; what depends on it is skipped and everything else goes on."""
 
 
+class PluginError(ConfigError, StageError):
+    """The code of a user's plugin failed: so it would again, and what depends on it is skipped."""
+
+
 def cause(error: BaseException) -> str:
     """Return the first line of an error; one that is not ours is named by its type."""
     line = next(iter(str(error).strip().splitlines()), "")

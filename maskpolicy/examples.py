@@ -6,14 +6,15 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from maskpolicy import formats, sources
+from maskpolicy import faults, formats, sources
 from maskpolicy.config import TaskBlock
-from maskpolicy.errors import DataError
+from maskpolicy.errors import DataError, MaskpolicyError
 from maskpolicy.formats import Row
 from maskpolicy.sources import TaskFacts
 from maskpolicy.types import Example, Json
@@ -30,6 +31,7 @@ __all__ = [
     "look_up",
     "opened",
     "read",
+    "told",
 ]
 
 _log = logging.getLogger(__name__)
@@ -178,9 +180,7 @@ def _rank(group: str, seed: int) -> float:
 def _map(rows: Iterable[Row], reading: Reading) -> None:
     for row in rows:
         try:
-            mapped = _examples(reading.task.plugin, row, reading.official)
-        except KeyError as error:
-            reading.bad(row, f"key {error} is missing")
+            mapped = _examples(reading.task, row, reading.official)
         except DataError as error:
             reading.bad(row, str(error))
         else:
@@ -189,15 +189,57 @@ def _map(rows: Iterable[Row], reading: Reading) -> None:
             reading.kept += [(row, example) for example in labelled]
 
 
-def _examples(plugin: Task, row: Row, official: str) -> list[Example]:
+def _examples(task: sources.Task, row: Row, official: str) -> list[Example]:
     """Map one row and make its examples whole: ids, groups, clean distinct targets."""
     if row.error:
         raise DataError(row.error)
-    mapped = plugin.example(row.value)
+    with told(task):
+        mapped = task.plugin.example(row.value)
     if mapped is None:
         return []
     examples = mapped if isinstance(mapped, list) else [mapped]
+    for example in examples:
+        _check(example, task.name)
     return [_whole(example, f"{official}-{row.number}") for example in examples]
+
+
+@contextmanager
+def told(task: sources.Task) -> Iterator[None]:
+    """Raise as DataError what a task's code raises at a row."""
+    try:
+        yield
+    except MaskpolicyError:
+        raise
+    except KeyError as error:
+        raise DataError(f"key {error} is missing") from error
+    except Exception as error:
+        raise DataError(f"task {task.name!r} failed: {faults.of(task.plugin, error)}") from error
+
+
+def _check(example: Any, task: str) -> None:
+    """Raise DataError unless a task's `example` gave an Example of the types that it states."""
+    if not isinstance(example, Example):
+        raise DataError(
+            f"task {task!r}: example gave {type(example).__name__}: it must return a "
+            "maskpolicy.types.Example, a list of them, or None"
+        )
+    texts = {"source": example.source, "id": example.id or "", "context": example.context or ""}
+    if type(example.id) in (int, float):
+        texts["id"] = example.id  # 0 too
+    for name in ("targets", "choices"):
+        values = getattr(example, name)
+        if not isinstance(values, (tuple, list)):
+            raise DataError(
+                f"task {task!r}: {name} of its Example must be a tuple of texts, not "
+                f"{values!r:.60}: put it in a tuple, ({name[:-1]},)"
+            )
+        texts |= {f"{name}[{index}]": value for index, value in enumerate(values)}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise DataError(
+                f"task {task!r}: {name} of its Example must be text, not {value!r:.60}: "
+                "use str(...)"
+            )
 
 
 def _whole(example: Example, default: str) -> Example:
@@ -227,8 +269,9 @@ def look_up(reading: Reading) -> None:
     find: Evidence = plugin.evidence(rows, reading.beside, reading.official)
     for row, example in pairs:
         try:
-            context = find(row.value, example)
-            formats.check(context or "", "the context")
+            with told(reading.task):
+                context = find(row.value, example)
+                formats.check(context or "", "the context")
         except DataError as error:
             reading.bad(row, str(error))
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy import faults
 from maskpolicy.batching import IGNORE, Order, Pairs, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
@@ -158,7 +159,7 @@ class MaskedSteps:
         written = self._written([(item, 0) for item in range(count)])
         if (written.sources.flat == self.specials.mask).all():
             raise StageError(
-                f"policy {type(self.policy).__name__} hides every token of every passage: with "
+                f"{faults.name('policy', self.policy)} hides every token of every passage: with "
                 "mask_exclusion the encoder would see <s> and </s> alone: let it hide less"
             )
 

@@ -21,6 +21,8 @@ _NAMES = {
     dict: "a block of keys",
     list: "a list",
     tuple: "a list",
+    set: "a set",
+    frozenset: "a set",
 }
 
 
@@ -238,5 +240,5 @@ def _scalar(value: Any, kind: Any, where: str) -> Any:
         quote = ": put it in quotes" if kind is str and type(value) in (bool, int, float) else ""
         raise ConfigError(f"{wrong(value, _NAMES[kind], where)}{quote}")
     if isinstance(kind, type) and not isinstance(value, kind):
-        raise wrong(value, _NAMES.get(kind, kind.__name__), where)
+        raise wrong(value, _NAMES.get(kind, f"a value of type {kind.__name__}"), where)
     return value

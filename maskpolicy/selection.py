@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy.errors import ConfigError
+from maskpolicy import faults
+from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.types import Passage, Policy, Spans, as_spans
 
 
@@ -58,20 +59,25 @@ def select(
     """Return what `policy` hides in each passage; the whole batch is checked at once.
 
     Who selects again and again keeps `streams`, which are then not made for each batch. Raises
-    ConfigError naming the policy and the passage when spans are not an int32 array of shape (n, 2),
+    ConfigError naming the policy and the passage when a user's `select` fails, or spans are not an int32 array of shape (n, 2),
     sorted, disjoint, non-empty and within the passage.
     """
     streams = streams or Streams()
-    spans = [
-        policy.select(passage, streams.at(seed, epoch, passage.id))
-        for passage, epoch in zip(passages, epochs, strict=True)
-    ]
-    check(spans, passages, type(policy).__name__)
+    spans: list[Spans] = []
+    for passage, epoch in zip(passages, epochs, strict=True):
+        try:
+            spans.append(policy.select(passage, streams.at(seed, epoch, passage.id)))
+        except MaskpolicyError:
+            raise
+        except Exception as error:
+            doing = f"select of passage {passage.id!r}"
+            raise faults.failed("policy", policy, doing, error) from error
+    check(spans, passages, policy)
     return spans
 
 
-def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: str) -> None:
-    """Raise ConfigError unless each array of token spans fits its passage."""
+def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -> None:
+    """Raise ConfigError naming the policy unless each array of token spans fits its passage."""
     if not batch:
         return
     if not _are_spans(batch):
@@ -112,8 +118,8 @@ def _what(spans: Any) -> str:
     return f"are not integers but {spans.dtype}"
 
 
-def _wrong(policy: str, passage: Passage, what: str) -> ConfigError:
+def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
     return ConfigError(
-        f"policy {policy}, passage {passage.id!r} of {len(passage.tokens)} tokens: its spans "
+        f"{faults.name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: its spans "
         f"{what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
     )

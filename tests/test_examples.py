@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy import examples, sources
+from maskpolicy import examples, plugins, sources
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.sources import TaskFacts
@@ -234,3 +234,54 @@ def test_a_task_that_the_hub_has_not_asks_for_files():
     facts = TaskFacts("closed-book", "f1", {"dev": "dev.jsonl"})
     with pytest.raises(DataError, match=r"folder of its official files \(dev.jsonl\)"):
         sources.hub_config(sources.Task("mine", facts, None))
+
+
+OWN = '''
+from dataclasses import dataclass
+from maskpolicy.registry import task
+from maskpolicy.types import Example
+
+@task("capitals", group="own", metric="exact_match", files={"train": "a.jsonl", "dev": "b.jsonl"})
+@dataclass(frozen=True)
+class Capitals:
+    """Asks for capitals."""
+
+    def example(self, row):
+        if row.get("as_dict"):
+            return {"id": "x"}
+        if row.get("bare"):
+            return Example("x", "", "q", row["capital"])
+        if row.get("boo"):
+            raise RuntimeError("boo")
+        return Example(row["id"], "", row["country"], (row["capital"].strip(),))
+'''
+
+
+@pytest.fixture(scope="module")
+def capitals(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "own.py"
+    path.write_text(OWN)
+    plugins.load_file(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"capital": 3}, r"'capitals' failed: AttributeError: .*'strip' \({file}:18\)"),
+        ({"country": None}, r"source of its Example must be text, not None: use str\(...\)"),
+        ({"id": 7}, r"'capitals': id of its Example must be text, not 7: use str\(...\)"),
+        ({"id": 0}, "id of its Example must be text, not 0"),
+        ({"boo": 1}, r"failed: RuntimeError: boo \({file}:17\)"),
+        ({"bare": 1}, r"targets of its Example must be a tuple of texts, not 'Oslo'"),
+        ({"as_dict": 1}, "gave dict: it must return a maskpolicy.types.Example"),
+    ],
+)
+def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capitals, change, says):
+    good = {"id": "a", "country": "Norway", "capital": "Oslo"}
+    path = write(tmp_path / "b.jsonl", [good, {**good, "id": "b", **change}])
+    given = {"name": "capitals", "label": "capitals"}
+    with pytest.raises(DataError, match=f"{path}, line 2: .*{says.format(file=capitals)}"):
+        examples.read(TaskBlock(**given), "test", tmp_path)
+    split = examples.load(TaskBlock(**given, on_error="skip"), "test", tmp_path)
+    assert [one.id for one in split.examples] == ["a"] and len(split.malformed) == 1

@@ -11,8 +11,8 @@ import small
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy import plugins
-from maskpolicy.errors import ConfigError
+from maskpolicy import plugins, registry
+from maskpolicy.errors import ConfigError, PluginError
 from maskpolicy.selection import check, draw, generator, select
 from maskpolicy.types import Passage, Spans, as_spans
 
@@ -96,9 +96,9 @@ class Fixed:
 )
 def test_bad_spans_name_the_policy_and_the_passage(spans, says):
     good, bad = small.ids(range(5), name="good"), small.ids(range(5), name="bad")
-    check([as_spans([[4, 5]]), as_spans([])], [good, good], "Fixed")
+    check([as_spans([[4, 5]]), as_spans([])], [good, good], Fixed(None))
     with pytest.raises(ConfigError) as error:
-        check([as_spans([[0, 1]]), spans, as_spans([[0, 1]])], [good, bad, good], "Fixed")
+        check([as_spans([[0, 1]]), spans, as_spans([[0, 1]])], [good, bad, good], Fixed(None))
     assert "policy Fixed, passage 'bad' of 5 tokens" in str(error.value)
     assert says in str(error.value)
     with pytest.raises(ConfigError, match=r"Fixed.*bad"):
@@ -110,5 +110,31 @@ def test_good_spans_pass(edges):
     passage = small.ids(range(30))
     apart = as_spans(zip(edges[::2], edges[1::2], strict=False))
     touching = as_spans(pairwise(edges))
-    check([apart, touching, apart], [passage] * 3, "it")
-    check([], [], "it")
+    check([apart, touching, apart], [passage] * 3, Fixed(None))
+    check([], [], Fixed(None))
+
+
+@registry.policy("first-sentence")
+@dataclass(frozen=True)
+class FirstSentence:
+    """Divides by zero, or gives what are no spans."""
+
+    fail: bool = True
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        return as_spans([[1 // 0, 1]]) if self.fail else as_spans([[2, 2]])
+
+
+def test_a_policy_that_fails_is_named_as_registered_with_passage_and_line():
+    line = FirstSentence.select.__code__.co_firstlineno + 1
+    with pytest.raises(PluginError) as error:
+        select(FirstSentence(), [small.ids(range(5), name="p3")], 0, [0])
+    assert str(error.value) == (
+        "policy first-sentence: select of passage 'p3' failed: ZeroDivisionError: integer division "
+        f"or modulo by zero ({__file__}:{line})"
+    )
+
+
+def test_bad_spans_name_the_policy_as_registered():
+    with pytest.raises(ConfigError, match=r"^policy first-sentence, passage 'p3'"):
+        select(FirstSentence(fail=False), [small.ids(range(5), name="p3")], 0, [0])

@@ -9,12 +9,13 @@ from typing import Any
 
 from maskpolicy import annotate as annotation
 from maskpolicy import contexts as task_contexts
-from maskpolicy import fitting, hits, hub
+from maskpolicy import faults, fitting, hits, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
 from maskpolicy.config import TaskBlock, instance
 from maskpolicy.corpus import Passages
+from maskpolicy.errors import MaskpolicyError
 from maskpolicy.graph import Run, stage
 from maskpolicy.learned import TRAIN_ON
 from maskpolicy.types import How, Json, Spans
@@ -70,11 +71,22 @@ def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     spec = Training(**params["spec"], checkpoint_every=every)
     how = How(**params.get("how", {}))
     tools = fitting.Tools(inputs["model"], inputs["tokenizer"], inputs.get("init"), run, how)
-    report = {"training": policy.fit(data, spec, out, tools), "contexts": _counts(data)}
+    report = {"training": _fitted(policy, data, spec, out, tools), "contexts": _counts(data)}
     report["dev"] = _dev(policy, data, out)
     text = json.dumps(report, indent=1, sort_keys=True)
     (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
     run.facts.update(report)
+
+
+def _fitted(
+    policy: Any, data: list[fitting.Contexts], spec: Training, out: Path, tools: fitting.Tools
+) -> Json:
+    try:
+        return policy.fit(data, spec, out, tools)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise faults.failed("policy", policy, "fit", error) from error
 
 
 def _counts(data: list[fitting.Contexts]) -> Json:
