@@ -56,7 +56,9 @@ def shards(
         names = names or set(found)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
-            raise StageError(f"{faults.name('policy', policy)}: column {odd!r} is not given for every passage")
+            raise StageError(
+                f"{faults.name('policy', policy)}: column {odd!r} is not given for every passage"
+            )
         yield found
         done = min(done + SHARD, len(passages))
         progress(done, len(passages))
@@ -172,8 +174,8 @@ def _columns(
     for name, rows in columns.items():
         if len(rows) != len(shard):
             raise StageError(
-                f"{faults.name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for {len(shard)} "
-                "passages: return one array for each passage"
+                f"{faults.name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for "
+                f"{len(shard)} passages: return one array for each passage"
             )
     return columns
 

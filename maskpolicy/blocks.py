@@ -83,8 +83,7 @@ def policy_block(
             raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
         return PolicyBlock(NONE, NONE)
     entry = _find("policy", name, where, [NONE])
-    if not callable(getattr(entry.plugin, "select", None)):
-        raise ConfigError(f"{entry.where}: policy {name!r} has no method `select`")
+    _offers(entry, "select")
     others = ("name", "label", *HOW_KEYS)
     values = schema.block(entry.plugin, own, where, others=others)
     values = {key: _warmed(value, own.get(key, {})) for key, value in values.items()}
@@ -106,6 +105,11 @@ def refuse_fields(name: str, given: Iterable[str]) -> None:
     for key in given:
         if key in known:
             raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
+
+
+def _offers(entry: Entry, method: str) -> None:
+    if not callable(getattr(entry.plugin, method, None)):
+        raise ConfigError(f"{entry.where}: {entry.kind} {entry.name!r} has no method `{method}`")
 
 
 def _of_kind(how: How, asked: Mapping[str, Any], kind: str, where: str) -> How:
@@ -157,6 +161,7 @@ def task_block(given: Mapping[str, Any], where: str, folder: Path, data: str = W
     """
     name = given["name"]
     entry = _find("task", name, where)
+    _offers(entry, "example")
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}
     own = {key: value for key, value in given.items() if key not in framework}
     values = schema.block(entry.plugin, own, where, others=framework)

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from maskpolicy import annotate, formats, plugins
 from maskpolicy.batching import IGNORE, collate
-from maskpolicy.blocks import how_block, instance
+from maskpolicy.blocks import how_block, instance, policy_block
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, encode, passage
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking import hide_all
 from maskpolicy.objectives import Specials
+from maskpolicy.registry import HOW_KEYS
 from maskpolicy.selection import select
 from maskpolicy.types import Corruption, How, Join, Passage, Policy, Spans, Target, as_spans
 
@@ -44,7 +45,7 @@ class MaskingCollator:
 
     def __init__(
         self,
-        policy: str | Policy,
+        policy: str | Mapping[str, Any] | Policy,
         tokenizer: PreTrainedTokenizerBase,
         *,
         target: Target | None = None,
@@ -60,7 +61,7 @@ class MaskingCollator:
         max_target: int = 512,
         cache: int = 10_000,
     ) -> None:
-        """Take a policy's name, with its default fields, or an instance of any policy.
+        """Take a policy's name, a block such as {"name": "random", "ratio": 0.3}, or an instance.
 
         `target` to `insert` are fields of `types.How`; None leaves what the name is registered
         with, or for an instance How's own default. `columns` are keys of the rows that hold lists
@@ -76,8 +77,11 @@ class MaskingCollator:
             "permute_sentences": permute_sentences,
             "insert": insert,
         }
-        self.how = _how(policy, {key: value for key, value in asked.items() if value is not None})
-        self.policy: Any = instance("policy", policy, {}) if isinstance(policy, str) else policy
+        name, self.policy = _policy(policy)
+        asked = {key: value for key, value in asked.items() if value is not None}
+        if isinstance(policy, Mapping):
+            asked = {key: policy[key] for key in HOW_KEYS if key in policy} | asked
+        self.how = _how(name, asked)
         self.tokenizer = _checked(tokenizer)
         self.specials = Specials.of(self.tokenizer, decoder_start)
         self.columns, self.seed, self.cache = tuple(columns), seed, cache
@@ -93,6 +97,8 @@ class MaskingCollator:
         A row in which nothing is hidden keeps its place and has no labels. Where that is so of all
         rows, the first has one, the <s> that begins every target: the loss stays a number.
         """
+        if not rows:
+            raise ValueError("MaskingCollator: a batch needs one row or more, not none")
         passages = self._passages(rows)
         seed, turns = self._seed(), range(self._rows, self._rows + len(rows))
         self._rows += len(rows)
@@ -164,7 +170,9 @@ class MaskingCollator:
                 return text, ids[plain], as_spans(np.asarray(offsets))[plain]
             if text is None:
                 text = self.tokenizer.decode(ids[plain], clean_up_tokenization_spaces=False)
-        if not isinstance(text, str):
+        if text is not None and not isinstance(text, str):
+            raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
+        if text is None:
             raise DataError(
                 f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
                 "the Trainer remove_unused_columns=False"
@@ -174,9 +182,30 @@ class MaskingCollator:
         return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
 
 
-def _how(policy: str | Policy, given: Mapping[str, Any]) -> How:
+def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
+    """Return a policy and its name ("" of an instance); ConfigError says why it is none."""
+    block = {"name": given} if isinstance(given, str) else given
+    if isinstance(block, Mapping):
+        if not isinstance(block.get("name"), str):
+            raise ConfigError(
+                "MaskingCollator: a policy's block needs its name, as in "
+                '{"name": "random", "ratio": 0.3}'
+            )
+        known = policy_block(block, "MaskingCollator: ", {})
+        if not known.has_stage:
+            raise ConfigError(f"MaskingCollator: policy {known.name}: hides nothing")
+        return known.name, instance("policy", known.name, known.fields, "MaskingCollator: ")
+    if isinstance(given, type) or not callable(getattr(given, "select", None)):
+        raise ConfigError(
+            "MaskingCollator: policy must be a name, a block of keys or an instance with a method "
+            f"`select`, not {given!r:.60}"
+        )
+    return "", given
+
+
+def _how(policy: str, given: Mapping[str, Any]) -> How:
     """Return how spans are written: as asked, else as the policy's name is registered."""
-    facts = plugins.find("policy", policy).facts if isinstance(policy, str) else {}
+    facts = plugins.find("policy", policy).facts if policy else {}
     how = how_block(given, "MaskingCollator: ", asdict(how_block(facts, "MaskingCollator: ", {})))
     if how.mask_exclusion:
         raise ConfigError(
@@ -188,8 +217,11 @@ def _how(policy: str | Policy, given: Mapping[str, Any]) -> How:
 
 def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Return a copy of a tokenizer that can be used; ConfigError says what it lacks."""
-    if not tokenizer.is_fast:
-        raise ConfigError("MaskingCollator: the tokenizer must be a fast one (with offsets)")
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigError(
+            "MaskingCollator: the tokenizer must be a fast one (with offsets), "
+            f"not {type(tokenizer).__name__}"
+        )
     for name in ("mask", "bos", "eos", "pad"):
         if getattr(tokenizer, f"{name}_token_id") is None:
             raise ConfigError(f"MaskingCollator: the tokenizer has no {name} token: set one")

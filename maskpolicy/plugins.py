@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from maskpolicy import registry
+from maskpolicy import faults, registry
 from maskpolicy.errors import ConfigError, cause, unknown
 
 FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
@@ -78,6 +78,7 @@ def load_file(path: Path) -> ModuleType:
         raise ConfigError(f"plugin {path}: not a Python file (its name must end in .py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    before = registry.entries()
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
@@ -86,10 +87,25 @@ def load_file(path: Path) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(f"plugin {path} failed: {cause(error)}") from error
+        raise ConfigError(f"plugin {path} failed: {faults.told(error, str(path))}") from error
     finally:
         sys.path.remove(str(path.parent))
+    if not _registers(module, before):
+        del sys.modules[name]
+        raise ConfigError(
+            f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
+            "@analysis(NAME) of maskpolicy.registry above its class"
+        )
     return module
+
+
+def _registers(module: ModuleType, before: Sequence[registry.Entry]) -> bool:
+    """Whether a plugin file brings any plugin: its own, or one that it imports from beside it."""
+    held = {id(value) for value in vars(module).values()}
+    return any(
+        entry not in before or entry.file == module.__file__ or id(entry.plugin) in held
+        for entry in registry.entries()
+    )
 
 
 def code(entry: registry.Entry) -> dict[str, str]:

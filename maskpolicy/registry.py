@@ -99,6 +99,11 @@ def names(kind: str) -> list[str]:
     return sorted(name for of, name in _ENTRIES if of == kind)
 
 
+def entries() -> tuple[Entry, ...]:
+    """Return all that is registered, in the order in which it was."""
+    return tuple(_ENTRIES.values())
+
+
 def called(kind: str, instance: Any) -> str:
     """Return the name, or names, under which the class of an instance is registered; or ""."""
     known = [one.name for one in _ENTRIES.values() if one.kind == kind]

@@ -59,8 +59,8 @@ def select(
     """Return what `policy` hides in each passage; the whole batch is checked at once.
 
     Who selects again and again keeps `streams`, which are then not made for each batch. Raises
-    ConfigError naming the policy and the passage when a user's `select` fails, or spans are not an int32 array of shape (n, 2),
-    sorted, disjoint, non-empty and within the passage.
+    ConfigError naming the policy and the passage when a user's `select` fails, or spans are not
+    an int32 array of shape (n, 2), sorted, disjoint, non-empty and within the passage.
     """
     streams = streams or Streams()
     spans: list[Spans] = []
@@ -120,6 +120,6 @@ def _what(spans: Any) -> str:
 
 def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
     return ConfigError(
-        f"{faults.name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: its spans "
-        f"{what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
+        f"{faults.name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: "
+        f"its spans {what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +11,15 @@ from maskpolicy import formats, hub, plugins
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.formats import Row
+from maskpolicy.metrics import METRICS
 from maskpolicy.registry import Entry
 
 SPLITS = ("train", "dev", "test")
+_STATED = {  # what a task's facts without a default look like
+    "group": '"closed-book", or what else the task is of',
+    "metric": '"exact_match", or another metric',
+    "files": '{"train": "train.jsonl", "dev": "dev.jsonl"}',
+}
 _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
@@ -109,15 +115,23 @@ def task(block: TaskBlock) -> Task:
 
 def facts(entry: Entry) -> TaskFacts:
     """Return the facts of a registered task; missing or unknown ones raise ConfigError."""
-    try:
-        stated = TaskFacts(**entry.facts)
-    except TypeError as error:
-        raise ConfigError(f"{entry.where}: @task({entry.name!r}): {error}") from error
+    where = f"{entry.where}: @task({entry.name!r})"
+    known = {one.name: one for one in fields(TaskFacts)}
+    for name in entry.facts:
+        if name not in known:
+            raise ConfigError(f"{where}: {unknown('fact', name, known)}")
+    for name, one in known.items():
+        if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
+            raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
+    stated = TaskFacts(**entry.facts)
+    if stated.metric not in METRICS:
+        raise ConfigError(f"{where}: {unknown('metric', str(stated.metric), METRICS)}")
+    if not isinstance(stated.files, Mapping):
+        raise ConfigError(f"{where}: files must be a dict: state files={_STATED['files']}")
     strange = sorted(set(stated.files) - set(SPLITS))
     if strange or not {"dev", "test"} & set(stated.files):
         raise ConfigError(
-            f"{entry.where}: @task({entry.name!r}): files must name dev or test, "
-            f"and nothing but {', '.join(SPLITS)}"
+            f"{where}: files must name dev or test, and nothing but {', '.join(SPLITS)}"
         )
     return stated
 

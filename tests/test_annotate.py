@@ -102,7 +102,7 @@ def test_no_passages_give_no_columns():
 def test_a_failure_is_one_line_that_names_the_passages(passages, workers):
     with pytest.raises(StageError) as caught:
         annotate.annotate(FirstWord("error"), passages, workers=workers)
-    assert str(caught.value) .startswith(
+    assert str(caught.value).startswith(
         "policy FirstWord: annotating passages 'p8' to 'p9' failed: ValueError: bad text ("
     )
 

@@ -194,7 +194,7 @@ def test_the_tokenizer_of_the_user_is_left_as_it_was():
     [
         ({}, r"neither 'text' nor 'input_ids' but nothing: .*remove_unused_columns=False"),
         ({"labels": 3}, r"but \['labels'\]"),
-        ({"text": 3}, "neither 'text'"),
+        ({"text": 3}, "'text' must be text, not 3"),
         ({"text": "a\0"}, "a row's 'text' holds a NUL"),
     ],
 )
@@ -215,6 +215,14 @@ def test_a_column_that_a_row_lacks_is_named():
         ("regex", {}, "pattern: missing"),
         ("random", {"target": "spam"}, "target: unknown value 'spam'"),
         ("random", {"insert": 2.0}, "insert: must be"),
+        (
+            {"name": "random", "ratio": 5},
+            {},
+            "MaskingCollator: ratio: must be >= 0 and <= 1, not 5",
+        ),
+        ({"ratio": 0.5}, {}, "needs its name"),
+        ("none", {}, "none: hides nothing"),
+        (Uniform, {}, "policy must be a name, a block of keys or an instance"),
     ],
 )
 def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
@@ -278,3 +286,16 @@ def test_the_package_offers_it_without_loading_torch():
 def test_as_spans_of_nothing_is_no_column_of_a_row():
     batch = collator(Column("x"), columns=("x",))([{"text": "One.", "x": as_spans([])}])
     assert batch["labels"].tolist() == [[SPECIALS.bos]]
+
+
+def test_a_block_sets_the_fields_of_a_policy_and_how_it_is_written():
+    block = collator({"name": "random", "ratio": 0.3, "target": "full"}, seed=7)
+    assert same(block(ROWS), collator(Uniform(0.3), seed=7, target="full")(ROWS))
+    assert collator({"name": "random", "target": "full"}, target="spans").how.target == "spans"
+
+
+def test_no_rows_and_no_tokenizer_are_said_so():
+    with pytest.raises(ValueError, match="one row or more"):
+        collator()([])
+    with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
+        MaskingCollator("random", None)

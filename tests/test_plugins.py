@@ -165,3 +165,56 @@ def test_a_package_that_takes_a_built_in_name_changes_nothing_and_is_named(comma
     done = command("list", "policies", "--json")
     assert "ratio" in listed(done)["random"]["fields"]
     assert "defined twice" in done.stderr
+
+
+TASK = """
+from maskpolicy.registry import task
+
+
+@task("mine"{facts})
+class Mine:
+    \"\"\"Asks.\"\"\"
+
+    def {method}(self, row):
+        return None
+"""
+FACTS = ', group="own", metric="exact_match", files={"dev": "dev.jsonl"}'
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("x = 1\n", "mine.py: registers nothing: put @policy(NAME)"),
+        ("\nraise RuntimeError('boo')\n", "failed: RuntimeError: boo ({file}:2)"),
+        (
+            TASK.format(facts=FACTS, method="exmple"),
+            "{file}:5: task 'mine' has no method `example`",
+        ),
+        (
+            TASK.format(facts=FACTS.replace("exact_match", "exact"), method="example"),
+            "{file}:5: @task('mine'): unknown metric 'exact': did you mean 'exact_match'?",
+        ),
+        (
+            TASK.format(facts=FACTS.replace('group="own", ', ""), method="example"),
+            "{file}:5: @task('mine'): group is missing: state group=",
+        ),
+        (
+            TASK.format(facts=FACTS.partition(", files")[0], method="example"),
+            "{file}:5: @task('mine'): files is missing: state files=",
+        ),
+        (
+            TASK.format(facts=FACTS + ', foldrs=("x",)', method="example"),
+            "{file}:5: @task('mine'): unknown fact 'foldrs': did you mean 'folders'?",
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_one_line_with_its_file(command, tmp_path, code, says):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    (tmp_path / "my.yaml").write_text(
+        "model: mini\ncorpus: world\npolicies: [none]\ntasks: [{name: mine, data: .}]\n"
+        "plugins: [mine.py]\n"
+    )
+    (tmp_path / "dev.jsonl").write_text("{}\n")
+    for words in (["plan", "my.yaml"], ["examples", "mine", "--data", ".", "--plugin", "mine.py"]):
+        assert says.replace("{file}", str(path)) in refused(command(*words))

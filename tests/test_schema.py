@@ -68,3 +68,8 @@ def test_annotations_in_words():
     assert schema.words(Literal["full", "spans"]) == "full | spans"
     assert schema.words(schema.Share) == "a number >= 0 and <= 1"
     assert schema.words(tuple[int, ...] | None) == "a list, of a whole number or null"
+
+
+def test_a_set_is_asked_for_in_words():
+    with pytest.raises(ConfigError, match=r"^k: must be a set, not a whole number 1$"):
+        schema.check(1, set, "k")
