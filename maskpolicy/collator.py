@@ -191,10 +191,10 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
                 "MaskingCollator: a policy's block needs its name, as in "
                 '{"name": "random", "ratio": 0.3}'
             )
-        known = policy_block(block, "MaskingCollator: ", {})
+        known = policy_block(block, "MaskingCollator: policy", {})
         if not known.has_stage:
             raise ConfigError(f"MaskingCollator: policy {known.name}: hides nothing")
-        return known.name, instance("policy", known.name, known.fields, "MaskingCollator: ")
+        return known.name, instance("policy", known.name, known.fields, "MaskingCollator: policy")
     if isinstance(given, type) or not callable(getattr(given, "select", None)):
         raise ConfigError(
             "MaskingCollator: policy must be a name, a block of keys or an instance with a method "

@@ -178,9 +178,16 @@ def _rank(group: str, seed: int) -> float:
 
 
 def _map(rows: Iterable[Row], reading: Reading) -> None:
+    places: dict[str, str] = {}  # of ids; official files are taken as they are
+    is_own = not faults.is_built_in(reading.task.plugin)
     for row in rows:
         try:
             mapped = _examples(reading.task, row, reading.official)
+            for one in mapped if is_own else ():
+                if one.id in places:
+                    twice = f"id {one.id!r} is that of {places[one.id]} too"
+                    raise DataError(f"{twice}: give each example of a split an id of its own")
+                places[one.id] = row.place
         except DataError as error:
             reading.bad(row, str(error))
         else:

@@ -218,7 +218,7 @@ def test_a_column_that_a_row_lacks_is_named():
         (
             {"name": "random", "ratio": 5},
             {},
-            "MaskingCollator: ratio: must be >= 0 and <= 1, not 5",
+            "MaskingCollator: policy.ratio: must be >= 0 and <= 1, not 5",
         ),
         ({"ratio": 0.5}, {}, "needs its name"),
         ("none", {}, "none: hides nothing"),

@@ -285,3 +285,11 @@ def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capita
         examples.read(TaskBlock(**given), "test", tmp_path)
     split = examples.load(TaskBlock(**given, on_error="skip"), "test", tmp_path)
     assert [one.id for one in split.examples] == ["a"] and len(split.malformed) == 1
+
+
+def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capitals):
+    good = {"id": "dev0", "country": "Norway", "capital": "Oslo"}
+    path = write(tmp_path / "b.jsonl", [good, {**good, "id": "b"}, good])
+    block = TaskBlock("capitals", "capitals")
+    with pytest.raises(DataError, match=f"{path}, line 3: id 'dev0' is that of {path}, line 1 too"):
+        examples.read(block, "test", tmp_path)
