@@ -375,9 +375,9 @@ def test_a_failed_stage_fails_its_cells_and_nothing_else(call, finished, tmp_pat
         "--out",
         tmp_path,
     )
-    assert code == 1
-    why = f"the notes of {tmp_path / 'leaderboard.md'} say why; the same command tries again"
-    assert err.splitlines()[-1] == f"1 of 2 cells failed: {why}"
+    assert code == 2  # the fault of the user's plugin
+    why = f"the notes of {tmp_path / 'leaderboard.md'} say why"
+    assert err.splitlines()[-1] == f"error: 1 of 2 cells failed: {why}"
     assert (out + err).count("no such luck") == 1
     assert "Traceback" not in err
     board = json.loads((tmp_path / "leaderboard.json").read_text())

@@ -231,7 +231,11 @@ def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
 
 
 def test_masks_are_not_kept_out_of_a_model_that_is_not_ours():
-    registry.policy("words-unseen", mask_exclusion=1.0)(Uniform)
+
+    class Unseen(Uniform):
+        """A policy of its own: that of a built-in class would be taken for one."""
+
+    registry.policy("words-unseen", mask_exclusion=1.0)(Unseen)
     with pytest.raises(ConfigError, match="'words-unseen' hides <mask> from the encoder"):
         collator("words-unseen")
 
