@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from typing import Any
 
 from maskpolicy import processes
 from maskpolicy.errors import ConfigError, MaskpolicyError
+
+_PATIENCE = 10  # seconds that a process has to end
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ def beside(count: int, request: Request) -> Iterator[None]:
     finally:
         for other in others:
             other.terminate()
-            other.join()
+        for other in others:
+            other.join(_PATIENCE)
+            other.kill()  # does nothing to one that has ended
         torch.set_num_threads(threads)
 
 
@@ -105,6 +110,7 @@ def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
     Errors are left to the process that started this one: it meets them itself.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that started this one ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: nothing is left behind
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -132,7 +138,7 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Pipe(logging.Handler):

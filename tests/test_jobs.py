@@ -95,6 +95,7 @@ def runs(tmp_path_factory):
         running = start(folder / str(jobs), wanted=jobs, jobs=jobs)
         said, _ = running.communicate(timeout=PATIENCE)
         assert running.returncode == 0, said
+        assert "leaked" not in said
         (folder / str(jobs) / "said").write_text(said)
     return folder
 
