@@ -1,5 +1,5 @@
 # PIP_ARGS reaches pip: make install PIP_ARGS="--extra-index-url URL", e.g. for PyTorch's CPU builds.
-# JOBS stages of the quickstart run at a time; on two cores two jobs take 0.7 of the time of one.
+# JOBS stages of the quickstart run at a time, each in a process with its share of the threads.
 PYTHON ?= python3
 PIP_ARGS ?=
 JOBS ?= 2

@@ -34,9 +34,9 @@ class Request:
 
 def check(count: int) -> None:
     """Refuse more jobs than cores, or beside a launcher's several processes (ConfigError)."""
-    cores = os.cpu_count() or 1
-    if count > max(2, cores):
-        raise ConfigError(f"--jobs {count}: there are {cores} cores: name at most {cores}")
+    most = max(2, os.cpu_count() or 1)  # make quickstart has two, also where there is one core
+    if count > most:
+        raise ConfigError(f"--jobs {count}: name at most {most}, as many as there are cores")
     if count > 1 and processes.count() > 1:
         raise ConfigError(
             f"--jobs {count}: torchrun or accelerate launch has started {processes.count()} "
