@@ -68,18 +68,21 @@ def _head() -> str:
 def _training(options: argparse.Namespace) -> str:
     parts = [
         "## Training\n\nNon-padding tokens (source and target) per second. Same weights, dropout, "
-        "passages per step and policy; the loss is on held-out masks after the same steps (the "
-        "order of the passages is each side's own, and a BART-base sees but few of them here). The "
-        "neighbour's masks come from the same code in its data collator."
+        "passages per step and policy; the loss is on held-out masks after the same steps, for "
+        "which each side has an order of the passages of its own. Below each table stand the "
+        "losses of both sides when they are fed the same batches, in fp32 and without dropout. "
+        "The neighbour's masks come from the same code in its data collator."
     ]
     for setting in training.settings(options.mini_steps, options.base_steps):
         rates, work = training.compare(setting, options.repeats, ladder=True)
         share = work["per_token"] * rates[-1].median / work["peak"]
+        same = training.agreement(setting)
         to_best = rates[-1].median / next(r.median for r in rates if r.name == training.BEST)
         parts.append(
             f"### {setting.name}\n\n{table(rates, 'tokens/s', training.DEFAULTS)}\n\n"
             f"maskpolicy against the best settings: {to_best:.2f}. It reached {share:.0%} of the "
-            f"matrix peak measured in this process ({work['peak'] / 1e9:.0f} GFLOP/s)."
+            f"matrix peak measured in this process ({work['peak'] / 1e9:.0f} GFLOP/s). Loss on the "
+            f"same batches: Seq2SeqTrainer {same[0]:.3f}, maskpolicy {same[1]:.3f}."
         )
     return "\n\n".join(parts)
 

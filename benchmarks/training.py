@@ -53,7 +53,7 @@ class Setting:
     how: How
     size: int  # passages per step
     steps: int
-    skip: int  # first steps that are not timed
+    lr: float
 
     @property
     def specials(self) -> Specials:
@@ -64,12 +64,22 @@ class Setting:
     def spec(self) -> Training:
         """The budget that both sides train with."""
         return Training(
-            steps=self.steps, passages=self.size, lr=1e-3, warmup=0, schedule="constant"
+            steps=self.steps, passages=self.size, lr=self.lr, warmup=0, schedule="constant"
         )
+
+    @property
+    def skip(self) -> int:
+        """How many of the first steps are not timed."""
+        return self.steps // 4
 
     def fresh(self) -> Any:
         """Return the same initial weights again."""
         return copy.deepcopy(self.model)
+
+    def masked(self, spec: Training) -> MaskedSteps:
+        """Return the steps of our loop."""
+        policy = instance("policy", self.policy, {})
+        return MaskedSteps(self.passages, policy, self.how, self.specials, spec)
 
 
 def settings(mini_steps: int, base_steps: int) -> list[Setting]:
@@ -85,15 +95,13 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     result = []
     for target in ("spans", "full"):
         how, policy = How(target=target), "random" if target == "spans" else "original"
-        for name, model, documents, words, size, steps in (
-            ("mini", mini, short, 100, 32, mini_steps),
-            ("BART-base", _base(tokenizer), long, 90, 8, base_steps),
+        for name, model, documents, words, size, steps, lr in (
+            ("mini", mini, short, 100, 32, mini_steps, 1e-3),
+            ("BART-base", _base(tokenizer), long, 90, 8, base_steps, 1e-4),
         ):
             passages = Passages(build(documents, tokenizer, words))
             label = f"{name}, {policy} ({target} targets)"
-            result.append(
-                Setting(label, model, tokenizer, passages, policy, how, size, steps, steps // 4)
-            )
+            result.append(Setting(label, model, tokenizer, passages, policy, how, size, steps, lr))
     return result
 
 
@@ -113,9 +121,7 @@ def ours(setting: Setting, **changes: Any) -> Once:
         spec = hardware.resolve(replace(setting.spec, **changes))
         model = setting.fresh()
         model.set_attn_implementation(spec.attention)
-        policy = instance("policy", setting.policy, {})
-        steps = MaskedSteps(setting.passages, policy, setting.how, setting.specials, spec)
-        clock = _Clock(setting.skip)
+        steps, clock = setting.masked(spec), _Clock(setting.skip)
 
         def counted(number: int) -> Step:
             step = steps(number)
@@ -136,8 +142,16 @@ def ours(setting: Setting, **changes: Any) -> Once:
     return once
 
 
-def theirs(setting: Setting, attention: str | None = None, **arguments: Any) -> Once:
-    """Train with Seq2SeqTrainer; masks come from the same code, in its data collator."""
+def theirs(
+    setting: Setting,
+    attention: str | None = None,
+    places: Sequence[tuple[int, int]] = (),
+    **arguments: Any,
+) -> Once:
+    """Train with Seq2SeqTrainer; masks come from the same code, in its data collator.
+
+    `places` are (passage, epoch of its masks), in the order of a sampler that keeps it.
+    """
 
     def once() -> tuple[float, float, str]:
         from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
@@ -173,7 +187,7 @@ def theirs(setting: Setting, attention: str | None = None, **arguments: Any) -> 
             trainer = Seq2SeqTrainer(
                 model,
                 made,
-                train_dataset=_Rows(setting.passages),
+                train_dataset=_Rows(setting.passages, places),
                 data_collator=_Collator(setting, clock.tokens),
                 callbacks=[Ticks()],
             )
@@ -189,7 +203,7 @@ def held_out(setting: Setting, model: Any) -> float:
 
     spec = hardware.resolve(replace(setting.spec, precision="fp32"))
     passages = [setting.passages[i] for i in range(64)]
-    pairs = _pairs(setting, passages, 1_000_000, spec)
+    pairs = _pairs(setting, passages, [1_000_000] * len(passages), spec)
     model.eval()
     total, count = 0.0, 0
     with torch.inference_mode():
@@ -200,6 +214,22 @@ def held_out(setting: Setting, model: Any) -> float:
             value, units = models.token_loss(model, batch.to(model.device))
             total, count = total + value.item(), count + units
     return total / count
+
+
+def agreement(setting: Setting) -> tuple[float, float]:
+    """Return the Trainer's loss and ours on the same batches, in fp32 and without dropout.
+
+    Both are given the passages in our order, each with the same masks; all else is as in `compare`.
+    """
+    still = replace(setting, model=setting.fresh())
+    models.set_dropout(still.model, 0.0)
+    order = still.masked(hardware.resolve(still.spec)).order
+    places = [place for number in range(still.steps) for place in order.step(number)]
+    notes = [
+        theirs(still, places=places, train_sampling_strategy="sequential")()[2],
+        ours(still, precision="fp32", attention="sdpa")()[2],
+    ]
+    return loss_of(notes[0]), loss_of(notes[1])
 
 
 def compare(setting: Setting, repeats: int, ladder: bool) -> tuple[list[Rate], dict[str, float]]:
@@ -223,8 +253,7 @@ def flops(setting: Setting) -> dict[str, float]:
 
     spec = hardware.resolve(setting.spec)
     model = setting.fresh()
-    policy = instance("policy", setting.policy, {})
-    step = MaskedSteps(setting.passages, policy, setting.how, setting.specials, spec)(0)
+    step = setting.masked(spec)(0)
     with FlopCounterMode(display=False) as counter:
         for batch in step.batches:
             models.token_loss(model, batch)[0].backward()
@@ -234,17 +263,19 @@ def flops(setting: Setting) -> dict[str, float]:
 
 
 class _Rows:
-    """Passage numbers with their lengths, as a map-style dataset."""
+    """Passage numbers with their lengths and epochs, as a map-style dataset."""
 
-    def __init__(self, passages: Passages) -> None:
+    def __init__(self, passages: Passages, places: Sequence[tuple[int, int]]) -> None:
         self.lengths = passages.lengths
+        self.places = places or [(item, 0) for item in range(len(passages))]
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.places)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        length = int(self.lengths[index])
-        return {"index": index, "length": length, "input_ids": range(length)}
+        item, epoch = self.places[index]
+        length = int(self.lengths[item])
+        return {"index": item, "epoch": epoch, "length": length, "input_ids": range(length)}
 
 
 class _Collator:
@@ -255,7 +286,8 @@ class _Collator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         passages = [self.setting.passages[int(row["index"])] for row in rows]
-        pairs = _pairs(self.setting, passages, len(self.tokens), self.setting.spec)
+        epochs = [int(row["epoch"]) for row in rows]
+        pairs = _pairs(self.setting, passages, epochs, self.setting.spec)
         self.tokens.append(len(pairs.sources.flat) + len(pairs.targets.flat))
         batch = collate(pairs, self.setting.specials.pad, self.setting.specials.start)
         return {
@@ -266,11 +298,12 @@ class _Collator:
         }
 
 
-def _pairs(setting: Setting, passages: Sequence[Any], epoch: int, spec: Training) -> Pairs:
+def _pairs(
+    setting: Setting, passages: Sequence[Any], epochs: Sequence[int], spec: Training
+) -> Pairs:
     policy = instance("policy", setting.policy, {})
-    spans = select(policy, passages, spec.seed, [epoch] * len(passages))
-    mask, epochs = setting.specials.mask, [epoch] * len(passages)
-    written = hide_all(passages, spans, setting.how, mask, spec.seed, epochs)
+    spans = select(policy, passages, spec.seed, epochs)
+    written = hide_all(passages, spans, setting.how, setting.specials.mask, spec.seed, epochs)
     return setting.specials.pairs(written, spec)
 
 
@@ -302,7 +335,6 @@ def _silent(done: int, total: int, note: str) -> None:
     return None
 
 
-def loss_spread(rates: Sequence[Rate]) -> float:
-    """Return the largest difference between the held-out losses of the ways."""
-    losses = [float(rate.note.removeprefix("loss ")) for rate in rates]
-    return float(np.ptp(losses))
+def loss_of(note: str) -> float:
+    """Return the held-out loss that a way notes."""
+    return float(note.removeprefix("loss "))

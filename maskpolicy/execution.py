@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from maskpolicy.nodes import (
     users_of,
 )
 from maskpolicy.store import Artifact, Store
+from maskpolicy.types import Json
 
 _PAUSE = 0.1  # seconds between two looks at what other processes are at
 
@@ -248,10 +249,11 @@ class _Execution:
         No deadlock: nobody waits here for a lock while holding one.
         """
 
-        def commit(write: Callable[[Path], None]) -> None:
+        def commit(write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
             with self.store.try_lock(made.key) as mine:
                 if mine and self.store.get(made.key) is None:
-                    with self.store.write(made.key, made.record() | {"facts": {}}) as out:
+                    record = made.record() | {"facts": dict(facts)}
+                    with self.store.write(made.key, record) as out:
                         write(out)
 
         return commit

@@ -14,8 +14,11 @@ from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.keys import digest, plain
 from maskpolicy.types import Json
 
-Commit: TypeAlias = Callable[[Callable[[Path], None]], None]
-"""commit(write): commits what write(folder) puts into the folder that it is given."""
+Commit: TypeAlias = Callable[[Callable[[Path], None], Mapping[str, Json]], None]
+"""commit(write, facts): commits what write(folder) puts into the folder that it is given.
+
+`facts` are noted in its manifest, as those of `Run` are.
+"""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ class Checkpoints(Protocol):
     def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
 
 
+Keep = Callable[[Any, Mapping[str, int], float], None]
+"""keep(module, work, loss): is given a copy of a model on its way, and the mean of late losses."""
+
 Progress = Callable[[int, int, str], None]
 """progress(done, total, note): told before the first step and after each."""
 
@@ -54,7 +57,7 @@ def train(
     on_step: Callable[[int, Any], None] | None = None,
     log: Log | None = None,
     until: int = 0,
-    keep: Mapping[int, Callable[[Any, Mapping[str, int]], None]] | None = None,
+    keep: Mapping[int, Keep] | None = None,
 ) -> dict[str, Any]:
     """Train `module` in place for `spec.steps` optimizer steps and return what was done.
 
@@ -64,8 +67,8 @@ def train(
     A run resumes from its newest checkpoint, bit for bit on a CPU. `validate` is called every
     `spec.eval_every` steps (higher is better); the best weights are the ones that stay.
     `log(done, values)` hears of loss, learning rate and dev score for a tracker.
-    `on_step(done, module)` sees the module after each step; `keep[done](copy, work)` is given a
-    copy of it as it would be had the training ended there. `until` ends it before `spec.steps`,
+    `on_step(done, module)` sees the module after each step; `keep[done]` is given a copy of it as
+    it would be had the training ended there. `until` ends it before `spec.steps`,
     whose schedule it keeps. Raises StageError when loss or weights stop being numbers, before they
     are kept, judged or returned. Returns {"steps", "loss", "work", ...}.
     """
@@ -111,7 +114,7 @@ class _Watch:
     log: Log | None
     on_step: Callable[[int, Any], None] | None
     validate: Callable[[Any], float] | None
-    keep: Mapping[int, Callable[[Any, Mapping[str, int]], None]]
+    keep: Mapping[int, Keep]
     note: str = ""  # on progress: the loss when it was last looked at
 
     def begin(self, run: Optimization, done: int) -> None:
@@ -122,14 +125,13 @@ class _Watch:
         """Tell each of a step what is its due; raises StageError (see `train`)."""
         if self.on_step:
             self.on_step(done, run.module)
-        if done % _REPORT == 0 or done == run.end:
+        if done % _REPORT == 0 or done == run.end or done in self.keep:
             loss = run.look(done)
             self.note = f"loss {loss:.3f}"
             self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
         self.progress(done, run.end, self.note)
         if done in self.keep:
-            run.check(done)
-            self.keep[done](run.weights.copied(), dict(run.work))
+            self.keep[done](run.weights.copied(), dict(run.work), run.last)
         if self.validate and run.spec.eval_every and done % run.spec.eval_every == 0:
             score = run.judge(done, self.validate)
             run.module.train()

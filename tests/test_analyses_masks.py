@@ -134,6 +134,22 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp
     assert tuned[1]["y"][0] == plain["real_without"]
 
 
+def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):
+    (tmp_path / "it.yaml").write_text(RUN + "keep_at: [1]\n")
+    store = ("--store", tmp_path / "store")
+    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+    _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
+    found = json.loads(out)
+    last = {row["model"]: row for row in found["rows"] if row["task"] is None and row["layer"] == 1}
+    assert list(last) == ["none", "mae", "mae at 1"]
+    assert last["mae at 1"]["loss"] != last["mae"]["loss"]
+    panels = {panel["title"]: panel["series"] for panel in found["plots"]}
+    line = next(one for one in panels["<mask> tokens, last layer"] if one["label"] == "mae")
+    points = sorted((last[name]["loss"], last[name]["mask"]) for name in ("mae", "mae at 1"))
+    assert list(zip(line["x"], line["y"], strict=True)) == points
+    assert [series["label"] for series in panels["<mask> tokens (1b)"]] == ["none", "mae"]
+
+
 def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
     store = ("--store", tmp_path / "store")
     found = []

@@ -201,7 +201,7 @@ def test_a_loss_that_is_no_number_is_neither_judged_nor_kept_nor_written():
     with pytest.raises(StageError, match="the loss became nan before step 2: lower lr"):
         run(spec, loss=broken, validate=lambda module: pytest.fail("was judged"))
     with pytest.raises(StageError, match="the loss became nan before step 1: lower lr"):
-        run(spec, loss=broken, keep={1: lambda module, work: pytest.fail("was kept")})
+        run(spec, loss=broken, keep={1: lambda *_: pytest.fail("was kept")})
 
 
 def cliff(module, batch):
@@ -209,7 +209,7 @@ def cliff(module, batch):
     return (0 * module.w).sqrt().sum(), 1
 
 
-@pytest.mark.parametrize("options", [{}, {"keep": {1: lambda module, work: pytest.fail("kept")}}])
+@pytest.mark.parametrize("options", [{}, {"keep": {1: lambda *_: pytest.fail("kept")}}])
 def test_weights_that_are_no_numbers_stop_the_stage(options):
     spec, step = replace(SPEC, steps=1), Step([Scale(1.0)], 1)
     with pytest.raises(StageError, match="the weights became nan before step 1: lower lr"):

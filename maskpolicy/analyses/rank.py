@@ -1,10 +1,10 @@
-"""Effective rank of representations: of masks by layer, with and without masks, after tuning."""
+"""Effective rank of representations: by layer, with and without masks, over training and tuning."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,12 +16,12 @@ from maskpolicy.findings import Findings
 from maskpolicy.plots import Lines, Series
 from maskpolicy.ranks import Ranks
 from maskpolicy.registry import analysis
-from maskpolicy.results import Result, Run
+from maskpolicy.results import STEP, Result, Run
 from maskpolicy.schema import Count, Seed, Share
 from maskpolicy.store import Store
 from maskpolicy.types import Json, Passage
 
-COLUMNS = ("run", "model", "task", "steps", "layer", *ranks.SETS)
+COLUMNS = ("run", "model", "task", "steps", "loss", "layer", *ranks.SETS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,16 @@ class _Model:
     """One model whose ranks are wanted: `task` and `steps` are of its fine-tuning, if any."""
 
     run: str
-    label: str
+    label: str  # of its line
     task: str = ""
     steps: int = 0
+    kept_at: int = 0  # the steps of pre-training after which it was kept; 0: all
+    loss: float | None = None  # of the last steps of the pre-training that it comes from
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        return f"{self.label} at {self.kept_at}" if self.kept_at else self.label
 
 
 @dataclass
@@ -43,7 +50,7 @@ class _Seen:
     gone: bool = False  # whether a fine-tuned model is not kept
 
 
-@analysis("rank")
+@analysis("rank", version=2)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1b, 5a, 5b).
@@ -52,6 +59,8 @@ class Rank:
     tokens with masks present and without; both together. On passages of each run's corpus, of
     `text`, or of the embedded world. Takes folders of models beside runs: any encoder, or a BART's.
     5b needs fine-tuned models (`keep: [finetune]`), and as many runs as it is to have points.
+    Models kept on the way (`keep_at`) give ranks over the loss, so that models of different loss
+    can be compared; `loss` is the mean over the last steps of their pre-training.
     """
 
     takes_models: ClassVar[bool] = True
@@ -63,7 +72,7 @@ class Rank:
     seed: Seed = 0
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Measure every row's model after pre-training, and after fine-tuning where it is kept."""
+        """Measure every row's model in and after pre-training, and fine-tuned where it is kept."""
         seen = _Seen()
         for run in runs:
             if run.results:
@@ -85,14 +94,18 @@ class Rank:
         """Measure the models of one run, each once."""
         known: set[str] = set()
         places = {label: place for place, label in enumerate(run.policies)}
-        for result in sorted(run.results, key=lambda one: places.get(one.policy, len(places))):
+        results = (*run.results, *run.early)
+        for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
             base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
-            label, steps = _label(result), result.config["finetune"]["steps"]
-            wanted = {
-                base: _Model(run.name, label),
-                keys.get("finetune"): _Model(run.name, label, result.task, steps),
-            }
+            model = _Model(
+                run.name,
+                _label(result),
+                kept_at=result.config.get(STEP, 0),
+                loss=_loss(store, base),
+            )
+            tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])
+            wanted = {base: model, keys.get("finetune"): tuned}
             for key, model in wanted.items():
                 if key is None or key in known:
                     continue
@@ -104,7 +117,7 @@ class Rank:
                     if model.task:  # fine-tuned models are dropped unless they are to be kept
                         seen.gone = True
                     else:
-                        seen.notes.append(f"{label}: {error}")
+                        seen.notes.append(f"{model.name}: {error}")
 
     def _add(
         self, model: _Model, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
@@ -150,6 +163,12 @@ def _label(result: Result) -> str:
     return f"{result.policy}, run {number}" if number else result.policy
 
 
+def _loss(store: Store, key: str | None) -> float | None:
+    """Return the loss of the training that made a model, None if it is not known or had no step."""
+    manifest = store.peek(key) if key else None
+    return None if manifest is None else manifest["record"]["facts"].get("loss") or None
+
+
 def _path(store: Store, key: str) -> Path:
     artifact = store.get(key)
     if artifact is None:
@@ -171,9 +190,9 @@ def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
 
 
 def _rows(model: _Model, found: Ranks) -> list[Json]:
-    head = {"run": model.run, "model": model.label, "task": model.task or None}
+    head = {"run": model.run, "model": model.name, "task": model.task or None}
     return [
-        {**head, "steps": model.steps, "layer": number, **layer}
+        {**head, "steps": model.steps, "loss": model.loss, "layer": number, **layer}
         for number, layer in enumerate(found.layers)
     ]
 
@@ -181,7 +200,7 @@ def _rows(model: _Model, found: Ranks) -> list[Json]:
 def _thin(seen: _Seen) -> list[str]:
     """Say where there are too few tokens for a rank: it cannot exceed their number."""
     thin = {
-        f"{model.label}: only {found.tokens[name]} tokens in the set {name} for {found.width} "
+        f"{model.name}: only {found.tokens[name]} tokens in the set {name} for {found.width} "
         "dimensions: raise passages"
         for model, found in seen.models
         for name in ranks.SETS
@@ -191,8 +210,9 @@ def _thin(seen: _Seen) -> list[str]:
 
 
 def _panels(seen: _Seen, several: bool) -> list[Lines]:
-    """Return figures 1b and 5a over layers, and 5b over fine-tuning, one panel for each task."""
-    base = [(_name(model, several), found) for model, found in seen.models if not model.task]
+    """Return figures 1b and 5a over layers, both over the loss, and 5b over fine-tuning."""
+    whole = [(model, found) for model, found in seen.models if not model.task and not model.kept_at]
+    base = [(_name(model, several), found) for model, found in whole]
     tuned = sorted({model.task for model, _ in seen.models if model.task})
     layers = "layer"
     masks = [_line(name, [one["mask"] for one in found.layers]) for name, found in base]
@@ -203,15 +223,40 @@ def _panels(seen: _Seen, several: bool) -> list[Lines]:
     return [
         Lines("<mask> tokens (1b)", layers, "effective rank", masks),
         Lines("real tokens: without masks less with (5a)", layers, "effective rank", gaps),
+        *_over_loss(seen, several),
         *(_over_tuning(seen, task) for task in tuned),
     ]
+
+
+def _over_loss(seen: _Seen, several: bool) -> list[Lines]:
+    """Return the last layer's ranks over the loss, where models were kept on the way."""
+    lines: dict[str, list[tuple[float, Ranks]]] = {}
+    for model, found in seen.models:
+        if not model.task and model.loss is not None:
+            lines.setdefault(_name(model, several), []).append((model.loss, found))
+    if all(len(points) < 2 for points in lines.values()):
+        return []
+    panels = []
+    for title, name in (
+        ("<mask> tokens", "mask"),
+        ("real tokens, no masks present", "real_without"),
+    ):
+        series = []
+        for label, points in lines.items():
+            points = sorted(points, key=lambda point: point[0])
+            ranked = [found.layers[-1][name] for _, found in points]
+            series.append(Series(label, ranked, [loss for loss, _ in points]))
+        panels.append(
+            Lines(f"{title}, last layer", "loss of pre-training", "effective rank", series)
+        )
+    return panels
 
 
 def _over_tuning(seen: _Seen, task: str) -> Lines:
     """Return the last layer's rank on real tokens over the steps of fine-tuning; means of seeds."""
     points: dict[str, dict[int, list[int]]] = {}
     for model, found in seen.models:
-        if model.task in ("", task):
+        if model.task in ("", task) and not model.kept_at:
             of = points.setdefault(model.label, {}).setdefault(model.steps, [])
             of.append(found.layers[-1]["real_without"])
     series = [

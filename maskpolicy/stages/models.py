@@ -23,7 +23,7 @@ from maskpolicy.objectives import MaskedSteps
 from maskpolicy.results import slug
 from maskpolicy.stages.answers import read_examples, score
 from maskpolicy.tracking import tracked
-from maskpolicy.training import Loss, train
+from maskpolicy.training import Keep, Loss, train
 from maskpolicy.types import How, Json
 
 WORK = "work.json"
@@ -107,8 +107,10 @@ def _tell_cut(steps: MaskedSteps, params: Json, run: Run) -> None:
     )
 
 
-def _keeping(kind: Kind, commit: Commit) -> Callable[[Any, Mapping[str, int]], None]:
-    return lambda module, work: commit(partial(_save, kind.kept(module), work))
+def _keeping(kind: Kind, commit: Commit) -> Keep:
+    return lambda module, work, loss: commit(
+        partial(_save, kind.kept(module), work), {"loss": loss}
+    )
 
 
 def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
