@@ -218,7 +218,7 @@ def test_too_few_full_names_are_refused(tmp_path):
 def test_relations_can_be_narrowed():
     settings = world.make(
         {
-            "relations": ["place of birth", "year of birth", "year of death", "employer"],
+            "relations": ["place of birth", "place of death", "year of death", "employer"],
             "asked": 4,
             "never": 0,
         }
@@ -226,7 +226,7 @@ def test_relations_can_be_narrowed():
     subject = person(settings, build(settings), 0, 1)
     assert [fact.relation.name for fact in subject.facts] == [
         "place of birth",
-        "year of birth",
+        "place of death",
         "year of death",
         "employer",
     ]

@@ -46,6 +46,7 @@ class _Seen:
     """What was looked at."""
 
     models: list[tuple[_Model, Ranks]] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)  # keys of models, which runs may share
     notes: list[str] = field(default_factory=list)
     gone: bool = False  # whether a fine-tuned model is not kept
 
@@ -91,8 +92,7 @@ class Rank:
         )
 
     def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:
-        """Measure the models of one run, each once."""
-        known: set[str] = set()
+        """Measure the models of one run that are not known yet."""
         places = {label: place for place, label in enumerate(run.policies)}
         results = (*run.results, *run.early)
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
@@ -107,9 +107,9 @@ class Rank:
             tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])
             wanted = {base: model, keys.get("finetune"): tuned}
             for key, model in wanted.items():
-                if key is None or key in known:
+                if key is None or key in seen.known:
                     continue
-                known.add(key)
+                seen.known.add(key)
                 try:
                     folder, tokenizer = _path(store, key), _path(store, keys["tokenizer"])
                     self._add(model, folder, tokenizer, _corpus(store, keys, run.results), seen)

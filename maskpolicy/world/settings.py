@@ -112,7 +112,7 @@ def check(settings: Settings) -> None:
     if len({relation.zero_shot for relation in asked}) < 2:
         raise ConfigError(
             "world.relations: zsRE needs a relation of its train file and one of its dev file: "
-            "keep one of year of birth and place of death, and one of the others"
+            "keep place of death, and one of the others"
         )
 
 

@@ -35,7 +35,6 @@ ASKED = (
         pool="births",
         label="DATE",
         asked=True,
-        zero_shot=True,
         phrasings=(
             "{S} was born in the year {v}.",
             "{P} year of birth was {v}.",
