@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from maskpolicy.entities.common import TEXT
+from importlib import resources
 
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-COMMON = _set(TEXT)
+COMMON = _set(resources.files("maskpolicy").joinpath("entities", "common.txt").read_text("utf-8"))
+"""Ordinary words that often begin a sentence: no names when alone. One a line, in order."""
+
 FUNCTION = _set("""
 a about above across after again against ago ah alas albeit all almost along alongside already also
 although altogether always am amid amidst among amongst an and another any anybody anyone anything
