@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import examples, formats
+from maskpolicy import examples, formats, mapping
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence, occurrences
@@ -80,7 +80,7 @@ def _texts(reading: examples.Reading) -> list[_Read]:
     read = []
     for row, example in reading.kept:
         try:
-            with examples.told(reading.task):
+            with mapping.told(reading.task):
                 text, answers = plugin.reading(row.value)
                 formats.check(text, "the text to read")
         except DataError as error:

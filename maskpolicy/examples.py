@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from maskpolicy import faults, formats, sources
+from maskpolicy import carving, faults, formats, mapping, sources
 from maskpolicy.config import TaskBlock
-from maskpolicy.errors import DataError, MaskpolicyError
+from maskpolicy.errors import DataError
 from maskpolicy.formats import Row
+from maskpolicy.mapping import Task
 from maskpolicy.sources import TaskFacts
 from maskpolicy.types import Example, Json
 
@@ -24,37 +23,18 @@ __all__ = [
     "Split",
     "Task",
     "TaskFacts",
-    "carve",
     "files",
     "lines",
     "load",
     "look_up",
     "opened",
     "read",
-    "told",
 ]
 
 _log = logging.getLogger(__name__)
 _NAMED = 10  # malformed rows that a message names
-CARVE_SEED = 0
 
 Evidence = Callable[[Json, Example], str | None]
-
-
-class Task(Protocol):
-    """What a task's dataclass must offer; its fields are the options of its YAML block.
-
-    Two optional methods look contexts up outside the row. `evidence(rows, beside, split)` prepares
-    for `rows` and returns a function (row, example) -> context or None; `evidence_files(rows,
-    beside, split)` returns the files that this reads. `beside` are the folders in which companions
-    may lie, `split` is the official split of the rows: nothing that tells answers of another one
-    may be read. `reading(row)` returns the text that learned policies read and what counts as the
-    answer in it, where these are not context and targets.
-    """
-
-    def example(self, row: Json) -> Example | list[Example] | None:
-        """Map one official row; None: the row has no answers. Empty id and group are filled in."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -159,30 +139,12 @@ def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) 
         yield json.dumps(row, ensure_ascii=False)
 
 
-def carve(groups: Iterable[str], share: float, seed: int = CARVE_SEED) -> set[str]:
-    """Return the groups that belong to dev: those whose seeded hash is below `share`.
-
-    So a group falls on the same side in every file. Of two groups or more, each side gets one.
-    """
-    ranks = {group: _rank(group, seed) for group in groups}
-    if len(ranks) < 2:
-        return set()
-    ordered = sorted(ranks, key=ranks.__getitem__)
-    below = sum(rank < share for rank in ranks.values())
-    return set(ordered[: min(max(below, 1), len(ordered) - 1)])
-
-
-def _rank(group: str, seed: int) -> float:
-    digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
-    return int.from_bytes(digest[:8]) / 2**64
-
-
 def _map(rows: Iterable[Row], reading: Reading) -> None:
     places: dict[str, str] = {}  # of ids; official files are taken as they are
     is_own = not faults.is_built_in(reading.task.plugin)
     for row in rows:
         try:
-            mapped = _examples(reading.task, row, reading.official)
+            mapped = mapping.examples(reading.task, row, reading.official)
             for one in mapped if is_own else ():
                 if one.id in places:
                     twice = f"id {one.id!r} is that of {places[one.id]} too"
@@ -196,71 +158,10 @@ def _map(rows: Iterable[Row], reading: Reading) -> None:
             reading.kept += [(row, example) for example in labelled]
 
 
-def _examples(task: sources.Task, row: Row, official: str) -> list[Example]:
-    """Map one row and make its examples whole: ids, groups, clean distinct targets."""
-    if row.error:
-        raise DataError(row.error)
-    with told(task):
-        mapped = task.plugin.example(row.value)
-    if mapped is None:
-        return []
-    examples = mapped if isinstance(mapped, list) else [mapped]
-    for example in examples:
-        _check(example, task.name)
-    return [_whole(example, f"{official}-{row.number}") for example in examples]
-
-
-@contextmanager
-def told(task: sources.Task) -> Iterator[None]:
-    """Raise as DataError what a task's code raises at a row."""
-    try:
-        yield
-    except MaskpolicyError:
-        raise
-    except KeyError as error:
-        raise DataError(f"key {error} is missing") from error
-    except Exception as error:
-        raise DataError(f"task {task.name!r} failed: {faults.of(task.plugin, error)}") from error
-
-
-def _check(example: Any, task: str) -> None:
-    """Raise DataError unless a task's `example` gave an Example of the types that it states."""
-    if not isinstance(example, Example):
-        raise DataError(
-            f"task {task!r}: example gave {type(example).__name__}: it must return a "
-            "maskpolicy.types.Example, a list of them, or None"
-        )
-    texts = {"source": example.source, "id": example.id or "", "context": example.context or ""}
-    if type(example.id) in (int, float):
-        texts["id"] = example.id  # 0 too
-    for name in ("targets", "choices"):
-        values = getattr(example, name)
-        if not isinstance(values, (tuple, list)):
-            raise DataError(
-                f"task {task!r}: {name} of its Example must be a tuple of texts, not "
-                f"{values!r:.60}: put it in a tuple, ({name[:-1]},)"
-            )
-        texts |= {f"{name}[{index}]": value for index, value in enumerate(values)}
-    for name, value in texts.items():
-        if not isinstance(value, str):
-            raise DataError(
-                f"task {task!r}: {name} of its Example must be text, not {value!r:.60}: "
-                "use str(...)"
-            )
-
-
-def _whole(example: Example, default: str) -> Example:
-    identity = example.id or default
-    targets = formats.distinct(example.targets)
-    for value in (identity, example.source, *targets, *example.choices, example.context or ""):
-        formats.check(value, f"the text {value[:20]!r}")
-    return replace(example, id=identity, group=example.group or identity, targets=targets)
-
-
 def _keep_side(reading: Reading, side: str, share: float) -> None:
     if side == "all":
         return
-    dev = carve((example.group for _, example in reading.kept), share)
+    dev = carving.carve((example.group for _, example in reading.kept), share)
     reading.kept = [
         (row, example) for row, example in reading.kept if (example.group in dev) == (side == "dev")
     ]
@@ -276,7 +177,7 @@ def look_up(reading: Reading) -> None:
     find: Evidence = plugin.evidence(rows, reading.beside, reading.official)
     for row, example in pairs:
         try:
-            with told(reading.task):
+            with mapping.told(reading.task):
                 context = find(row.value, example)
                 formats.check(context or "", "the context")
         except DataError as error:
