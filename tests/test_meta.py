@@ -10,11 +10,10 @@ import pytest
 import small
 import torch
 
-from maskpolicy import innerloop
 from maskpolicy.budgets import Training
 from maskpolicy.episodes import Episode, EpisodeSteps, Question, temperature, usable
 from maskpolicy.errors import ConfigError, StageError
-from maskpolicy.innerloop import BACKENDS, Inner, Lesson, backend
+from maskpolicy.innerloop import BACKENDS, Inner, Lesson, backend, higher
 from maskpolicy.meta import EpisodeLoss, mean_outer_loss, relaxed
 from maskpolicy.objectives import ExampleSteps, Specials
 from maskpolicy.training import train
@@ -296,7 +295,7 @@ def test_what_higher_makes_for_an_episode_does_not_wait_for_the_collector():
         gc.enable()
     each = counts[1] - counts[0]
     assert each > 0
-    assert max(counts) <= innerloop._MOST_PATCHED + each < 60 * each
+    assert max(counts) <= higher._MOST_PATCHED + each < 60 * each
 
 
 def test_first_choices_have_no_noise_and_keep_what_they_hold_out():

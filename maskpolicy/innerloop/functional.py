@@ -1,22 +1,12 @@
-"""Inner steps of a text-to-text model, and the exact gradient through them: two back ends.
-
-An inner loop starts from the model's weights t_0. `steps` times it steps on sum_k w_k L_k, L_k
-being the mean loss of the k-th row of `candidates`; then `query_steps` times on that of `query`.
-The outer loss is the mean loss of `held` at the weights reached. What is wanted is its derivative
-with respect to w; how w came about is the caller's. Nothing of the model changes, and no graph
-outlives a call.
-"""
+"""The back end `functional`: SGD's gradient by forward mode, Adam's by double backward."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from maskpolicy.batching import Batch
-from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.model import row_losses
-from maskpolicy.schema import Count, Positive
+from maskpolicy.innerloop.lesson import BETAS, DECAY, EPS, Inner, Lesson
 
 if TYPE_CHECKING:
     import torch
@@ -25,65 +15,8 @@ Tensors: TypeAlias = "list[torch.Tensor]"
 Loss: TypeAlias = "Callable[[Tensors], torch.Tensor]"
 """From a model's parameters, in their order, to a scalar."""
 
-BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 0.01  # PyTorch's defaults; decay: of AdamW alone
 
-_MOST_PATCHED = 1000  # classes of `higher` that wait to be freed
-
-
-@dataclass(frozen=True)
-class Inner:
-    """The inner loop of an episode; its optimizer starts afresh in every episode."""
-
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # its state starts afresh in each episode
-    lr: Positive = 0.01  # of the steps on the masked passage
-    query_lr: Positive = 0.01  # of the steps on the query
-    steps: Count = 1  # on the masked passage
-    query_steps: Count = 1  # on the query
-
-
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """What one set of fast weights learns from, and what it is examined on."""
-
-    candidates: Batch  # (r, ..) one row for each candidate
-    query: Batch
-    held: Batch
-
-
-def backend(name: str) -> Callable[[Any, Lesson, torch.Tensor, Inner], torch.Tensor]:
-    """Return (model, lesson, w, inner) -> outer loss, a scalar whose backward reaches w, (r,).
-
-    `functional` and `higher` give the same; the model should be in evaluation mode and needs eager
-    attention. Where w asks for no gradient, only the value is computed. Raises ConfigError for
-    another name, naming the choices.
-    """
-    if name not in BACKENDS:
-        raise ConfigError(unknown("backend", name, BACKENDS))
-
-    def outer(model: Any, lesson: Lesson, w: torch.Tensor, inner: Inner) -> torch.Tensor:
-        value, gradient = BACKENDS[name](_rows(model), lesson, w.detach(), inner, w.requires_grad)
-        # its value is `value` exactly, its derivative `gradient`: the graph behind them is gone
-        return value if gradient is None else value + (gradient * (w - w.detach())).sum()
-
-    return outer
-
-
-def _rows(model: Any) -> Any:
-    """Return a module whose forward gives the loss of each row of a batch, (b,)."""
-    import torch
-
-    class Rows(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, batch: Batch) -> torch.Tensor:
-            return row_losses(self.model, batch)
-
-    return Rows().train(model.training)
-
-
-def _functional(
+def outer(
     rows: Any, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Through torch.func.functional_call.
@@ -110,7 +43,7 @@ def _functional(
 def _exact(
     losses: Any, start: Tensors, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The inner loop with SGD; see `_functional`."""
+    """The inner loop with SGD; see `outer`."""
     import torch
     from torch.func import jvp
 
@@ -232,76 +165,3 @@ def _root(x: torch.Tensor) -> torch.Tensor:
 
     zero = x == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, x).sqrt())
-
-
-def _higher(
-    rows: Any, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Through `higher` (Grefenstette et al. 2019), as the paper's authors do: double backward."""
-    import higher
-    import torch
-
-    if lesson.candidates.excluded is not None:
-        raise ConfigError("backend higher: cannot exclude masks (mask_exclusion): use functional")
-    w = w.clone().requires_grad_(differentiate)
-    optimizer = _optimizer(rows, inner)
-    _forget_patches()
-    context = higher.innerloop_ctx(rows, optimizer, track_higher_grads=differentiate)
-    with context as (fast, optimize):
-        for _ in range(inner.steps):
-            optimize.step(w @ fast(lesson.candidates), override={"lr": [inner.lr]})
-        for _ in range(inner.query_steps):
-            optimize.step(fast(lesson.query).mean(), override={"lr": [inner.query_lr]})
-        value = fast(lesson.held).mean()
-        gradient = torch.autograd.grad(value, w)[0] if differentiate else None
-    return value.detach(), gradient
-
-
-def _forget_patches() -> None:
-    """Free the classes that `higher` made in earlier episodes, one for each module of a model.
-
-    They hold no weights, but refer to themselves, and Python asks all of them about each new one:
-    left to its collector, which a process with many objects seldom runs, time and memory grow.
-    """
-    import gc
-
-    from higher.patch import _MonkeyPatchBase
-
-    if len(_MonkeyPatchBase.__subclasses__()) > _MOST_PATCHED:
-        gc.collect()
-
-
-def _optimizer(rows: Any, inner: Inner) -> Any:
-    import torch
-
-    if inner.optimizer == "sgd":
-        return torch.optim.SGD(rows.parameters(), lr=inner.lr)
-    if inner.optimizer == "adam":
-        return torch.optim.Adam(rows.parameters(), lr=inner.lr, betas=BETAS, eps=EPS)
-    _register_adamw()
-    settings: dict[str, Any] = {"betas": BETAS, "eps": EPS, "weight_decay": DECAY}
-    return torch.optim.AdamW(rows.parameters(), lr=inner.lr, **settings)
-
-
-def _register_adamw() -> None:
-    """Tell `higher` of AdamW, which it does not know: Adam after decoupled decay."""
-    import torch
-    from higher.optim import DifferentiableAdam, register_optim
-
-    class DifferentiableAdamW(DifferentiableAdam):
-        def _update(self, grouped_grads: Any, **kwargs: Any) -> None:
-            decays = [group["weight_decay"] for group in self.param_groups]
-            for group, decay in zip(self.param_groups, decays, strict=True):
-                group["params"] = [p * (1 - group["lr"] * decay) for p in group["params"]]
-                group["weight_decay"] = 0
-            super()._update(grouped_grads, **kwargs)
-            for group, decay in zip(self.param_groups, decays, strict=True):
-                group["weight_decay"] = decay
-
-    register_optim(torch.optim.AdamW, DifferentiableAdamW)
-
-
-BACKENDS: Mapping[str, Callable[..., tuple[torch.Tensor, torch.Tensor | None]]] = {
-    "functional": _functional,
-    "higher": _higher,
-}
