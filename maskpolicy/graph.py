@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from maskpolicy.execution import Outcome, Progress, execute
+from maskpolicy.execution import execute
 from maskpolicy.nodes import Commit, Run, Stage, sinks, stage, topological
+from maskpolicy.outcomes import Outcome, Progress
 from maskpolicy.planning import Planned, plan
 
 __all__ = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from maskpolicy import manifest, results
 from maskpolicy.errors import DataError
-from maskpolicy.execution import Outcome
+from maskpolicy.outcomes import Outcome
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 
