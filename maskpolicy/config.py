@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from maskpolicy import budgets, keys, learned, plugins, schema, yaml_file
+from maskpolicy import learned, plugins, schema, yaml_file
 from maskpolicy.blocks import (
     data_source,
     how_block,
@@ -17,13 +17,11 @@ from maskpolicy.blocks import (
     task_block,
     task_blocks,
 )
-from maskpolicy.budgets import SCRATCH, Training
+from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.experiment import (
-    ENCODER,
     HUB,
     NONE,
-    SEQ2SEQ,
     WORLD,
     Corpus,
     Experiment,
@@ -34,8 +32,8 @@ from maskpolicy.experiment import (
 )
 from maskpolicy.registry import HOW_KEYS
 from maskpolicy.schema import Count, Seed, Stated, at
+from maskpolicy.sections import corpus_block, model_block, training_blocks, world_block
 from maskpolicy.tracking import Tracker
-from maskpolicy.types import Json
 
 __all__ = [
     "HUB",
@@ -108,26 +106,21 @@ def make(
     `plugin_files` are loaded besides those that the keys name; `needs` are lists that must not be
     empty. Raises ConfigError: where, key, and what to do.
     """
-    shared = {key: given.pop(key) for key in HOW_KEYS if key in given}
-    how = how_block(shared, where, {})
-    shared = {key: getattr(how, key) for key in shared}
+    shared = _shared(given, where)
     file = File(**schema.block(File, given, where, others=HOW_KEYS))
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folder)
     plugins.load_files(modules)
-    model = _model(file.model, at(where, "model"), folder)
+    model = model_block(file.model, at(where, "model"), folder)
     policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
     data = data_source(file.data, at(where, "data"), folder)
     _check_rows(file, policies, where, needs)
-    trainings = _trainings(given, model, where)
+    trainings = training_blocks(given, model, where)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folder, data)
-    for index, block in enumerate(policies):
-        place = f"{at(where, 'policies')}[{index}]"
-        learned.check(block, tasks, data, place)
-        learned.tell_warmups(block, place)
+    _check_learned(policies, tasks, data, at(where, "policies"))
     return Experiment(
         name=name,
         model=model,
-        corpus=_corpus(file.corpus, at(where, "corpus"), folder),
+        corpus=corpus_block(file.corpus, at(where, "corpus"), folder),
         policies=policies,
         tasks=tasks,
         data=data,
@@ -138,9 +131,16 @@ def make(
         plugins=modules,
         keep=file.keep,
         keep_at=_keep_at(file.keep_at, trainings["intermediate"], at(where, "keep_at")),
-        world=_world(file.world, where),
+        world=world_block(file.world, where),
         tracker=file.tracker,
     )
+
+
+def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the keys of How that all policies share, checked; they are taken out of `given`."""
+    stated = {key: given.pop(key) for key in HOW_KEYS if key in given}
+    how = how_block(stated, where, {})
+    return {key: getattr(how, key) for key in stated}
 
 
 def _plugins(
@@ -153,98 +153,6 @@ def _plugins(
             raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {folder}")
         paths.append(str(found))
     return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
-
-
-def _model(given: Any, where: str, folder: Path) -> Model:
-    block = {"name": given} if isinstance(given, str) else given
-    model = Model(**schema.block(Model, block, where))
-    _check_layers(model, where)
-    if model.is_scratch:
-        return model
-    found = yaml_file.locate(model.name, folder) if model.name else None
-    if found is not None and found.is_dir():
-        return replace(model, name=str(found))
-    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
-    if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
-        others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
-        more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
-        known = unknown("model", model.name, SCRATCH[model.kind])
-        raise ConfigError(
-            f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
-        )
-    return model
-
-
-def _check_layers(model: Model, where: str) -> None:
-    """Raise ConfigError where a size is given to a model that does not take it."""
-    if model.layers is not None and not (model.kind == ENCODER and model.is_scratch):
-        raise ConfigError(
-            f"{at(where, 'layers')}: is for an encoder built from scratch "
-            f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
-        )
-    if model.kind == SEQ2SEQ and model.decoder_layers != Model.decoder_layers:
-        raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
-
-
-def _corpus(given: Any, where: str, folder: Path) -> Corpus:
-    if isinstance(given, str) and given != WORLD:
-        raise ConfigError(
-            f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
-        )
-    block = {"name": given} if isinstance(given, str) else given
-    values = schema.block(Corpus, block, where)
-    sources = [key for key in ("name", "files", "hub") if values[key]]
-    if len(sources) != 1:
-        raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
-    only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
-    if only_hub and not values["hub"]:
-        raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
-    found: list[str] = []
-    for index, pattern in enumerate(values["files"]):
-        files = yaml_file.matches(pattern, folder)
-        if not files:
-            raise ConfigError(f"{where}.files[{index}]: {_no_file(pattern, folder)}")
-        found += map(str, files)
-    values["files"] = tuple(dict.fromkeys(found))
-    return Corpus(**values)
-
-
-def _no_file(pattern: str, folder: Path) -> str:
-    """Return why a path or pattern gives no file, and what to write where it is a folder."""
-    found = yaml_file.locate(pattern, folder)
-    if found is None:
-        return f"no such file {pattern!r}"
-    return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
-
-
-def _world(given: Mapping[str, Any], where: str) -> dict[str, Json]:
-    """Return all settings of the embedded world, checked by the world itself."""
-    from maskpolicy.world.settings import make
-
-    try:
-        settings = make(given)
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from error
-    return keys.plain(asdict(settings))
-
-
-def _trainings(given: Mapping[str, Any], model: Model, where: str) -> dict[str, Training]:
-    """Return the four budgets; what a file leaves out depends on the model."""
-    result = {}
-    for stage, default in budgets.defaults(model.name, model.kind).items():
-        base = {f.name: getattr(default, f.name) for f in fields(Training)}
-        block = given.get(stage, {})
-        spec = Training(**schema.block(Training, block, at(where, stage), base))
-        if "warmup" not in block:
-            spec = replace(spec, warmup=budgets.warmup(default.warmup, spec.steps))
-        budgets.tell_warmup(spec.warmup, spec.steps, at(where, stage))
-        result[stage] = spec
-    if not model.is_scratch and result["general"].steps:
-        raise ConfigError(
-            f"{where}general.steps: only a model built from scratch "
-            f"({', '.join(SCRATCH[model.kind])}) has a general stage: leave it out"
-        )
-    return result
 
 
 def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
@@ -273,3 +181,12 @@ def _check_rows(
             f"{at(where, 'baseline')}: {unknown('row', file.baseline, rows)}; the baseline must "
             "be one of the policies"
         )
+
+
+def _check_learned(
+    policies: Sequence[PolicyBlock], tasks: Sequence[TaskBlock], data: str, where: str
+) -> None:
+    for index, block in enumerate(policies):
+        place = f"{where}[{index}]"
+        learned.check(block, tasks, data, place)
+        learned.tell_warmups(block, place)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -403,7 +403,7 @@ def test_garbage_gives_nothing_but_a_config_error(tmp_path_factory, text):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([f.name for f in config.fields(config.File)] + ["target", "x"]), JUNK)
+@given(st.sampled_from([f.name for f in fields(config.File)] + ["target", "x"]), JUNK)
 def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, junk):
     path = tmp_path_factory.getbasetemp() / "junk.yaml"
     try:

@@ -1,0 +1,114 @@
+"""The blocks of an experiment file that name no plugin: model, corpus, world and trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import budgets, keys, schema, yaml_file
+from maskpolicy.budgets import SCRATCH, Training
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.experiment import ENCODER, SEQ2SEQ, WORLD, Corpus, Model
+from maskpolicy.schema import at
+from maskpolicy.types import Json
+
+
+def model_block(given: Any, where: str, folder: Path) -> Model:
+    """Return the model; a name that is no preset must be a folder, or look like a Hub name."""
+    block = {"name": given} if isinstance(given, str) else given
+    model = Model(**schema.block(Model, block, where))
+    _check_layers(model, where)
+    if model.is_scratch:
+        return model
+    found = yaml_file.locate(model.name, folder) if model.name else None
+    if found is not None and found.is_dir():
+        return replace(model, name=str(found))
+    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
+    if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
+        others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
+        more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
+        known = unknown("model", model.name, SCRATCH[model.kind])
+        raise ConfigError(
+            f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
+        )
+    return model
+
+
+def _check_layers(model: Model, where: str) -> None:
+    """Raise ConfigError where a size is given to a model that does not take it."""
+    if model.layers is not None and not (model.kind == ENCODER and model.is_scratch):
+        raise ConfigError(
+            f"{at(where, 'layers')}: is for an encoder built from scratch "
+            f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
+        )
+    if model.kind == SEQ2SEQ and model.decoder_layers != Model.decoder_layers:
+        raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
+
+
+def corpus_block(given: Any, where: str, folder: Path) -> Corpus:
+    """Return the corpus, its patterns expanded; it is of the world, of files or of the Hub."""
+    if isinstance(given, str) and given != WORLD:
+        raise ConfigError(
+            f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
+        )
+    block = {"name": given} if isinstance(given, str) else given
+    values = schema.block(Corpus, block, where)
+    sources = [key for key in ("name", "files", "hub") if values[key]]
+    if len(sources) != 1:
+        raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
+    only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
+    if only_hub and not values["hub"]:
+        raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
+    values["files"] = _files(values["files"], f"{where}.files", folder)
+    return Corpus(**values)
+
+
+def _files(patterns: Sequence[str], where: str, folder: Path) -> tuple[str, ...]:
+    """Return the paths that patterns stand for, each once; one without any raises ConfigError."""
+    found: list[str] = []
+    for index, pattern in enumerate(patterns):
+        files = yaml_file.matches(pattern, folder)
+        if not files:
+            raise ConfigError(f"{where}[{index}]: {_no_file(pattern, folder)}")
+        found += map(str, files)
+    return tuple(dict.fromkeys(found))
+
+
+def _no_file(pattern: str, folder: Path) -> str:
+    """Return why a path or pattern gives no file, and what to write where it is a folder."""
+    found = yaml_file.locate(pattern, folder)
+    if found is None:
+        return f"no such file {pattern!r}"
+    return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
+
+
+def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
+    """Return all settings of the embedded world, checked by the world itself."""
+    from maskpolicy.world.settings import make
+
+    try:
+        settings = make(given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
+    return keys.plain(asdict(settings))
+
+
+def training_blocks(given: Mapping[str, Any], model: Model, where: str) -> dict[str, Training]:
+    """Return the four budgets; what a file leaves out depends on the model."""
+    result = {}
+    for stage, default in budgets.defaults(model.name, model.kind).items():
+        base = {f.name: getattr(default, f.name) for f in fields(Training)}
+        block = given.get(stage, {})
+        spec = Training(**schema.block(Training, block, at(where, stage), base))
+        if "warmup" not in block:
+            spec = replace(spec, warmup=budgets.warmup(default.warmup, spec.steps))
+        budgets.tell_warmup(spec.warmup, spec.steps, at(where, stage))
+        result[stage] = spec
+    if not model.is_scratch and result["general"].steps:
+        raise ConfigError(
+            f"{where}general.steps: only a model built from scratch "
+            f"({', '.join(SCRATCH[model.kind])}) has a general stage: leave it out"
+        )
+    return result
