@@ -13,8 +13,8 @@ from maskpolicy import model as models
 from maskpolicy.corpus import Document, Passages, build
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.findings import Findings
-from maskpolicy.plots import Lines, Series
-from maskpolicy.ranks import Ranks
+from maskpolicy.ranks import Ranks, figures
+from maskpolicy.ranks.figures import Model
 from maskpolicy.registry import analysis
 from maskpolicy.results import STEP, Result, Run
 from maskpolicy.schema import Count, Seed, Share
@@ -24,28 +24,11 @@ from maskpolicy.types import Json, Passage
 COLUMNS = ("run", "model", "task", "steps", "loss", "layer", *ranks.SETS)
 
 
-@dataclass(frozen=True, eq=False)
-class _Model:
-    """One model whose ranks are wanted: `task` and `steps` are of its fine-tuning, if any."""
-
-    run: str
-    label: str  # of its line
-    task: str = ""
-    steps: int = 0
-    kept_at: int = 0  # the steps of pre-training after which it was kept; 0: all
-    loss: float | None = None  # of the last steps of the pre-training that it comes from
-
-    @property
-    def name(self) -> str:
-        """What it is called in the table."""
-        return f"{self.label} at {self.kept_at}" if self.kept_at else self.label
-
-
 @dataclass
 class _Seen:
     """What was looked at."""
 
-    models: list[tuple[_Model, Ranks]] = field(default_factory=list)
+    models: list[tuple[Model, Ranks]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)  # keys of models, which runs may share
     notes: list[str] = field(default_factory=list)
     gone: bool = False  # whether a fine-tuned model is not kept
@@ -79,7 +62,7 @@ class Rank:
             if run.results:
                 self._of_run(run, store, seen)
             else:
-                self._add(_Model(run.name, run.name), run.folder, run.folder, None, seen)
+                self._add(Model(run.name, run.name), run.folder, run.folder, None, seen)
         several = len({model.run for model, _ in seen.models}) > 1
         rows = [row for each in seen.models for row in _rows(*each)]
         bare = any(not run.results for run in runs)
@@ -87,7 +70,7 @@ class Rank:
             COLUMNS if several else COLUMNS[1:],
             tuple(rows),
             (*seen.notes, *_thin(seen)),
-            tuple(_panels(seen, several)),
+            tuple(figures.panels(seen.models, several)),
             partial=bare or seen.gone or bool(seen.notes or self.text),
         )
 
@@ -98,7 +81,7 @@ class Rank:
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
             base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
-            model = _Model(
+            model = Model(
                 run.name,
                 _label(result),
                 kept_at=result.config.get(STEP, 0),
@@ -120,7 +103,7 @@ class Rank:
                         seen.notes.append(f"{model.name}: {error}")
 
     def _add(
-        self, model: _Model, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
+        self, model: Model, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
     ) -> None:
         """Measure the model of a folder."""
         made = models.load_tokenizer(str(tokenizer.absolute()))
@@ -189,7 +172,7 @@ def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
     return artifact.path
 
 
-def _rows(model: _Model, found: Ranks) -> list[Json]:
+def _rows(model: Model, found: Ranks) -> list[Json]:
     head = {"run": model.run, "model": model.name, "task": model.task or None}
     return [
         {**head, "steps": model.steps, "loss": model.loss, "layer": number, **layer}
@@ -207,69 +190,3 @@ def _thin(seen: _Seen) -> list[str]:
         if found.tokens[name] < 4 * found.width
     }
     return sorted(thin)
-
-
-def _panels(seen: _Seen, several: bool) -> list[Lines]:
-    """Return figures 1b and 5a over layers, both over the loss, and 5b over fine-tuning."""
-    whole = [(model, found) for model, found in seen.models if not model.task and not model.kept_at]
-    base = [(_name(model, several), found) for model, found in whole]
-    tuned = sorted({model.task for model, _ in seen.models if model.task})
-    layers = "layer"
-    masks = [_line(name, [one["mask"] for one in found.layers]) for name, found in base]
-    gaps = [
-        _line(name, [one["real_without"] - one["real_with"] for one in found.layers])
-        for name, found in base
-    ]
-    return [
-        Lines("<mask> tokens (1b)", layers, "effective rank", masks),
-        Lines("real tokens: without masks less with (5a)", layers, "effective rank", gaps),
-        *_over_loss(seen, several),
-        *(_over_tuning(seen, task) for task in tuned),
-    ]
-
-
-def _over_loss(seen: _Seen, several: bool) -> list[Lines]:
-    """Return the last layer's ranks over the loss, where models were kept on the way."""
-    lines: dict[str, list[tuple[float, Ranks]]] = {}
-    for model, found in seen.models:
-        if not model.task and model.loss is not None:
-            lines.setdefault(_name(model, several), []).append((model.loss, found))
-    if all(len(points) < 2 for points in lines.values()):
-        return []
-    panels = []
-    for title, name in (
-        ("<mask> tokens", "mask"),
-        ("real tokens, no masks present", "real_without"),
-    ):
-        series = []
-        for label, points in lines.items():
-            points = sorted(points, key=lambda point: point[0])
-            ranked = [found.layers[-1][name] for _, found in points]
-            series.append(Series(label, ranked, [loss for loss, _ in points]))
-        panels.append(
-            Lines(f"{title}, last layer", "loss of pre-training", "effective rank", series)
-        )
-    return panels
-
-
-def _over_tuning(seen: _Seen, task: str) -> Lines:
-    """Return the last layer's rank on real tokens over the steps of fine-tuning; means of seeds."""
-    points: dict[str, dict[int, list[int]]] = {}
-    for model, found in seen.models:
-        if model.task in ("", task) and not model.kept_at:
-            of = points.setdefault(model.label, {}).setdefault(model.steps, [])
-            of.append(found.layers[-1]["real_without"])
-    series = [
-        Series(label, [sum(y) / len(y) for _, y in sorted(line.items())], sorted(line))
-        for label, line in points.items()
-    ]
-    title = f"real tokens, last layer, {task} (5b)"
-    return Lines(title, "steps of fine-tuning", "effective rank", series)
-
-
-def _line(name: str, values: Sequence[int]) -> Series:
-    return Series(name, list(values), list(range(len(values))))
-
-
-def _name(model: _Model, several: bool) -> str:
-    return f"{model.label} ({model.run})" if several and model.label != model.run else model.label

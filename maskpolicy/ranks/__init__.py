@@ -103,29 +103,17 @@ def measure(
 
     `share` of the tokens are masked one by one. Special tokens and padding are in no set.
     """
-    import torch
-
     marks = Specials.of_encoder(tokenizer)
     spec = Training(max_source=_positions(model.config))
     grams: list[dict[str, Gram]] = []
-    device = next(model.parameters()).device
     for begin in range(0, len(passages), _BATCH):
         chosen = [passages[i] for i in range(begin, min(begin + _BATCH, len(passages)))]
         for masked in (False, True):
             sources = _sources(chosen, marks, spec, share if masked else 0.0, seed)
-            nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
-            batch = collate(Pairs(sources, nothing), marks.pad, None).to(device)
-            with torch.inference_mode():
-                found = model(
-                    input_ids=batch.source,
-                    attention_mask=batch.seen.long(),
-                    output_hidden_states=True,
-                ).hidden_states
-            inside = _inside(sources).to(device)
-            hidden = inside & (batch.source == marks.mask)
+            found, real, hidden = _states(model, sources, marks)
             grams = grams or [{name: Gram() for name in SETS[:3]} for _ in found]
             for layer, states in zip(grams, found, strict=True):
-                layer["real_with" if masked else "real_without"].add(states[inside & ~hidden])
+                layer["real_with" if masked else "real_without"].add(states[real])
                 layer["mask"].add(states[hidden])
     for layer in grams:
         layer["real"] = layer["real_with"] + layer["real_without"]
@@ -145,6 +133,26 @@ def _sources(
     ]
     written = hide_all(passages, spans, AT_POSITIONS, marks.mask, seed, [0] * len(passages))
     return marks.wrap(written.sources, spec.max_source)
+
+
+def _states(
+    model: Any, sources: Ragged, marks: Specials
+) -> tuple[Sequence[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Return each layer's states, (b, n, d), and where real tokens and masks are, (b, n)."""
+    import torch
+
+    nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(sources) + 1, np.int64))
+    device = next(model.parameters()).device
+    batch = collate(Pairs(sources, nothing), marks.pad, None).to(device)
+    with torch.inference_mode():
+        found = model(
+            input_ids=batch.source,
+            attention_mask=batch.seen.long(),
+            output_hidden_states=True,
+        ).hidden_states
+    inside = _inside(sources).to(device)
+    hidden = inside & (batch.source == marks.mask)
+    return found, inside & ~hidden, hidden
 
 
 def _inside(sources: Ragged) -> torch.Tensor:
