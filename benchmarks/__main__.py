@@ -10,7 +10,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import exclusion, generation, masking, meta, training
+from benchmarks import comparison, exclusion, generation, masking, meta, training
 from benchmarks.measure import Rate, interleaved, table
 
 _PARTS = ("training", "exclusion", "masking", "generation", "meta")
@@ -73,7 +73,7 @@ def _training(options: argparse.Namespace) -> str:
         "losses of both sides when they are fed the same batches, in fp32 and without dropout. "
         "The neighbour's masks come from the same code in its data collator."
     ]
-    for setting in training.settings(options.mini_steps, options.base_steps):
+    for setting in comparison.settings(options.mini_steps, options.base_steps):
         rates, work = training.compare(setting, options.repeats, ladder=True)
         share = work["per_token"] * rates[-1].median / work["peak"]
         same = training.agreement(setting)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks import training
+from benchmarks import comparison, training
+from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved
-from benchmarks.training import Setting
 from maskpolicy import hardware
 from maskpolicy.config import instance
 from maskpolicy.objectives import MaskedSteps
@@ -31,7 +31,7 @@ class Seen:
 def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     """Return mini and BART-base, 15% of the tokens hidden one by one."""
     how = How(corruption="token", mask_exclusion=1.0)
-    made = training.settings(mini_steps, base_steps)
+    made = comparison.settings(mini_steps, base_steps)
     return [
         replace(one, name=one.name.partition(",")[0], how=how)
         for one in made

@@ -27,6 +27,24 @@ Once = Callable[[], tuple[float, float, str]]
 """Does the work once: (units, seconds, note)."""
 
 
+class Clock:
+    """Tokens and seconds of the steps after the first `skip`."""
+
+    def __init__(self, skip: int) -> None:
+        self.skip = skip
+        self.tokens: list[float] = []
+        self.times: list[float] = []
+
+    def tick(self) -> None:
+        """Note that a step has ended; its tokens are in `tokens`."""
+        self.times.append(time.perf_counter())
+
+    def result(self) -> tuple[float, float]:
+        """Return tokens and seconds."""
+        tokens = sum(self.tokens[self.skip + 1 : len(self.times)])
+        return tokens, self.times[-1] - self.times[self.skip]
+
+
 def interleaved(ways: Mapping[str, Once], repeats: int) -> list[Rate]:
     """Run every way once per repeat, in turn, so that a drifting machine hits all alike."""
     rates: dict[str, list[float]] = {name: [] for name in ways}

@@ -1,0 +1,149 @@
+"""What ways of training are compared on: a model, its passages, their masks, a held-out loss."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maskpolicy import hardware, world
+from maskpolicy import model as models
+from maskpolicy.batching import Pairs, collate
+from maskpolicy.budgets import Training
+from maskpolicy.config import instance
+from maskpolicy.corpus import Document, Passages, build
+from maskpolicy.masking import hide_all
+from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.selection import select
+from maskpolicy.types import How
+
+BASE = {  # facebook/bart-base
+    "d_model": 768,
+    "encoder_layers": 6,
+    "decoder_layers": 6,
+    "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12,
+    "encoder_ffn_dim": 3072,
+    "decoder_ffn_dim": 3072,
+    "max_position_embeddings": 1024,
+    "vocab_size": 50265,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One comparison: a model, its passages, a policy and a budget."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    passages: Passages
+    policy: str
+    how: How
+    size: int  # passages per step
+    steps: int
+    lr: float
+
+    @property
+    def specials(self) -> Specials:
+        """Its special tokens."""
+        return Specials.of(self.tokenizer, self.model.config.decoder_start_token_id)
+
+    @property
+    def spec(self) -> Training:
+        """The budget that both sides train with."""
+        return Training(
+            steps=self.steps, passages=self.size, lr=self.lr, warmup=0, schedule="constant"
+        )
+
+    @property
+    def skip(self) -> int:
+        """How many of the first steps are not timed."""
+        return self.steps // 4
+
+    def fresh(self) -> Any:
+        """Return the same initial weights again."""
+        return copy.deepcopy(self.model)
+
+    def masked(self, spec: Training) -> MaskedSteps:
+        """Return the steps of our loop."""
+        policy = instance("policy", self.policy, {})
+        return MaskedSteps(self.passages, policy, self.how, self.specials, spec)
+
+
+def settings(mini_steps: int, base_steps: int) -> list[Setting]:
+    """Return mini on the world's entries and a BART-base on 128-token passages."""
+    folder = Path(tempfile.mkdtemp())
+    world.write(world.Settings(evidence=False), folder)
+    rows = [json.loads(line) for line in (folder / "general.jsonl").open(encoding="utf-8")]
+    texts = [row["text"] for row in rows]
+    tokenizer = models.train_tokenizer(texts, models.PRESETS["mini"].vocabulary)
+    short = [Document(row["id"], row["text"]) for row in rows]
+    long = [Document(str(i), " ".join(texts[i : i + 9])) for i in range(0, len(texts), 9)]
+    mini = models.build("mini", tokenizer, 0)
+    result = []
+    for target in ("spans", "full"):
+        how, policy = How(target=target), "random" if target == "spans" else "original"
+        for name, model, documents, words, size, steps, lr in (
+            ("mini", mini, short, 100, 32, mini_steps, 1e-3),
+            ("BART-base", _base(tokenizer), long, 90, 8, base_steps, 1e-4),
+        ):
+            passages = Passages(build(documents, tokenizer, words))
+            label = f"{name}, {policy} ({target} targets)"
+            result.append(Setting(label, model, tokenizer, passages, policy, how, size, steps, lr))
+    return result
+
+
+@functools.lru_cache(maxsize=1)
+def _base(tokenizer: Any) -> Any:
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    torch.manual_seed(0)
+    return BartForConditionalGeneration(BartConfig(**BASE, decoder_start_token_id=2))
+
+
+def masked_pairs(
+    setting: Setting, passages: Sequence[Any], epochs: Sequence[int], spec: Training
+) -> Pairs:
+    """Return passages as pairs, masked as the setting says; `epochs` are those of their masks."""
+    policy = instance("policy", setting.policy, {})
+    spans = select(policy, passages, spec.seed, epochs)
+    written = hide_all(passages, spans, setting.how, setting.specials.mask, spec.seed, epochs)
+    return setting.specials.pairs(written, spec)
+
+
+def held_out(setting: Setting, model: Any) -> float:
+    """Return the loss on masks that no training saw (epoch 1,000,000), fp32."""
+    import torch
+
+    spec = hardware.resolve(replace(setting.spec, precision="fp32"))
+    passages = [setting.passages[i] for i in range(64)]
+    pairs = masked_pairs(setting, passages, [1_000_000] * len(passages), spec)
+    model.eval()
+    total, count = 0.0, 0
+    with torch.inference_mode():
+        for begin in range(0, len(pairs), setting.size):
+            chosen = pairs[begin : begin + setting.size]
+            chosen = chosen.take(np.flatnonzero(chosen.targets.lengths))
+            batch = collate(chosen, setting.specials.pad, setting.specials.start)
+            value, units = models.token_loss(model, batch.to(model.device))
+            total, count = total + value.item(), count + units
+    return total / count
+
+
+def noted(setting: Setting, model: Any) -> str:
+    """Return the note on a trained model: its held-out loss."""
+    return f"loss {held_out(setting, model):.3f}"
+
+
+def loss_of(note: str) -> float:
+    """Return the held-out loss of such a note."""
+    return float(note.removeprefix("loss "))
