@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,14 +55,7 @@ def analyze(
     artifacts = Store(store_of(store, folders))
     one = len(folders) == 1 and not _is_model(folders[0])  # so that there is a page to show it
     written = False
-    for each, analysis in asked.items():
-        try:
-            found = _find(each, analysis, folders, artifacts)
-        except MaskpolicyError as error:
-            if name != ALL:
-                raise
-            typer.echo(str(error), err=True)
-            continue
+    for each, found in _each(asked, folders, artifacts, strict=name != ALL):
         if name != ALL:
             _print(found, each, as_json=as_json)
         run = folders[0] if one else None
@@ -90,6 +83,21 @@ def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]
     plugins.load_builtin("analysis")
     names = registry.names("analysis")
     return {each: config.instance("analysis", each, {}, each) for each in names}, folders
+
+
+def _each(
+    asked: Mapping[str, Any], folders: Sequence[Path], store: Store, *, strict: bool
+) -> Iterator[tuple[str, Findings]]:
+    """Yield what each analysis finds; unless `strict`, one that cannot is told and passed over."""
+    for name, analysis in asked.items():
+        try:
+            found = _find(name, analysis, folders, store)
+        except MaskpolicyError as error:
+            if strict:
+                raise
+            typer.echo(str(error), err=True)
+        else:
+            yield name, found
 
 
 def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Findings:
