@@ -97,11 +97,12 @@ class Optimization:
         return self.last
 
     def check(self, done: int) -> float:
-        """Return the mean loss since the last look; all processes call it, and raise together.
+        """Return the mean loss since the last look, or that look's where no step has come since.
 
+        All processes call it, and raise together.
         Raises StageError when it or the weights are no numbers, with what a process failed with.
         """
-        mean = self.total.item() / max(1.0, self.seen)
+        mean = self.total.item() / self.seen if self.seen else self.last
         if self.is_sound():
             return mean
         self._raise_first(self._gathered(self.failed))

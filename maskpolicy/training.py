@@ -125,13 +125,14 @@ class _Watch:
         """Tell each of a step what is its due; raises StageError (see `train`)."""
         if self.on_step:
             self.on_step(done, run.module)
-        if done % _REPORT == 0 or done == run.end or done in self.keep:
+        if done % _REPORT == 0 or done == run.end:
             loss = run.look(done)
             self.note = f"loss {loss:.3f}"
             self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
         self.progress(done, run.end, self.note)
         if done in self.keep:
-            self.keep[done](run.weights.copied(), dict(run.work), run.last)
+            loss = run.check(done)
+            self.keep[done](run.weights.copied(), dict(run.work), loss)
         if self.validate and run.spec.eval_every and done % run.spec.eval_every == 0:
             score = run.judge(done, self.validate)
             run.module.train()

@@ -62,28 +62,32 @@ class Rank:
             if run.results:
                 self._of_run(run, store, seen)
             else:
-                self._add(Model(run.name, run.name), run.folder, run.folder, None, seen)
+                bare = Model(run.name, run.name, str(run.folder))
+                self._add(bare, run.folder, run.folder, None, seen)
         several = len({model.run for model, _ in seen.models}) > 1
         rows = [row for each in seen.models for row in _rows(*each)]
-        bare = any(not run.results for run in runs)
+        folders = any(not run.results for run in runs)
         return Findings(
             COLUMNS if several else COLUMNS[1:],
             tuple(rows),
             (*seen.notes, *_thin(seen)),
-            tuple(figures.panels(seen.models, several)),
-            partial=bare or seen.gone or bool(seen.notes or self.text),
+            tuple(figures.panels(seen.models)),
+            partial=folders or seen.gone or bool(seen.notes or self.text),
         )
 
     def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:
         """Measure the models of one run that are not known yet."""
         places = {label: place for place, label in enumerate(run.policies)}
         results = (*run.results, *run.early)
+        lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
             base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
+            label = _label(result)
             model = Model(
                 run.name,
-                _label(result),
+                label,
+                lines.setdefault(label, base or label),
                 kept_at=result.config.get(STEP, 0),
                 loss=_loss(store, base),
             )

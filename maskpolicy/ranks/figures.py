@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from maskpolicy.plots import Lines, Series
 from maskpolicy.ranks import Ranks
+
+_RANK = "effective rank"
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +17,8 @@ class Model:
     """One model whose ranks are wanted: `task` and `steps` are of its fine-tuning, if any."""
 
     run: str
-    label: str  # of its line
+    label: str  # of its row
+    line: str  # what it has in common with those that it is compared with over loss or tuning
     task: str = ""
     steps: int = 0
     kept_at: int = 0  # the steps of pre-training after which it was kept; 0: all
@@ -28,72 +31,84 @@ class Model:
 
 
 Measured: TypeAlias = Sequence[tuple[Model, Ranks]]
+Points: TypeAlias = list[tuple[float, Ranks]]
 
 
-def panels(measured: Measured, several: bool) -> list[Lines]:
-    """Return figures 1b and 5a over layers, both over the loss, and 5b over fine-tuning.
-
-    `several`: models of several runs are among them, so that labels name the run too.
-    """
-    whole = [(model, found) for model, found in measured if not model.task and not model.kept_at]
-    base = [(_name(model, several), found) for model, found in whole]
-    tuned = sorted({model.task for model, _ in measured if model.task})
-    layers = "layer"
-    masks = [_line(name, [one["mask"] for one in found.layers]) for name, found in base]
+def panels(measured: Measured) -> list[Lines]:
+    """Return figures 1b and 5a over layers, both over the loss, and 5b over fine-tuning."""
+    names = _names(measured)
+    whole = [
+        (names[model.line], found.layers)
+        for model, found in measured
+        if not model.task and not model.kept_at
+    ]
+    masks = [_line(name, [one["mask"] for one in layers]) for name, layers in whole]
     gaps = [
-        _line(name, [one["real_without"] - one["real_with"] for one in found.layers])
-        for name, found in base
+        _line(name, [one["real_without"] - one["real_with"] for one in layers])
+        for name, layers in whole
     ]
     return [
-        Lines("<mask> tokens (1b)", layers, "effective rank", masks),
-        Lines("real tokens: without masks less with (5a)", layers, "effective rank", gaps),
-        *_over_loss(measured, several),
-        *(_over_tuning(measured, task) for task in tuned),
+        Lines("<mask> tokens (1b)", "layer", _RANK, masks),
+        Lines("real tokens: without masks less with (5a)", "layer", _RANK, gaps),
+        *_over_loss(measured, names),
+        *_over_tuning(measured, names),
     ]
 
 
-def _over_loss(measured: Measured, several: bool) -> list[Lines]:
+def _names(measured: Measured) -> dict[str, str]:
+    """Return for each line its label, with the run where another line has the same."""
+    first = {model.line: model for model, _ in reversed(measured)}
+    labels = [model.label for model in first.values()]
+    return {
+        line: model.label if labels.count(model.label) == 1 else f"{model.label} ({model.run})"
+        for line, model in first.items()
+    }
+
+
+def _over_loss(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
     """Return the last layer's ranks over the loss, where models were kept on the way."""
-    lines: dict[str, list[tuple[float, Ranks]]] = {}
-    for model, ranks in measured:
+    lines: dict[str, Points] = {}
+    for model, found in measured:
         if not model.task and model.loss is not None:
-            lines.setdefault(_name(model, several), []).append((model.loss, ranks))
+            lines.setdefault(names[model.line], []).append((model.loss, found))
     if all(len(points) < 2 for points in lines.values()):
         return []
-    found = []
-    for title, name in (
-        ("<mask> tokens", "mask"),
-        ("real tokens, no masks present", "real_without"),
-    ):
-        series = []
-        for label, points in lines.items():
-            points = sorted(points, key=lambda point: point[0])
-            last = [ranks.layers[-1][name] for _, ranks in points]
-            series.append(Series(label, last, [loss for loss, _ in points]))
-        found.append(
-            Lines(f"{title}, last layer", "loss of pre-training", "effective rank", series)
+    return [
+        Lines(
+            f"{title}, last layer",
+            "loss of pre-training",
+            _RANK,
+            [_means(name, points, tokens) for name, points in lines.items()],
         )
-    return found
-
-
-def _over_tuning(measured: Measured, task: str) -> Lines:
-    """Return the last layer's rank on real tokens over the steps of fine-tuning; means of seeds."""
-    points: dict[str, dict[int, list[int]]] = {}
-    for model, found in measured:
-        if model.task in ("", task) and not model.kept_at:
-            of = points.setdefault(model.label, {}).setdefault(model.steps, [])
-            of.append(found.layers[-1]["real_without"])
-    series = [
-        Series(label, [sum(y) / len(y) for _, y in sorted(line.items())], sorted(line))
-        for label, line in points.items()
+        for title, tokens in (
+            ("<mask> tokens", "mask"),
+            ("real tokens, no masks present", "real_without"),
+        )
     ]
-    title = f"real tokens, last layer, {task} (5b)"
-    return Lines(title, "steps of fine-tuning", "effective rank", series)
+
+
+def _over_tuning(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
+    """Return for each task the last layer's rank on real tokens over the steps of fine-tuning."""
+    panels = []
+    for task in sorted({model.task for model, _ in measured if model.task}):
+        lines: dict[str, Points] = {}
+        for model, found in measured:
+            if model.task in ("", task) and not model.kept_at:
+                lines.setdefault(names[model.line], []).append((model.steps, found))
+        series = [_means(name, points, "real_without") for name, points in lines.items()]
+        title = f"real tokens, last layer, {task} (5b)"
+        panels.append(Lines(title, "steps of fine-tuning", _RANK, series))
+    return panels
+
+
+def _means(name: str, points: Points, tokens: str) -> Series:
+    """Return the last layer's rank of a set of tokens over places; means where one has several."""
+    found: dict[float, list[int]] = {}
+    for place, ranks in points:
+        found.setdefault(place, []).append(ranks.layers[-1][tokens])
+    places = sorted(found)
+    return Series(name, [sum(found[x]) / len(found[x]) for x in places], places)
 
 
 def _line(name: str, values: Sequence[int]) -> Series:
     return Series(name, list(values), list(range(len(values))))
-
-
-def _name(model: Model, several: bool) -> str:
-    return f"{model.label} ({model.run})" if several and model.label != model.run else model.label
