@@ -83,13 +83,15 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 
 def _step(inner: Any, part: str, where: str) -> Any:
-    if isinstance(inner, list):
-        return inner[_index(inner, part, where)]
-    if not isinstance(inner, dict):
+    """Return the block under a key or an index; a name there becomes the block it stands for."""
+    if not isinstance(inner, list | dict):
         raise wrong(inner, "a block of keys", where)
-    if inner.get(part) is None:
-        inner[part] = {}
-    return inner[part]
+    key: Any = _index(inner, part, where) if isinstance(inner, list) else part
+    if isinstance(inner, dict) and inner.get(key) is None:
+        inner[key] = {}
+    if isinstance(inner[key], str):
+        inner[key] = {"name": inner[key]}
+    return inner[key]
 
 
 def _index(items: list[Any], part: str, where: str) -> int:

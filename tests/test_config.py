@@ -208,13 +208,23 @@ def test_an_instance_is_made_from_stored_fields(write):
     assert made.sizes == (1, 2)
 
 
+def test_an_override_reaches_into_what_a_name_stands_for(write):
+    keys = ["corpus.words=50", "model.kind=seq2seq", "policies.1.ratio=0.5", "tasks.0.context=true"]
+    experiment = config.load(write(QUICK), keys)
+    assert (experiment.corpus.name, experiment.corpus.words) == ("world", 50)
+    assert experiment.model.name == "mini"
+    assert experiment.policies[1].fields == {"ratio": 0.5}
+    assert experiment.tasks[0].context
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [
         ("modle=mini", "modle: unknown key 'modle': did you mean 'model'?"),
         ("model=mnii", "model: unknown model 'mnii': did you mean 'mini'?"),
         ("model={nam: mini}", "model.nam: unknown key 'nam': did you mean 'name'?"),
-        ("model.x=1", "model: must be a block of keys, not text 'mini'"),
+        ("model.x=1", "model.x: unknown key 'x'"),
+        ("data.x=1", "data: must be text, not a block of keys"),
         ("model={name: mini, kind: encodr}", "model.kind: unknown value 'encodr'"),
         ("model={name: base}", "choose from mini, base (of kind: encoder only), a folder"),
         ("model={name: mini, layers: 3}", "model.layers: is for an encoder built from scratch"),
