@@ -83,7 +83,8 @@ class Bars:
             Elapsed(),
             TextColumn("{task.fields[note]}", style="dim", markup=False),
         )
-        self._progress = Progress(*columns, console=console, transient=True)
+        watched = console.is_interactive  # rich would end what a file gets with an empty line
+        self._progress = Progress(*columns, console=console, transient=True, disable=not watched)
         self._whole = self._progress.add_task("stages", total=total, note="")
         self._current: TaskID | None = None
         self._failures = failures

@@ -145,6 +145,16 @@ def test_the_world_is_written_and_its_figures_printed(call, small_world):
     assert 0 < figures["salient-span"]["intermediate"]["asked_share"] < 1
 
 
+def test_the_worlds_settings_may_be_named_as_in_an_experiment(call, small_world, tmp_path):
+    keys = ("world.people=8", "world.general_people=4")
+    assert call("world", "--out", tmp_path / "same", *keys)[0] == 0
+    other = tmp_path / "same" / "world.json"
+    assert other.read_bytes() == (small_world / "world.json").read_bytes()
+    code, _, err = call("world", "--out", tmp_path / "same", "world=8")
+    assert code == 2
+    assert "world: must be a block of keys" in err
+
+
 def test_examples_are_printed_as_json_lines(call, small_world):
     code, out, _ = call("examples", "zsre", "--data", small_world / "tasks", "--limit", 2)
     rows = [json.loads(line) for line in out.splitlines()]

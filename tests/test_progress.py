@@ -57,6 +57,13 @@ def told(tmp_path: Path, *stages: Stage, **options: bool) -> list[str]:
     return [line for line in text.getvalue().splitlines() if line.startswith(("✓", "✗"))]
 
 
+def test_a_file_gets_no_empty_line_before_what_follows(tmp_path):
+    text = io.StringIO()
+    with progress.Bars(Console(file=text, width=120), 1) as bars:
+        execute([one("good")], Store(tmp_path), bars)
+    assert len(text.getvalue().splitlines()) == 1
+
+
 def test_a_cause_that_stages_share_is_told_once(tmp_path):
     bad, other = one("bad", fails=True), one("other", fails=True, again=True)
     assert told(tmp_path, bad, other) == [

@@ -22,12 +22,16 @@ def world(
     as_json: AsJson = False,
 ) -> None:
     """Write the embedded world: corpora, and the tasks in their official formats."""
-    from maskpolicy import results, yaml_file
+    from maskpolicy import results, schema, yaml_file
     from maskpolicy import world as embedded
     from maskpolicy.world.settings import KINDS
 
     every = {"kinds": list(KINDS)}  # so that all tasks are written
-    made = embedded.make(every | yaml_file.assignments(keys or ()))
+    given = yaml_file.assignments(keys or ())
+    block = given.pop("world", {})  # as an experiment has it: world.people=8
+    if not isinstance(block, dict):
+        raise schema.wrong(block, "a block of keys", "world")
+    made = embedded.make(every | given | block)
     results.claim(out, embedded.MARKS)
     try:
         embedded.write(made, out)
