@@ -135,7 +135,7 @@ def _lines(path: Path) -> Iterator[Row]:
                     yield _row(place, number, json.loads(decoded))
             except UnicodeDecodeError as error:
                 yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # also a number of too many digits
                 yield Row(place, number, error=f"not JSON: {error}")
 
 
@@ -167,7 +167,7 @@ def _items(path: Path, at: str) -> Iterator[Row]:
         content = json.loads(path.read_text("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise DataError(f"{path}: not JSON: {error}") from error
     first, _, inner = at.partition(".")
     if first:

@@ -96,6 +96,7 @@ def test_an_unknown_split_lists_the_choices(tmp_path):
     ("bad", "reason"),
     [
         ("{'id': 1}", "line 2: not JSON"),
+        ('{"id": ' + "9" * 5000 + "}", "line 2: not JSON"),
         ("[1]", r"line 2: must be a JSON object, not \[1\]"),
         (row(2, input=None), "line 2: key 'input' is missing"),
         (row(2, input=7), "line 2: key 'input' must be text, not 7"),
