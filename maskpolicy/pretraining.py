@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
 import logging
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -178,7 +181,7 @@ def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
     The folder appears whole or not at all; one that the same verb made is replaced. Raises
     StoreError.
     """
-    with _replacing(out, _verb(record)) as folder:
+    with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
         for part in parts:
             for path in part.iterdir():
                 if path.name not in (manifest.NAME, WORK):
@@ -188,10 +191,22 @@ def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
 
 
 @contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Let no other process place anything into `folder` meanwhile, and leave nothing behind."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system may know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def _replacing(out: Path, verb: str) -> Iterator[Path]:
     """Give a new folder beside `out`, and put it in its place, flushed to disk, on a clean exit."""
     out = out.absolute()
-    for left in out.parent.glob(f".{out.name}.*.part"):
+    for left in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.part"):
         shutil.rmtree(left, ignore_errors=True)
     folder = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
     away = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"

@@ -3,12 +3,13 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
-from maskpolicy import encoder, model
+from maskpolicy import encoder, model, pretraining
 
 TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."
 SHORT = ("intermediate.steps=3", "intermediate.passages=4", "intermediate.warmup=1")
@@ -136,6 +137,21 @@ def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp
     assert contents(out) == before
     assert [path.name for path in out.parent.iterdir()] == ["out"]
     assert printed.count("intermediate") == 1
+
+
+def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
+    part = tmp_path / "part"
+    part.mkdir()
+    for number in range(20):
+        (part / f"{number}.json").write_text("{}")
+    record = {"version": 1, "stage": "a", "work": {}}
+    outs = [tmp_path / "made" / name for name in ("out", "out.b", "out[1]")]
+    outs[0].parent.mkdir()
+    with ThreadPoolExecutor(6) as pool:
+        for _ in pool.map(lambda out: pretraining.place(out, [part], "", record), outs * 8):
+            pass
+    assert sorted(path.name for path in outs[0].parent.iterdir()) == ["out", "out.b", "out[1]"]
+    assert all(len(contents(out)) == 22 for out in outs)
 
 
 def test_a_folder_that_is_somebody_elses_is_refused_before_any_work(refused, words, tmp_path):
