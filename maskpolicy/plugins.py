@@ -135,7 +135,11 @@ def _follow(path: Path, files: dict[str, Path], base: Path | None = None) -> Non
     if name in files:
         return
     files[name] = path
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    try:
+        parsed = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # whoever imports it does without
+        return
+    for node in ast.walk(parsed):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

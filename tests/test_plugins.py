@@ -87,7 +87,7 @@ def test_a_file_named_by_the_experiment_relative_to_it(command, tmp_path):
     (folder / "my.yaml").write_text(YAML.format(policy="mine", file="mine.py"))
     done = command("plan", "deep/my.yaml")
     assert done.returncode == 0, done.stderr
-    assert "intermediate mine" in done.stdout
+    assert "mine" in done.stdout
 
 
 def test_a_file_may_import_what_lies_beside_it(command, tmp_path):
@@ -95,6 +95,16 @@ def test_a_file_may_import_what_lies_beside_it(command, tmp_path):
     code = "from beside_mine import NAME\n" + POLICY.replace("{name!r}", "NAME")
     (tmp_path / "mine.py").write_text(code)
     assert "mine" in listed(command("list", "policies", "--json", "--plugin", "mine.py"))
+
+
+def test_a_neighbour_that_is_no_python_is_no_fault_where_a_file_does_without(command, tmp_path):
+    (tmp_path / "broken.py").write_text("def (")
+    careful = "try:\n    import broken\nexcept SyntaxError:\n    broken = None\n"
+    (tmp_path / "mine.py").write_text(careful + POLICY.format(name="mine"))
+    (tmp_path / "mine.yaml").write_text(YAML.format(policy="mine", file="mine.py"))
+    done = command("plan", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stdout
 
 
 def test_an_installed_package(command, package, tmp_path):
