@@ -18,6 +18,7 @@ RESERVED = {
     "task": {"name", "label", "data", "revision", "on_error", "context"},
     "analysis": {"name"},
 }
+TAKEN = {"policy": "none", "analysis": "all"}  # names that stand for no plugin
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
 
     def decorate(plugin: T) -> T:
         entry = _entry(kind, name, plugin, facts)
+        _check_name(entry)
         _check_fields(entry)
         known = _ENTRIES.get((kind, name))
         if known and known.where != entry.where:
@@ -117,6 +119,15 @@ def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Entry:
     except (OSError, TypeError):  # typed into an interpreter
         file, line = f"<{plugin.__module__}>", 0
     return Entry(kind, name, plugin, facts, file, line)
+
+
+def _check_name(new: Entry) -> None:
+    if not isinstance(new.name, str) or not new.name.strip():
+        raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
+    if new.name == TAKEN.get(new.kind):
+        raise ConfigError(
+            f"{new.where}: {new.kind} {new.name!r} is a name of maskpolicy's own: rename it"
+        )
 
 
 def _check_fields(new: Entry) -> None:

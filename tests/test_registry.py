@@ -64,6 +64,21 @@ def test_a_second_plugin_of_a_name_raises_with_both_places():
     assert registry.entry("policy", "mine").where == first
 
 
+@pytest.mark.parametrize("name", ["", " ", 3])
+def test_a_plugin_without_a_name_is_refused_with_its_place(name):
+    with pytest.raises(ConfigError, match="needs a name first") as caught:
+        policy(name)
+    assert str(caught.value).startswith(__file__)
+
+
+def test_names_that_the_framework_uses_itself_are_refused():
+    with pytest.raises(ConfigError, match="policy 'none' is a name of maskpolicy's own"):
+        policy("none")
+    with pytest.raises(ConfigError, match="analysis 'all' is a name"):
+        registry.analysis("all")(object)
+    registry.task("none")(object)
+
+
 def test_the_same_definition_may_be_imported_twice():
     made = policy("mine")
     registry.policy("mine")(made)
