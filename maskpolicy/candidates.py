@@ -12,14 +12,17 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.types import Passage, Spans
 
 KEPT = 20  # spans of a passage that are kept with their scores
+MOST = 512  # words of a span, and spans compared: a window has no more tokens, memory an end
 
 
-def check(train_on: Sequence[str], top_k: int) -> None:
-    """Refuse no task at all, and more candidates than are kept."""
+def check(train_on: Sequence[str], top_k: int, max_words: int) -> None:
+    """Refuse no task at all, more candidates than are kept, and spans that no memory holds."""
     if not train_on:
         raise ConfigError("train_on: is empty: name at least one task")
     if top_k > KEPT:
         raise ConfigError(f"top_k: must be at most {KEPT}, not {top_k}")
+    if max_words > MOST:
+        raise ConfigError(f"max_words: must be at most {MOST}, not {max_words}")
 
 
 def find(

@@ -171,8 +171,10 @@ def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
     """
     kept = [question for question in questions if len(question.passage.words)]
     if episode.query == "held-out":
-        count = Counter(question.passage.text for question in kept)
-        kept = [question for question in kept if count[question.passage.text] > 1]
+        asked: dict[str, set[str]] = {}  # ids: two columns of a task ask the same question twice
+        for question in kept:
+            asked.setdefault(question.passage.text, set()).add(question.id)
+        kept = [question for question in kept if len(asked[question.passage.text]) > 1]
     return kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from maskpolicy.extractor import Extractor, Texts
 
+_log = logging.getLogger(__name__)
 WINDOW = 512  # tokens; longer texts are read in windows that overlap by half
 _BATCH = 16_384  # padded tokens that are read at once
 Candidates: TypeAlias = tuple[Spans, NDArray[np.float32]]
@@ -56,6 +58,17 @@ def cut(passage: Passage, answers: Spans, max_words: int) -> list[Window]:
             tokens = passage.tokens[start:stop]
             windows.append(Window(tokens, as_spans(words[begin:end] - start), as_spans(gold)))
     return windows
+
+
+def cut_all(held: Sequence[tuple[Passage, Spans]], max_words: int) -> list[Window]:
+    """Return the windows of passages that hold answers; tells how many have longer ones alone."""
+    found = [cut(passage, answers, max_words) for passage, answers in held]
+    if lost := sum(not windows for windows in found):
+        _log.info(
+            "of %d contexts with an answer %d teach nothing: theirs are longer than %d words",
+            *(len(found), lost, max_words),
+        )
+    return [window for windows in found for window in windows]
 
 
 def _bounds(words: Spans) -> list[tuple[int, int]]:

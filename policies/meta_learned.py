@@ -60,10 +60,14 @@ class MetaLearned:
     fits_to_how: ClassVar = True
 
     def __post_init__(self) -> None:
-        """Refuse no task at all, nothing to start from, and more candidates than are kept."""
-        candidates.check(self.train_on, self.top_k)
+        """Refuse no task at all, nothing to start from, and too many candidates."""
+        candidates.check(self.train_on, self.top_k, self.max_words)
         if not self.init:
             raise ConfigError("init: is empty: name a learned policy")
+        if (compared := self.episode.candidates) > candidates.MOST:
+            raise ConfigError(
+                f"episode.candidates: must be at most {candidates.MOST}, not {compared}"
+            )
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Train the initial policy by episodes; what is best on dev stays, be it the initial one.

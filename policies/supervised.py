@@ -37,8 +37,8 @@ class Supervised:
     only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
 
     def __post_init__(self) -> None:
-        """Refuse no task at all, and more candidates than are kept."""
-        candidates.check(self.train_on, self.top_k)
+        """Refuse no task at all, more candidates than are kept, and spans without end."""
+        candidates.check(self.train_on, self.top_k, self.max_words)
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Train the reader on contexts that hold an answer; the best on dev stays.
@@ -46,16 +46,12 @@ class Supervised:
         Raises DataError where none does.
         """
         from maskpolicy import extractor, model
-        from maskpolicy.windows import WindowSteps, cut
+        from maskpolicy.windows import WindowSteps, cut_all
 
-        cuts = [
-            window
-            for task in data
-            for context in task.train
-            for window in cut(context.passage, context.answers, self.max_words)
-        ]
+        held = [context for task in data for context in answered(task.train)]
+        cuts = cut_all([(one.passage, one.answers) for one in held], self.max_words)
         if not cuts:
-            raise DataError(_no_answer(data))
+            raise DataError(_nothing(data, self.max_words))
         embeddings = model.load(str(tools.model)).model.shared.weight
         dropout = DROPOUT if spec.dropout is None else spec.dropout
         reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
@@ -91,7 +87,12 @@ class Supervised:
         return candidates.draw(passage, self.top_k, rng)
 
 
-def _no_answer(data: Sequence[Contexts]) -> str:
+def _nothing(data: Sequence[Contexts], max_words: int) -> str:
+    if held := sum(len(answered(task.train)) for task in data):
+        return (
+            f"policy supervised: every answer in {held} contexts has more than {max_words} words: "
+            "there is nothing to learn from; raise max_words"
+        )
     counts = ", ".join(f"{len(task.train)} of {task.name}" for task in data)
     return (
         f"policy supervised: no answer occurs in its context ({counts}): there is nothing to learn "

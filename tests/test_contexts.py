@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
-from maskpolicy import contexts
+from maskpolicy import config, contexts, learned
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
 from maskpolicy.world import make, write
 from maskpolicy.world.settings import KINDS
 
+PAPER = sorted((Path(__file__).parent.parent / "experiments" / "paper").glob("*.yaml"))
 NINE = (
     *("triviaqa", "nq", "webquestions", "zsre", "wow"),
     *("aidayago2", "ropes", "wiqa", "quartz"),
@@ -45,6 +47,17 @@ def test_every_task_has_contexts_and_marks_the_answers_in_them(world, task):
                 if task != "aidayago2":
                     found = row["context"][start:end].lower()
                     assert found in " | ".join(row["targets"]).lower()
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_what_the_papers_policies_learn_from_holds_answers(world, path):
+    files = f"corpus.files=[{world / 'tasks' / 'kilt_knowledgesource.json'}]"
+    made = config.load(path, [f"data={world / 'tasks'}", files])
+    for block in filter(learned.is_learned, made.policies):
+        first = learned.start(block) or block
+        for task in learned.tasks(first, made.tasks, made.data):
+            rows, _ = contexts.find(task, "train", world / "tasks")
+            assert sum(bool(row["answers"]) for row in rows) >= 0.2 * len(rows), block.label
 
 
 def test_entity_linking_reads_the_document_and_looks_for_the_mention(world):

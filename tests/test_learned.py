@@ -87,6 +87,7 @@ def test_a_task_is_a_column_by_label_or_name_or_lies_where_the_experiments_data_
         ("supervised", "train_on: missing"),
         ("{name: supervised, train_on: [zsre], top_k: 0}", "top_k: must be >= 1"),
         ("{name: supervised, train_on: [zsre], top_k: 21}", "top_k: must be at most 20"),
+        ("{name: supervised, train_on: [zsre], max_words: 513}", "max_words: must be at most 512"),
         ("{name: starts-from, train_on: [zsre], init: random}", "init: random is not learned"),
         ("{name: starts-from, train_on: [zsre], init: 3}", "init: must be the name or the block"),
         ("{name: starts-from, train_on: [zsre], init: supervise}", "did you mean 'supervised'?"),

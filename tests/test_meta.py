@@ -178,6 +178,13 @@ def test_contexts_without_anything_to_hide_are_left_out():
     assert usable(questions()[1:3], replace(EPISODE, query="held-out")) == []
 
 
+def test_a_question_of_two_columns_is_not_another_one():
+    held_out = replace(EPISODE, query="held-out")
+    first, _, _, second = questions()
+    assert usable([first, first], held_out) == []
+    assert usable([first, first, second], held_out) == [first, first, second]
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_an_outer_loss_that_is_no_number_is_one_line(name):
     loss = made(name, inner=replace(INNER, lr=1e30), dtype=torch.float32)

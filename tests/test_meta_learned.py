@@ -180,6 +180,11 @@ def test_contexts_that_cannot_be_used_are_one_line(tmp_path):
         ({"train_on": []}, "row.train_on: is empty: name at least one task"),
         ({"init": ""}, "row.init: is empty: name a learned policy"),
         ({"top_k": 21}, "row.top_k: must be at most 20, not 21"),
+        ({"max_words": 513}, "row.max_words: must be at most 512, not 513"),
+        (
+            {"episode": {"candidates": 513}},
+            "row: episode.candidates: must be at most 512, not 513",
+        ),
         (
             {"backend": "functionl"},
             "row.backend: unknown value 'functionl': did you mean 'functional'? choose from "

@@ -182,6 +182,38 @@ def test_contexts_that_hold_no_answer_are_one_line_and_leave_no_artifact(fit, ma
     assert store.peek(stage.key) is None
 
 
+def with_answers_of(folder, target, words, most=None):
+    """Copy tasks; the first `most` answers of zsre become the first `words` of their paragraph."""
+    shutil.copytree(folder, target)
+    pages = {}
+    for line in (target / "kilt_knowledgesource.json").read_text().splitlines():
+        page = json.loads(line)
+        pages[page["wikipedia_id"]] = page["text"]
+    train = target / "structured_zeroshot-train-kilt.jsonl"
+    rows = [json.loads(line) for line in train.read_text().splitlines()]
+    for row in rows[:most]:
+        (output, *_) = row["output"]
+        (origin, *_) = output["provenance"]
+        paragraph = pages[origin["wikipedia_id"]][origin["start_paragraph_id"]]
+        row["output"] = [{**output, "answer": " ".join(paragraph.split()[:words])}]
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return target
+
+
+def test_answers_of_too_many_words_are_told(fit, made, tmp_path, caplog):
+    caplog.set_level("INFO", "maskpolicy")
+    tasks = made / "world" / "tasks"
+    _, failed, _ = fit(with_answers_of(tasks, tmp_path / "some", 12, most=5), "zsre")
+    assert not failed
+    assert "5 teach nothing: theirs are longer than 10 words" in caplog.text
+    stage, (first, *_), store = fit(with_answers_of(tasks, tmp_path / "all", 12), "zsre", "other")
+    assert first.startswith("policy supervised: every answer in ")
+    assert first.endswith(
+        "contexts has more than 10 words: there is nothing to learn from; raise max_words"
+    )
+    assert store.peek(stage.key) is None
+
+
 def test_two_columns_of_one_task_are_reported_by_their_labels(fit):
     columns = "[{name: zsre, label: strict}, {name: zsre, label: lenient, on_error: skip}]"
     tasks = "strict, lenient, wow"
