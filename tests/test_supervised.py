@@ -182,6 +182,17 @@ def test_contexts_that_hold_no_answer_are_one_line_and_leave_no_artifact(fit, ma
     assert store.peek(stage.key) is None
 
 
+def test_what_is_missing_is_retrieved_from_the_corpus_of_the_experiment(fit, made, tmp_path):
+    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "other")
+    for path in folder.glob("biencoder-webquestions-*"):
+        path.unlink()
+    stage, failed, store = fit(folder, "webquestions")
+    assert not failed
+    counts = json.loads(content(stage, store)["report.json"])["contexts"]["webquestions"]["train"]
+    assert 0 < counts["retrieved"] == counts["examples"] - counts["without_context"]
+    assert counts["without_answer"] == 0
+
+
 def with_answers_of(folder, target, words, most=None):
     """Copy tasks; the first `most` answers of zsre become the first `words` of their paragraph."""
     shutil.copytree(folder, target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,22 @@ def contexts(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
         hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
 
 
-def _texts(inputs: Mapping[str, Path]) -> list[str]:
-    """Return the text of every passage of the corpus, if it is an input."""
-    if "corpus" not in inputs:
-        return []
-    texts = Passages.open(inputs["corpus"]).arrays["texts"]
-    return [texts.text(index) for index in range(len(texts))]
+class _Texts(Sequence[str]):
+    """The text of every passage of a corpus, read when asked for: most tasks retrieve nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rows = Passages.open(folder).arrays["texts"]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows.text(index)
+
+
+def _texts(inputs: Mapping[str, Path]) -> Sequence[str]:
+    """Return the passages of the corpus, if it is an input."""
+    return _Texts(inputs["corpus"]) if "corpus" in inputs else ()
 
 
 @stage("fit", shared=True)
