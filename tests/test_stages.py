@@ -485,9 +485,14 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
         (YAML, "tasks=[squad]", "set model.kind: encoder"),
         (ENCODER, "tasks=[{name: squad, context: true}]", "leave context: true out"),
         (ENCODER, "tasks=[zsre]", "zsre is a text task, which a model of kind encoder cannot do"),
+        (
+            ENCODER,
+            "policies=[none, {name: supervised, train_on: [zsre]}]",
+            "supervised is learnt for a text-to-text model, and model.kind is encoder: leave it",
+        ),
     ],
 )
-def test_a_task_that_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
+def test_what_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
     path = tmp_path / "it.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=says):

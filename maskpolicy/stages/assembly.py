@@ -11,6 +11,7 @@ from maskpolicy import hardware, hashes, learned, metrics, plugins, sources
 from maskpolicy.budgets import Training
 from maskpolicy.config import Experiment, PolicyBlock, TaskBlock, instance
 from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import SEQ2SEQ
 from maskpolicy.graph import Stage
 from maskpolicy.kinds import KINDS
 from maskpolicy.stages import answers, models  # noqa: F401 (they register the stages)
@@ -164,6 +165,11 @@ class _Builder:
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """What a learned policy learns; with `of`, only to be that row's start."""
+        if (kind := self.experiment.model.kind) != SEQ2SEQ:
+            raise ConfigError(
+                f"policies: {block.label} is learnt for a text-to-text model, and model.kind is "
+                f"{kind}: leave it out, or set model.kind: {SEQ2SEQ}"
+            )
         spec = self.experiment.fit
         params = {
             **self.policy(block),
