@@ -68,10 +68,15 @@ def table(rates: Sequence[Rate], unit: str, base: str) -> str:
         )
         low, high = min(rate.rates), max(rate.rates)
         lines.append(
-            f"| {rate.name} | {rate.median:,.0f} ({low:,.0f} to {high:,.0f}) | {ratio:.2f} "
+            f"| {rate.name} | {_shown(rate.median)} ({_shown(low)} to {_shown(high)}) | {ratio:.2f} "
             f"| {rate.note} |"
         )
     return "\n".join(lines)
+
+
+def _shown(rate: float) -> str:
+    """Return a rate with three digits or more."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def matrix_peak(precision: str) -> float:

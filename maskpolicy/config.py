@@ -175,6 +175,11 @@ def _check_rows(
     for seed in file.seeds:
         if file.seeds.count(seed) > 1:
             raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is there twice")
+    if file.intermediate_seeds > max(1, len(file.seeds)):
+        raise ConfigError(
+            f"{at(where, 'intermediate_seeds')}: {file.intermediate_seeds} runs cannot be shared "
+            f"out over {len(file.seeds)} of seeds: give more seeds, or fewer runs"
+        )
     rows = [block.label for block in policies]
     if file.baseline not in rows:
         raise ConfigError(

@@ -77,10 +77,12 @@ def _files(patterns: Sequence[str], where: str, folder: Path) -> tuple[str, ...]
 
 
 def _no_file(pattern: str, folder: Path) -> str:
-    """Return why a path or pattern gives no file, and what to write where it is a folder."""
+    """Return why a path or pattern gives no file, and what to write instead."""
     found = yaml_file.locate(pattern, folder)
     if found is None:
         return f"no such file {pattern!r}"
+    if not found.is_dir():
+        return f"{pattern!r} is no regular file, and must be read twice: write it to a file first"
     return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
 
 

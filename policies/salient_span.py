@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from maskpolicy.errors import ConfigError
+from maskpolicy.entities import LABELS
+from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.pipelines import entities, identity
 from maskpolicy.registry import policy
 from maskpolicy.types import Json, Passage, Spans
@@ -24,9 +25,14 @@ class SalientSpan:
     spans: int = 1  # entities to hide
 
     def __post_init__(self) -> None:
-        """Refuse a number of spans that hides nothing."""
+        """Refuse a number of spans that hides nothing, and labels that the rules do not know."""
         if self.spans < 1:
             raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
+        for label in self.labels if self.pipeline is None else ():
+            if label not in LABELS:
+                raise ConfigError(
+                    f"labels: {unknown('label', label, LABELS)}; others need a `pipeline`"
+                )
 
     def depends(self) -> Json:
         """Return what `annotate` rests on beside the fields: name and version of the pipeline."""

@@ -229,12 +229,18 @@ def test_a_key_that_cannot_be_used_is_one_line(refused, words, tmp_path, key, sa
         ("--model", "nowhere/at/all", "unknown model"),
         ("--corpus", "/", "'/' is a folder: name its files, e.g. '/*.txt'"),
         ("--corpus", "no*.txt", "no such file 'no*.txt'"),
+        ("--corpus", "/dev/null", "'/dev/null' is no regular file"),
     ],
 )
 def test_a_name_that_is_not_there_is_one_line(refused, bart, texts, tmp_path, option, value, says):
     options = {"--model": bart, "--corpus": texts / "one.txt", "--policy": "random"}
     given = [word for pair in (options | {option: value}).items() for word in pair]
     assert says in refused("pretrain", *given, "--out", tmp_path / "out")
+
+
+def test_a_pattern_that_the_shell_took_is_told(refused, bart, texts, tmp_path):
+    given = ("--model", bart, "--policy", "random", "--corpus", *(texts / "one.txt",) * 2)
+    assert "quote a pattern" in refused("pretrain", *given, "--out", tmp_path / "out")
 
 
 def test_a_corpus_without_any_entity_is_exit_code_2(call, bart, store, tmp_path):

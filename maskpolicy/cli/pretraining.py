@@ -19,6 +19,7 @@ from maskpolicy.cli.words import (
     log_to,
     policy_keys,
 )
+from maskpolicy.errors import ConfigError
 
 
 def pretrain(
@@ -43,6 +44,8 @@ def pretrain(
     screen, notes = console(), console(err=True)
     log_to(notes)
     os.environ.setdefault("TQDM_DISABLE", "1")
+    if any("=" not in word and Path(word).is_file() for word in keys or ()):
+        raise ConfigError("--corpus: takes one file each: quote a pattern, --corpus 'notes/*.txt'")
     block, rest = policy_keys(policy, keys or ())
     out = out.resolve()
     experiment = pretraining.experiment(model, corpus, block, rest, plugin or ())

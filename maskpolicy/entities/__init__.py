@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 VERSION = 1  # raise when the rules find other spans: it is part of the cache key
 COMPONENT = "maskpolicy_rules"
-Entity: TypeAlias = tuple[int, int, str]  # characters [start, end) and NAME, DATE or NUMBER
+LABELS = ("NAME", "DATE", "NUMBER")
+Entity: TypeAlias = tuple[int, int, str]  # characters [start, end), one of LABELS
 
 
 def find(text: str) -> list[Entity]:
