@@ -68,8 +68,8 @@ def table(rates: Sequence[Rate], unit: str, base: str) -> str:
         )
         low, high = min(rate.rates), max(rate.rates)
         lines.append(
-            f"| {rate.name} | {_shown(rate.median)} ({_shown(low)} to {_shown(high)}) | {ratio:.2f} "
-            f"| {rate.note} |"
+            f"| {rate.name} | {_shown(rate.median)} ({_shown(low)} to {_shown(high)}) "
+            f"| {ratio:.2f} | {rate.note} |"
         )
     return "\n".join(lines)
 
