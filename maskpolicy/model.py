@@ -104,7 +104,7 @@ def build(
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a folder or Hub name; it must be a fast one with a mask token."""
+    """Load the tokenizer of a folder or Hub name: a fast one with the tokens that batches need."""
     from transformers import AutoTokenizer
 
     tokenizer = load_weights(AutoTokenizer, name, revision)
@@ -114,9 +114,20 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         raise ConfigError(
             f"model {name}: its tokenizer gives no character offsets (not a fast one)"
         )
-    if tokenizer.mask_token_id is None:
-        raise ConfigError(f"model {name}: its tokenizer has no mask token")
+    for token, other in (("mask", "mask"), ("pad", "pad"), ("bos", "cls"), ("eos", "sep")):
+        if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
+            raise ConfigError(f"model {name}: its tokenizer has no {token} token")
     return tokenizer
+
+
+def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:
+    """Raise ConfigError for a tokenizer with more tokens than the model has embeddings."""
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ConfigError(
+            f"{name}: has {rows} embeddings, but its tokenizer {len(tokenizer)} tokens: save its "
+            "own tokenizer beside it, or call resize_token_embeddings on the model"
+        )
 
 
 def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:

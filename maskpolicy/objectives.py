@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import faults
 from maskpolicy.batching import IGNORE, Order, Pairs, collate, micro_batches
 from maskpolicy.config import Training
 from maskpolicy.corpus import Passages, encode
-from maskpolicy.errors import StageError
 from maskpolicy.masking import Written, hide_all
 from maskpolicy.ragged import Ragged
 from maskpolicy.selection import Streams, select
@@ -24,8 +22,6 @@ from maskpolicy.types import Example, How, Passage, Policy, Spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_LOOKED_AT = 64  # passages
 
 
 @dataclass(frozen=True)
@@ -147,22 +143,6 @@ class MaskedSteps:
         )
         return _step(pairs, self.specials, self.spec, work)
 
-    def check(self) -> None:
-        """Raise StageError where the encoder would be shown no token of any passage.
-
-        The first passages of the first epoch are looked at; without mask_exclusion nothing is, as
-        masks that are seen are counted at least.
-        """
-        if not self.how.mask_exclusion:
-            return
-        count = min(len(self.passages), _LOOKED_AT)
-        written = self._written([(item, 0) for item in range(count)])
-        if (written.sources.flat == self.specials.mask).all():
-            raise StageError(
-                f"{faults.name('policy', self.policy)} hides every token of every passage: with "
-                "mask_exclusion the encoder would see <s> and </s> alone: let it hide less"
-            )
-
     def too_long(self) -> tuple[int, str]:
         """Return how many passages are cut, and the key of the budget that says where.
 
@@ -180,6 +160,16 @@ class MaskedSteps:
         """
         steps = (self.order.step(number) for number in range(self.spec.steps))
         return not any(len(spans) for places in steps for spans in self._chosen(places)[2])
+
+    def show_nothing(self) -> bool:
+        """Whether every token is hidden in all the steps, and masks kept out of the encoder.
+
+        As `hide_nothing`, it ends at the first token that stays.
+        """
+        if not self.how.mask_exclusion:
+            return False
+        steps = (self._written(self.order.step(number)) for number in range(self.spec.steps))
+        return not any((written.sources.flat != self.specials.mask).any() for written in steps)
 
     def _written(self, places: Sequence[tuple[int, int]]) -> Written:
         """Mask the passages of (item, epoch) pairs."""

@@ -173,15 +173,36 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path):
     assert "it has no tokenizer beside it" in refused(models.load_tokenizer, str(tmp_path))
 
 
-def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
+@pytest.mark.parametrize("missing", ["mask", "pad", "bos", "eos"])
+def test_a_tokenizer_without_a_token_that_is_needed_is_refused(tmp_path, missing):
+    names = {"unk": "<unk>", "mask": "<mask>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+    del names[missing]
+    bare(names).save_pretrained(tmp_path)
+    assert f"has no {missing} token" in refused(models.load_tokenizer, str(tmp_path))
+
+
+def test_tokens_of_bert_stand_for_those_of_bart(tmp_path):
+    names = {"unk": "<unk>", "mask": "[MASK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]"}
+    bare(names).save_pretrained(tmp_path)
+    assert models.load_tokenizer(str(tmp_path)).cls_token == "[CLS]"
+
+
+def bare(names):
+    """Return a fast tokenizer of two words and these special tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(WordLevel({"a": 0, "b": 1, "<unk>": 2}, "<unk>"))
-    made = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
-    made.save_pretrained(tmp_path)
-    assert "no mask token" in refused(models.load_tokenizer, str(tmp_path))
+    special = {f"{name}_token": token for name, token in names.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+
+
+def test_a_tokenizer_of_more_tokens_than_embeddings_is_refused():
+    models.check_vocabulary(small.tokenizer(), small.roberta())
+    few = small.roberta(vocab_size=100)
+    said = refused(models.check_vocabulary, small.tokenizer(), few)
+    assert f"has 100 embeddings, but its tokenizer {len(small.tokenizer())} tokens" in said
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100])

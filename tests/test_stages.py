@@ -376,6 +376,15 @@ def test_a_policy_that_hides_nothing_at_all_is_refused_before_its_training(folde
         assert f"policy {policy['name']}: hides nothing in the 2 steps" in outcome.error
 
 
+def test_a_policy_that_hides_everything_with_exclusion_is_the_users_to_change(folder, tmp_path):
+    rows = [(text, []) for text in small.TEXTS]
+    hidden = {"name": "random", "ratio": 1.0, "corruption": "token"}
+    outcome = pretrain(folder, tmp_path, rows, **hidden, mask_exclusion=0.5)
+    assert isinstance(outcome.exception, DataError)
+    assert "policy random: hides every token of every passage" in outcome.error
+    assert pretrain(folder, tmp_path, rows, **hidden).error is None
+
+
 def test_a_policy_that_hides_something_somewhere_is_not_refused(folder, tmp_path):
     rows = [(text, [[0, 4]] if text == small.TEXTS[0] else []) for text in small.TEXTS]
     assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None

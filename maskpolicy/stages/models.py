@@ -66,6 +66,7 @@ def _pretrain(
     model: Any, tokenizer: Any, params: Json, inputs: Mapping[str, Path], out: Path, run: Run
 ) -> None:
     plugin_files.load_files(run.local.get("plugins", ()))
+    models.check_vocabulary(tokenizer, model)
     kind, how = _kind(params), How(**params["how"])
     spec = _spec(params, model, run)
     annotations = [inputs["annotate"]] if "annotate" in inputs else []
@@ -82,7 +83,11 @@ def _pretrain(
             f"policy {params['policy']}: hides nothing in the {spec.steps} steps of its training: "
             "change its fields, or give it a corpus in which there is something to hide"
         )
-    steps.check()
+    if spec.steps and steps.show_nothing():
+        raise DataError(
+            f"policy {params['policy']}: hides every token of every passage: with mask_exclusion "
+            "the encoder would be shown no word: let it hide less"
+        )
     _tell_cut(steps, params, run)
     models.set_dropout(model, spec.dropout)
     module = kind.learner(model, how, params)
@@ -129,6 +134,7 @@ def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     examples = read_examples(inputs["examples"], "train")
     model = head.start(inputs["model"], examples, params["spec"]["seed"])
+    models.check_vocabulary(tokenizer, model)
     spec = _spec(params, model, run)
     steps = head.steps(model, tokenizer, examples, spec, params)
     models.set_dropout(model, spec.dropout)
