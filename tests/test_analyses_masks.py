@@ -92,6 +92,24 @@ def test_a_folder_of_a_model_is_analysed(call, tmp_path):
     }
 
 
+def test_text_is_read_as_a_corpus_is(call, refused, tmp_path):
+    small.roberta().save_pretrained(tmp_path / "model")
+    small.tokenizer().save_pretrained(tmp_path / "model")
+    lines = [json.dumps({"text": text}) + "\n" for text in small.TEXTS]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    (tmp_path / "plain.txt").write_text("\n\n".join(small.TEXTS))
+    found = []
+    for name in ("rows.jsonl", "plain.txt"):
+        words = ("rank", tmp_path / "model", f"text=[{tmp_path / name}]", "share=0")
+        _, out, _ = call("analyze", *words, "--json", "--store", tmp_path / "s")
+        found.append(json.loads(out)["rows"])
+    assert found[0] == found[1]
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    for name, says in (("bad.txt", ", line 1: not UTF-8"), ("no.txt", ": cannot be read")):
+        words = ("analyze", "rank", tmp_path / "model", f"text=[{tmp_path / name}]")
+        assert f"{name}{says}" in refused(*words)
+
+
 def test_a_folder_of_a_model_is_no_run_for_other_analyses(refused, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     assert "name a folder that `maskpolicy run` wrote" in refused("analyze", "coverage", tmp_path)
@@ -132,6 +150,14 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp
     ]
     plain = next(row for row in found["rows"] if row["model"] == "mae" and row["layer"] == 1)
     assert tuned[1]["y"][0] == plain["real_without"]
+
+
+def test_what_text_to_text_models_forget_is_not_asked_of_encoders(call, refused, tmp_path):
+    (tmp_path / "it.yaml").write_text(RUN)
+    store = ("--store", tmp_path / "store")
+    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+    said = refused("analyze", "forgetting", tmp_path / "run", *store)
+    assert "measures text-to-text models, and the models of this run are encoders" in said
 
 
 def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):

@@ -43,6 +43,12 @@ def test_the_effective_rank_is_the_least_number_that_reaches_tau():
     assert [ranks.effective_rank(squares, tau) for tau in (0.5, 0.9, 0.95, 1.0)] == [1, 2, 3, 3]
 
 
+def test_a_set_without_tokens_has_no_rank():
+    found = ranks.measure(small.roberta(), small.tokenizer(), list(small.passages()), share=0.0)
+    assert found.tokens["mask"] == 0
+    assert {layer["mask"] for layer in found.layers} == {0}
+
+
 def test_every_layer_has_a_rank_of_every_set():
     passages = list(small.passages())
     found = ranks.measure(small.roberta(), small.tokenizer(), passages, share=0.5)

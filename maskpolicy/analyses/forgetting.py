@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskpolicy import documents, plugins
 from maskpolicy.derived import derive
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.experiment import Corpus
+from maskpolicy.experiment import ENCODER, Corpus
 from maskpolicy.findings import Findings
 from maskpolicy.hidden import Staged, staged
 from maskpolicy.plots import Bars, Series
@@ -94,6 +94,11 @@ class Forgetting:
         if base is None:
             raise StoreError(f"the model before its stage is not in the store {store.root}")
         record = base["record"]
+        if record["params"].get("kind") == ENCODER:
+            raise ConfigError(
+                "forgetting: measures text-to-text models, and the models of this run are encoders "
+                "(model.kind: encoder)"
+            )
         own = record["kind"] == "general"
         facts = plugins.find("policy", _POLICY).facts
         objective = {

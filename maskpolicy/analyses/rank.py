@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from maskpolicy import documents, ranks, world
 from maskpolicy import model as models
 from maskpolicy.corpus import Document, Passages, build
-from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.errors import StoreError
+from maskpolicy.experiment import Corpus
 from maskpolicy.findings import Findings
 from maskpolicy.ranks import Ranks, figures
 from maskpolicy.ranks.figures import Model
@@ -48,7 +50,7 @@ class Rank:
     """
 
     takes_models: ClassVar[bool] = True
-    text: tuple[str, ...] = ()  # files of text instead of a run's corpus
+    text: tuple[str, ...] = ()  # files, as a corpus may have them, instead of a run's corpus
     passages: Count = 256
     words: Count = 100  # of a passage of `text`
     tau: Share = 0.9
@@ -111,13 +113,11 @@ class Rank:
     ) -> None:
         """Measure the model of a folder."""
         made = models.load_tokenizer(str(tokenizer.absolute()))
+        passages = self._passages(made, corpus)
+        encoder = ranks.load(folder.absolute())
+        models.check_vocabulary(made, encoder, f"model {folder}")
         found = ranks.measure(
-            ranks.load(folder.absolute()),
-            made,
-            self._passages(made, corpus),
-            tau=self.tau,
-            share=self.share,
-            seed=self.seed,
+            encoder, made, passages, tau=self.tau, share=self.share, seed=self.seed
         )
         seen.models.append((model, found))
 
@@ -126,16 +126,16 @@ class Rank:
         if corpus is not None and not self.text:
             opened = Passages.open(corpus)
             return [opened[i] for i in range(min(len(opened), self.passages))]
-        if self.text:
-            given = [Path(name) for name in self.text]
-            missing = [str(path) for path in given if not path.is_file()]
-            if missing:
-                raise ConfigError(f"rank: text: no such file {missing[0]!r}")
-            found = [Document(str(path), path.read_text("utf-8")) for path in given]
-        else:
-            found = _world()
+        found = islice(_given(self.text) if self.text else _world(), self.passages)
         made = Passages(build(found, tokenizer, self.words))
         return [made[i] for i in range(min(len(made), self.passages))]
+
+
+def _given(files: tuple[str, ...]) -> Iterator[Document]:
+    """Yield the documents of files, of all kinds that a corpus may have."""
+    corpus = Corpus(files=files)
+    block = documents.identify(corpus, str)  # nothing is kept of it, so nothing is digested
+    return documents.read(block, {}, documents.where(corpus))
 
 
 def _world() -> list[Document]:

@@ -68,9 +68,11 @@ class Gram:
 def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
     """Return the least k such that the k largest of `squares` sum to `tau` of their total.
 
-    `squares` are squared singular values, in any order.
+    `squares` are squared singular values, in any order; 0 where there is nothing.
     """
     share = np.cumsum(np.sort(squares)[::-1])
+    if not share[-1]:
+        return 0
     return int(np.searchsorted(share, tau * share[-1] * (1 - 1e-12))) + 1
 
 
