@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite, nan
 
 from maskpolicy import glue
 from maskpolicy.errors import DataError
@@ -33,6 +34,8 @@ class Stsb:
         try:
             number = float(value)
         except (TypeError, ValueError):
-            raise DataError(f"key 'score' must be a number, not {value!r}") from None
+            number = nan
+        if not isfinite(number):
+            raise DataError(f"key 'score' must be a number, not {value!r}")
         first, second = (text(row, key).strip() for key in ("sentence1", "sentence2"))
         return Example("", "", first, (f"{number:g}",), context=second)

@@ -130,6 +130,12 @@ def test_a_strange_label_is_one_line(tmp_path):
         load(tmp_path, "rte", "3\tIt was I.\tI was.\tmaybe")
 
 
+@pytest.mark.parametrize("score", ["nan", "inf", "much"])
+def test_a_similarity_that_is_no_number_is_one_line(tmp_path, score):
+    with pytest.raises(DataError, match=f"line 2: key 'score' must be a number, not '{score}'"):
+        load(tmp_path, "stsb", ROWS["stsb"][0].replace("4.750", score))
+
+
 def test_another_tasks_file_is_refused(tmp_path):
     write(tmp_path, "qnli", ROWS["qnli"][0])
     with pytest.raises(DataError, match="is no file of task 'qqp'"):
