@@ -137,8 +137,13 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
     there is no such model or it is no BART.
     """
     import torch
-    from transformers import AutoModelForSeq2SeqLM, BartForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, BartForConditionalGeneration
 
+    family = load_weights(AutoConfig, name, revision).model_type
+    if family != "bart":
+        raise ConfigError(
+            f"model {name}: {family} is no BART (a RoBERTa-style encoder needs model.kind: encoder)"
+        )
     settings |= {"dtype": torch.float32, "output_loading_info": True}
     found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
     if not isinstance(found, BartForConditionalGeneration):
