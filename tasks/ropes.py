@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from maskpolicy.errors import DataError
 from maskpolicy.formats import optional, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
@@ -36,8 +35,6 @@ class Ropes:
         if not targets:
             return None
         background, situation = optional(row, "background"), optional(row, "situation")
-        if not (background or situation):
-            raise DataError("keys background and situation are missing or empty")
         parts = [
             text(row, "question").strip(),
             situation,

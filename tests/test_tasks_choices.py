@@ -188,11 +188,6 @@ def test_ropes_without_its_background(tmp_path):
     assert oracle.source == "Which cup is sweeter?\nB has sugar.\nSugar is sweet."
 
 
-def test_ropes_without_any_paragraph_is_refused(tmp_path):
-    with pytest.raises(DataError, match="keys background and situation are missing or empty"):
-        ropes(tmp_path, {"qas": [QA]})
-
-
 def test_ropes_groups_by_background_and_counts_questions_without_answers(tmp_path):
     bare = {"id": "8", "question": "Which?"}
     again = {**PARAGRAPH, "situation": "Another.", "qas": [bare, {**QA, "id": "9"}]}
