@@ -93,7 +93,7 @@ def _nothing(data: Sequence[Contexts], max_words: int) -> str:
             f"policy supervised: every answer in {held} contexts has more than {max_words} words: "
             "there is nothing to learn from; raise max_words"
         )
-    counts = ", ".join(f"{len(task.train)} of {task.name}" for task in data)
+    counts = ", ".join(f"0 of {len(task.train)} contexts of {task.name}" for task in data)
     return (
         f"policy supervised: no answer occurs in its context ({counts}): there is nothing to learn "
         "from; train on a task whose answers stand in their contexts"
