@@ -117,7 +117,7 @@ def _masking(options: argparse.Namespace) -> str:
     for what, (text, tokenizer) in corpora.items():
         with tempfile.TemporaryDirectory() as folder:
             passages, fast = masking.load(text, tokenizer, Path(folder))
-            rates = interleaved(masking.ways(passages, fast, 60), options.repeats)
+            rates = interleaved(masking.ways(passages, fast, 600), options.repeats)
         length = passages.lengths.mean()
         parts.append(
             f"{what}: {len(passages)} passages of {length:.0f} tokens on average.\n\n"

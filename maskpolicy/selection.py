@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy as np
 from maskpolicy import faults
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.types import Passage, Policy, Spans, as_spans
+
+_WORDS = Struct("<2Q").unpack  # of a key
+_SPANS = {(2, (2,), True)}  # dimensions, the last one, whether of integers
 
 
 def generator(seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
@@ -29,12 +33,12 @@ class Streams:
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
-        self._start = self._bits.state
+        self._start: Any = self._bits.state  # words of a key are set faster from a tuple
         self._generator = np.random.Generator(self._bits)
 
     def at(self, seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
         """Return what generator() would of the same; it is valid until the next call."""
-        self._start["state"]["key"] = np.frombuffer(_key(seed, epoch, passage, purpose), "<u8")
+        self._start["state"]["key"] = _WORDS(_key(seed, epoch, passage, purpose))
         self._bits.state = self._start
         return self._generator
 
@@ -91,24 +95,24 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
     follows = np.zeros(len(flat) + 1, bool)
     follows[1:-1] = begin[1:] < end[:-1]
     follows[counts.cumsum()] = False  # what begins another passage
-    faults = {
-        "hold an empty or reversed range": begin >= end,
-        "leave the passage": (begin < 0) | (end > limit),
-        "overlap or are not sorted": follows[:-1],
-    }
-    if not np.logical_or.reduce(list(faults.values())).any():
+    empty, outside = begin >= end, (begin < 0) | (end > limit)
+    if not (empty | outside | follows[:-1]).any():
         return
-    owner = np.repeat(np.arange(len(batch)), counts)
-    for what, bad in faults.items():
+    owner = counts.cumsum()
+    for what, bad in (
+        ("hold an empty or reversed range", empty),
+        ("leave the passage", outside),
+        ("overlap or are not sorted", follows[:-1]),
+    ):
         if bad.any():
-            raise _wrong(policy, passages[owner[int(np.argmax(bad))]], what)
+            at = int(np.searchsorted(owner, np.argmax(bad), side="right"))
+            raise _wrong(policy, passages[at], what)
 
 
 def _are_spans(batch: Sequence[Any]) -> bool:
     if {type(spans) for spans in batch} != {np.ndarray}:
         return False
-    shapes = {(spans.ndim, spans.shape[-1:], spans.dtype) for spans in batch}
-    return all(ndim == 2 and last == (2,) and dtype.kind in "iu" for ndim, last, dtype in shapes)
+    return {(spans.ndim, spans.shape[-1:], spans.dtype.kind in "iu") for spans in batch} == _SPANS
 
 
 def _what(spans: Any) -> str:

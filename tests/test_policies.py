@@ -82,7 +82,10 @@ def test_every_policy_that_is_promised_is_there():
 
 
 FIXED = [
-    n for n in registry.names("policy") if not hasattr(registry.entry("policy", n).plugin, "fit")
+    name
+    for name in registry.names("policy")
+    if (plugin := registry.entry("policy", name).plugin).__module__.startswith("policies.")
+    and not hasattr(plugin, "fit")
 ]
 
 
