@@ -130,6 +130,14 @@ def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> Non
         )
 
 
+def embeddings(folder: str) -> torch.Tensor:
+    """Return the input embeddings of a model of either kind, (vocabulary, width) in float32."""
+    import torch
+    from transformers import AutoModel
+
+    return load_weights(AutoModel, folder, None, dtype=torch.float32).get_input_embeddings().weight
+
+
 def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:
     """Load BART from a folder or Hub name in float32.
 

@@ -52,7 +52,7 @@ class Supervised:
         cuts = cut_all([(one.passage, one.answers) for one in held], self.max_words)
         if not cuts:
             raise DataError(_nothing(data, self.max_words))
-        embeddings = model.load(str(tools.model)).model.shared.weight
+        embeddings = model.embeddings(str(tools.model))
         dropout = DROPOUT if spec.dropout is None else spec.dropout
         reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
         dev = [context for task in data for context in answered(task.dev)]

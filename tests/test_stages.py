@@ -496,8 +496,8 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
         (ENCODER, "tasks=[zsre]", "zsre is a text task, which a model of kind encoder cannot do"),
         (
             ENCODER,
-            "policies=[none, {name: supervised, train_on: [zsre]}]",
-            "supervised is learnt for a text-to-text model, and model.kind is encoder: leave it",
+            "policies=[none, {name: meta-learned, train_on: [zsre]}]",
+            "meta-learned is learnt through a text-to-text model, and model.kind is encoder: leave",
         ),
     ],
 )

@@ -165,10 +165,11 @@ class _Builder:
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """What a learned policy learns; with `of`, only to be that row's start."""
-        if (kind := self.experiment.model.kind) != SEQ2SEQ:
+        kind = self.experiment.model.kind
+        if kind != SEQ2SEQ and learned.fits_to_how(block):
             raise ConfigError(
-                f"policies: {block.label} is learnt for a text-to-text model, and model.kind is "
-                f"{kind}: leave it out, or set model.kind: {SEQ2SEQ}"
+                f"policies: {block.label} is learnt through a text-to-text model, and model.kind "
+                f"is {kind}: leave it out, or set model.kind: {SEQ2SEQ}"
             )
         spec = self.experiment.fit
         params = {
