@@ -81,8 +81,8 @@ def _training(options: argparse.Namespace) -> str:
         parts.append(
             f"### {setting.name}\n\n{table(rates, 'tokens/s', training.DEFAULTS)}\n\n"
             f"maskpolicy against the best settings: {to_best:.2f}. It reached {share:.0%} of the "
-            f"matrix peak measured in this process ({work['peak'] / 1e9:.0f} GFLOP/s). Loss on the "
-            f"same batches: Seq2SeqTrainer {same[0]:.3f}, maskpolicy {same[1]:.3f}."
+            f"matrix peak measured in this process ({work['peak'] / 1e9:.0f} GFLOP/s). On the "
+            f"same batches: Seq2SeqTrainer {same[0]}, maskpolicy {same[1]}."
         )
     return "\n\n".join(parts)
 

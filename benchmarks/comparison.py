@@ -142,8 +142,3 @@ def held_out(setting: Setting, model: Any) -> float:
 def noted(setting: Setting, model: Any) -> str:
     """Return the note on a trained model: its held-out loss."""
     return f"loss {held_out(setting, model):.3f}"
-
-
-def loss_of(note: str) -> float:
-    """Return the held-out loss of such a note."""
-    return float(note.removeprefix("loss "))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison import Setting, loss_of, noted
+from benchmarks.comparison import Setting, noted
 from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_peak
 from benchmarks.trainer import theirs
 from maskpolicy import hardware
@@ -45,8 +45,8 @@ def ours(setting: Setting, **changes: Any) -> Once:
     return once
 
 
-def agreement(setting: Setting) -> tuple[float, float]:
-    """Return the Trainer's loss and ours on the same batches, in fp32 and without dropout.
+def agreement(setting: Setting) -> tuple[str, str]:
+    """Return what is noted of the Trainer and of us on the same batches, in fp32, no dropout.
 
     Both are given the passages in our order, each with the same masks; all else is as in `compare`.
     """
@@ -54,11 +54,11 @@ def agreement(setting: Setting) -> tuple[float, float]:
     models.set_dropout(still.model, 0.0)
     order = still.masked(hardware.resolve(still.spec)).order
     places = [place for number in range(still.steps) for place in order.step(number)]
-    notes = [
-        theirs(still, places=places, train_sampling_strategy="sequential")()[2],
-        ours(still, precision="fp32", attention="sdpa")()[2],
-    ]
-    return loss_of(notes[0]), loss_of(notes[1])
+    ways = (
+        theirs(still, places=places, train_sampling_strategy="sequential"),
+        ours(still, precision="fp32", attention="sdpa"),
+    )
+    return ways[0]()[2], ways[1]()[2]
 
 
 def compare(setting: Setting, repeats: int, ladder: bool) -> tuple[list[Rate], dict[str, float]]:

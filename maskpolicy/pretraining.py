@@ -192,7 +192,7 @@ def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Let no other process place anything into `folder` meanwhile, and leave nothing behind."""
+    """Let no other process place anything into `folder` meanwhile; no lock file stays in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system may know no locks
