@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,6 +124,16 @@ def unusable(value: str) -> str:
 def distinct(values: Iterable[str]) -> tuple[str, ...]:
     """Return the values with outer blanks stripped, each once, in order, without empty ones."""
     return tuple(dict.fromkeys(stripped for value in values if (stripped := value.strip())))
+
+
+def alike(value: str) -> str:
+    """Return a text in lower case with single blanks, so that equal questions have equal groups."""
+    return " ".join(value.lower().split())
+
+
+def digest(value: str) -> str:
+    """Return a short name for a long text, such as the document that a group stands for."""
+    return hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def _lines(path: Path) -> Iterator[Row]:

@@ -29,21 +29,32 @@ def answers(row: Json) -> tuple[str, ...]:
     return formats.distinct(kept)
 
 
+def page(row: Json) -> str:
+    """Return the Wikipedia page that answers a row; "" where none is named."""
+    pages = (origin.get("wikipedia_id") for origin in _origins(row))
+    return str(next(filter(None, pages), ""))
+
+
 def places(row: Json, lead: bool = False) -> Iterator[Place]:
     """Yield the paragraphs of a row's provenance, those that come with an answer first.
 
     Of a page that is given without a paragraph, as in entity linking, `lead` takes its title and
     first paragraph.
     """
+    for origin in _origins(row):
+        page, start = origin.get("wikipedia_id"), origin.get("start_paragraph_id")
+        end = origin.get("end_paragraph_id")
+        if page and isinstance(start, int) and start >= 0:
+            yield str(page), start, max(start, end) if isinstance(end, int) else start
+        elif page and lead:
+            yield str(page), 0, 1
+
+
+def _origins(row: Json) -> Iterator[dict[str, Any]]:
+    """Yield the provenance entries of a row, those that come with an answer first."""
     entries = formats.records(row, "output")
     for entry in sorted(entries, key=lambda entry: not entry.get("answer")):
-        for origin in formats.records(entry, "provenance"):
-            page, start = origin.get("wikipedia_id"), origin.get("start_paragraph_id")
-            end = origin.get("end_paragraph_id")
-            if page and isinstance(start, int) and start >= 0:
-                yield str(page), start, max(start, end) if isinstance(end, int) else start
-            elif page and lead:
-                yield str(page), 0, 1
+        yield from formats.records(entry, "provenance")
 
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:

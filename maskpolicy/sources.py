@@ -55,6 +55,7 @@ class TaskFacts:
     keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
     dev_share: float = 0.1  # of the groups of train, where dev is carved from it
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
+    version: int = 1  # of a built-in task: raise it when an example would change
 
     def names(self, edition: str) -> dict[str, str]:
         """Return the file names of an edition: those of `others`, or else `files` with its name."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy import kilt
 from maskpolicy.errors import DataError
-from maskpolicy.formats import text
+from maskpolicy.formats import digest, optional, text
 from maskpolicy.registry import task
 from maskpolicy.schema import Count
 from maskpolicy.sources import Hub
@@ -30,7 +29,8 @@ START, END = "[START_ENT]", "[END_ENT]"
 class AidaYago2:
     """A marked mention with the words around it; the answer is a page's title.
 
-    The mentions of one document belong together. The context is the title and first paragraph of
+    The mentions of one document belong together, and the documents of one `subject` where a row
+    has that key (the embedded world's rows do). The context is the title and first paragraph of
     the page in KILT's knowledge source, or the paragraph that the provenance names.
     """
 
@@ -44,7 +44,7 @@ class AidaYago2:
         left, mention, right = parts(text(row, "input"))
         around = [*left[-self.words :], START, *mention, END, *right[: self.words]]
         document = " ".join([*left, *mention, *right])
-        group = hashlib.sha256(document.encode(errors="surrogatepass")).hexdigest()[:16]
+        group = optional(row, "subject") or digest(document)
         seen = "yes" if " ".join(mention) in targets else "no"
         return Example(
             text(row, "id"), group, " ".join(around), targets, slices={"mention is title": seen}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskpolicy import dpr, kilt
-from maskpolicy.formats import optional, text, texts
+from maskpolicy.formats import alike, optional, text, texts
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
@@ -36,6 +36,7 @@ _COMPANIONS = {"train": ("train",), "dev": ("dev", "test")}
         {"open": "", "kilt": "nq"},
     ),
     retrieval=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class NaturalQuestions:
@@ -49,12 +50,17 @@ class NaturalQuestions:
     edition: Literal["auto", "open", "kilt", "efficientqa"] = "auto"
 
     def example(self, row: Json) -> Example | None:
-        """Map a row of NQ-open or of KILT's form; equal questions belong together."""
+        """Map a row of NQ-open or of KILT's form.
+
+        Questions on one page belong together where the row names it: KILT's provenance, or the
+        key `subject` of the embedded world's rows. Elsewhere only equal questions do.
+        """
         targets = (*texts(row, "answer"), *kilt.answers(row))
         if not targets:
             return None
         source = text(row, "question", "input")
-        return Example(optional(row, "id"), " ".join(source.lower().split()), source, targets)
+        group = optional(row, "subject") or kilt.page(row) or alike(source)
+        return Example(optional(row, "id"), group, source, targets)
 
     def evidence(
         self, rows: Sequence[Json], beside: Sequence[Path], split: str

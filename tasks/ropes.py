@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
-from maskpolicy.formats import optional, records, text
+from maskpolicy.formats import digest, optional, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
@@ -42,7 +41,7 @@ class Ropes:
         ]
         return Example(
             id=text(row, "id"),
-            group=hashlib.sha256(background.encode(errors="surrogatepass")).hexdigest()[:16],
+            group=digest(background),
             source="\n".join(filter(None, parts)),
             targets=targets,
             context="\n".join(filter(None, [situation, background])) or None,

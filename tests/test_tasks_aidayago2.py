@@ -66,6 +66,12 @@ def test_mentions_of_one_document_belong_together(tmp_path):
     assert groups[0] == groups[1] != groups[2]
 
 
+def test_documents_of_one_subject_belong_together_where_the_rows_name_it(tmp_path):
+    one = row("In [START_ENT] Ulm [END_ENT]", id="a:0", subject="7")
+    two = row("At [START_ENT] Ulm [END_ENT]", id="b:1", subject="7")
+    assert [example.group for example in read(tmp_path, one, two)] == ["7", "7"]
+
+
 @pytest.mark.parametrize(
     "source",
     [

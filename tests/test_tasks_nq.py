@@ -46,6 +46,20 @@ def test_equal_questions_fall_on_one_side(tmp_path):
     assert not {e.source for e in train} & {e.source for e in dev}
 
 
+def test_questions_on_one_page_belong_together(tmp_path):
+    def kilt(number, page):
+        output = [{"provenance": []}, {"answer": "Ulm", "provenance": [{"wikipedia_id": page}]}]
+        return {"id": f"{number}", "input": f"question {number}", "output": output}
+
+    write(tmp_path / "nq-dev-kilt.jsonl", kilt(1, "7"), kilt(2, "8"), kilt(3, "7"), KILT)
+    groups = [one.group for one in examples.read(block(edition="kilt"), "test", tmp_path)]
+    assert groups == ["7", "8", "7", "7"]
+    rows = [{"question": f"Question {n}", "answer": ["Ulm"], "subject": "Ulm"} for n in range(2)]
+    write(tmp_path / "NQ-open.dev.jsonl", *rows, OPEN)
+    groups = [one.group for one in examples.read(block(), "test", tmp_path)]
+    assert groups == ["Ulm", "Ulm", "where is the minster"]
+
+
 def test_editions(tmp_path):
     write(tmp_path / "NQ-open.dev.jsonl", OPEN)
     write(tmp_path / "kilt" / "nq-dev-kilt.jsonl", KILT)

@@ -132,6 +132,9 @@ class Inputs:
         code = plugins.code(plugins.find("task", block.name))
         task = {**asdict(block), "label": ""}
         params: dict[str, Json] = {"task": task, "code": code}
+        version = sources.task(block).facts.version
+        if version > 1:  # so that tasks which never changed keep their keys
+            params["version"] = version
         if block.data == WORLD:
             return self.stage(kind, block.label, params, world=self.world, **inputs)
         local: dict[str, Json] = dict(self.plugins)
