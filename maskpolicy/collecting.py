@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware, keys, learned, plugins, sources
+from maskpolicy.comparable import TRAININGS
 from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.experiment import resolved_policy, resolved_task
 from maskpolicy.graph import Outcome, Stage, topological
@@ -31,7 +32,7 @@ from maskpolicy.store import Store
 from maskpolicy.types import Json
 
 log = logging.getLogger(__name__)
-_TRAININGS = ("general", "fit", "intermediate", "finetune")
+_CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result tells
 Cells = Mapping[tuple[str, str, int], Stage]
 """The stage of kind "evaluate" of each (policy label, task label, seed)."""
 
@@ -86,10 +87,10 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     it.
     """
     specs: dict[str, Any] = {
-        name: hardware.resolve(getattr(experiment, name)) for name in _TRAININGS
+        name: hardware.resolve(getattr(experiment, name)) for name in TRAININGS
     }
     whole = resolved(replace(experiment, **specs))
-    for name in _TRAININGS:
+    for name in TRAININGS:
         del whole[name]["checkpoint_every"]  # changes no result
     config = {
         "policy": _unlabelled(resolved_policy(policy)),
@@ -146,7 +147,17 @@ def _result(
         metrics,
         _work(behind, store),
         outcome.error or (None if metrics is not None else "its artifact is not in the store"),
+        _code(behind),
     )
+
+
+def _code(behind: Iterable[Stage]) -> Json:
+    """Return the versions of what trains and answers, and a digest of a user's policy."""
+    found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
+    stage = found.get("intermediate")
+    files = stage.params.get("code") if stage is not None else None
+    versions = {kind: stage.version for kind, stage in found.items()}
+    return {"versions": versions, "policy": keys.digest(files) if files else None}
 
 
 def _work(behind: Iterable[Stage], store: Store) -> Json:

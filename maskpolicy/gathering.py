@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from maskpolicy import keys
+from maskpolicy import comparable, keys
+from maskpolicy.comparable import Part
 from maskpolicy.errors import ConfigError
 from maskpolicy.results import Result, Run, file_name
 from maskpolicy.types import Json
 
-BUDGET = ("model", "world", "corpus", "general", "intermediate", "finetune")
-EXECUTION = ("precision", "attention", "compile", "micro_tokens", "seed")  # no part of a budget
-_SHOWN = 3  # differences in one message
+_SHOWN = 6  # differences in one message
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +43,17 @@ class Draft:
     """A row while the results of one or more runs are gathered for it."""
 
     label: str
-    run: Run
-    config: Json  # what its results share: the cell's config without the task
+    run: Run  # the first that has it
+    config: Json  # of its first result, without the task
+    identity: str  # canonical JSON of what its results share
+    loose: dict[str, Json]  # what they share where they have it
     cells: dict[tuple[str, int], Cell] = field(default_factory=dict)
 
-    @property
-    def has_stage(self) -> bool:
-        """Whether the row has an intermediate stage."""
-        return "intermediate" in self.config
+    def takes(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
+        """Whether a result of the row `label` of a run belongs to this row."""
+        same = all(self.loose.get(name, value) == value for name, value in loose.items())
+        mine = self.label == label or all(cell.run is not run for cell in self.cells.values())
+        return same and mine and self.identity == identity
 
     def of(self, task: str) -> dict[int, Cell | None]:
         """Return the row's cells of one task, for every seed that the row has anywhere."""
@@ -73,8 +75,8 @@ class Draft:
 
 
 def gather(runs: Sequence[Run]) -> list[Draft]:
-    """Return one draft for each row; equal rows of several runs are one."""
-    drafts: dict[tuple[str, str], Draft] = {}
+    """Return one draft for each row; rows of several runs that have one configuration are one."""
+    drafts: list[Draft] = []
     for run in runs:
         by_label = {
             label: [result for result in run.results if result.policy == label]
@@ -82,10 +84,21 @@ def gather(runs: Sequence[Run]) -> list[Draft]:
         }
         for label, results in by_label.items():
             for result in results:
-                config = row_config(result)
-                key = (label, keys.canonical(config))
-                _add(drafts.setdefault(key, Draft(label, run, config)), result, run)
-    return list(drafts.values())
+                _add(_draft(drafts, label, run, result), result, run)
+    return drafts
+
+
+def _draft(drafts: list[Draft], label: str, run: Run, result: Result) -> Draft:
+    """Return the row that a result belongs to; a new one is put at the end of `drafts`."""
+    identity = keys.canonical(comparable.identity(result))
+    loose = comparable.loose(result)
+    able = [draft for draft in drafts if draft.takes(label, run, identity, loose)]
+    if not able:
+        able = [Draft(label, run, row_config(result), identity, {})]
+        drafts += able
+    found = min(able, key=lambda draft: draft.label != label)
+    found.loose |= loose
+    return found
 
 
 def _add(draft: Draft, result: Result, run: Run) -> None:
@@ -106,49 +119,34 @@ def row_config(result: Result) -> Json:
 
 
 def unlike(drafts: Sequence[Draft]) -> list[str]:
-    """Return one line for each pair of rows that cannot be ranked together."""
-    lines = []
-    staged = [draft for draft in drafts if draft.has_stage]
-    for draft in staged[1:]:
-        lines += _difference(_budget(staged[0]), _budget(draft), staged[0], draft)
-    first: dict[str, tuple[Json, Draft]] = {}
+    """Return one line for each two rows of different runs that cannot be ranked together.
+
+    A line names the settings in which they differ and that `comparable` does not call harmless.
+    """
+    first: dict[str, tuple[Part, Draft, Cell]] = {}
+    stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
+    unstated: dict[str, dict[str, None]] = {}
     for draft in drafts:
-        for task, data in _data(draft).items():
-            known, other = first.setdefault(task, (data, draft))
-            lines += _difference(known, data, other, draft, f"{task}.")
-    return lines
+        for cell in draft.cells.values():
+            for name, part in comparable.parts(cell.result).items():
+                known, other, of = first.setdefault(name, (part, draft, cell))
+                if of.run is not cell.run:
+                    rows = f"{_place(other, of)} and {_place(draft, cell)}"
+                    lines = comparable.differences(name, known, part)
+                    stated.setdefault(rows, {}).update(dict.fromkeys(lines))
+                    lines = comparable.contents(name, known, part)
+                    unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
+    found = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
+    return [f"{rows} differ in {_shortened(lines)}" for rows, lines in found.items() if lines]
 
 
-def _difference(old: Json, new: Json, first: Draft, second: Draft, prefix: str = "") -> list[str]:
-    found = keys.differences(old, new, "")
-    if not found:
-        return []
-    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-    places = "; ".join([*(prefix + line.lstrip(".") for line in found[:_SHOWN]), *more])
-    rows = f"{first.label} ({first.run.folder}) and {second.label} ({second.run.folder})"
-    return [f"{rows} differ in {places}"]
+def _place(draft: Draft, cell: Cell) -> str:
+    return f"{draft.label} ({cell.run.folder})"
 
 
-def _budget(draft: Draft) -> Json:
-    parts = {name: draft.config.get(name) or {} for name in BUDGET}
-    return {
-        name: {key: value for key, value in part.items() if key not in EXECUTION}
-        for name, part in parts.items()
-    }
-
-
-def _data(draft: Draft) -> dict[str, Json]:
-    """Return what each task's scores of a row rest on: the questions and the metric."""
-    return {
-        task: {
-            "task": cell.result.config["task"],
-            "metric": cell.result.metrics["metric"],
-            "metric version": cell.result.metrics.get("version"),
-            "n": cell.result.metrics["n"],
-        }
-        for (task, _), cell in draft.cells.items()
-        if cell.result.metrics is not None
-    }
+def _shortened(lines: Sequence[str]) -> str:
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "; ".join([*lines[:_SHOWN], *more])
 
 
 def names(drafts: Sequence[Draft]) -> list[str]:

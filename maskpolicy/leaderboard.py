@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from maskpolicy import comparisons, gathering, metrics, predictions
+from maskpolicy import comparable, comparisons, gathering, metrics, predictions
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.gathering import Cell, Draft, Gap
@@ -125,8 +125,9 @@ class Board:
 def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = False) -> Board:
     """Rank the results of one or more runs.
 
-    Raises ConfigError for rows whose data, metric version or intermediate budget differ, unless
-    `mixed` asks for them; a row without an intermediate stage has no such budget.
+    Raises ConfigError for rows of several runs that differ in a setting which no rule calls
+    harmless (`comparable.HARMLESS`), unless `mixed` asks for them; a row without an intermediate
+    stage has no budget of it.
     """
     drafts = gathering.gather(runs)
     unlike = gathering.unlike(drafts)
@@ -143,7 +144,7 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     rows = _rows(drafts, names, tasks, label)
     chosen = names[_baseline(drafts, label, drafts[0])]
     gaps = [_note(row.label, gap) for row in rows for gap in row.gaps]
-    notes = [*gaps, *_luck(drafts), *(f"mixed: {line}" for line in unlike)]
+    notes = [*gaps, *_luck(drafts), *_told(drafts), *(f"mixed: {line}" for line in unlike)]
     return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), _groups(drafts, tasks))
 
 
@@ -224,6 +225,10 @@ def _luck(drafts: Sequence[Draft]) -> list[str]:
         "intermediate_seeds is 1: each policy was pre-trained once, so the luck of that one run is "
         "part of every difference and not of the standard deviation"
     ]
+
+
+def _told(drafts: Sequence[Draft]) -> list[str]:
+    return comparable.told(cell.result for draft in drafts for cell in draft.cells.values())
 
 
 def _groups(drafts: Sequence[Draft], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
