@@ -26,6 +26,7 @@ NOTE = (
     "`python -m spacy download en_core_web_sm` and set the policy's `pipeline: en_core_web_sm`"
 )
 _FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
+_ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # spaCy's, by factory
 _STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,17 @@ def entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labe
     idle = names - _FOR_ENTITIES if "ner" in names and names <= _FOR_ENTITIES | _STOCK else set()
     for doc in nlp.pipe(texts, disable=sorted(idle)):
         yield [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
+
+
+def entity_labels(pipeline: str | None = None) -> frozenset[str]:
+    """Return the labels of the entities that a pipeline can find; empty: it does not say."""
+    if pipeline is None:
+        return frozenset(rules.LABELS)
+    nlp = load(pipeline)
+    if not set(nlp.pipe_factories.values()) <= _ENTITY_COMPONENTS | _FOR_ENTITIES | _STOCK:
+        return frozenset()
+    finders = [name for name, made in nlp.pipe_factories.items() if made in _ENTITY_COMPONENTS]
+    return frozenset(label for name in finders for label in nlp.pipe_labels.get(name, ()))
 
 
 def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:

@@ -1,38 +1,54 @@
-"""Hide one named entity, date or number and recover it: salient span masking (Guu et al. 2020)."""
+"""Hide one named entity or date and recover it: salient span masking (Guu et al. 2020)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from maskpolicy.entities import LABELS
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.pipelines import entities, identity
+from maskpolicy.pipelines import Labelled, entities, entity_labels, identity
 from maskpolicy.registry import policy
 from maskpolicy.types import Json, Passage, Spans
+
+NAMES_AND_DATES = (
+    *("NAME", "DATE"),  # of the built-in rules
+    *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "PRODUCT", "EVENT", "WORK_OF_ART", "LAW"),
+    "LANGUAGE",  # of OntoNotes, as spaCy's English pipelines have them; DATE is there too
+    *("PER", "MISC"),  # of CoNLL's four types, as in many other languages' pipelines
+)
+"""What salient span masking hides (Guu et al. 2020): no time of day, number, share or price."""
 
 
 @policy("salient-span", target="spans")
 @dataclass(frozen=True)
 class SalientSpan:
-    """Hide entities drawn uniformly from those of the passage (Ye et al. 2021: +SSM)."""
+    """Hide named entities and dates, drawn uniformly from those of the passage (+SSM)."""
 
     pipeline: str | None = None  # a spaCy pipeline's name or folder; null: the built-in rules
-    labels: tuple[str, ...] = ()  # only entities with these labels; none given: all
+    # which entities may be hidden; all (or an empty list): numbers and times of day as well
+    labels: tuple[str, ...] | Literal["all"] = NAMES_AND_DATES
     spans: int = 1  # entities to hide
 
     def __post_init__(self) -> None:
         """Refuse a number of spans that hides nothing, and labels that the rules do not know."""
         if self.spans < 1:
             raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
-        for label in self.labels if self.pipeline is None else ():
-            if label not in LABELS:
-                raise ConfigError(
-                    f"labels: {unknown('label', label, LABELS)}; others need a `pipeline`"
-                )
+        if self.pipeline is None and not self._takes_all:
+            known = {*LABELS, *NAMES_AND_DATES} if {*self.labels} & {*LABELS} else LABELS
+            for label in self.labels:
+                if label not in known:
+                    raise ConfigError(
+                        f"labels: {unknown('label', label, LABELS)}; others need a `pipeline`"
+                    )
+
+    @property
+    def _takes_all(self) -> bool:
+        return not self.labels or self.labels == "all"
 
     def depends(self) -> Json:
         """Return what `annotate` rests on beside the fields: name and version of the pipeline."""
@@ -41,14 +57,31 @@ class SalientSpan:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[Spans]]:
-        """Return the column "entities": the token spans of each passage's entities."""
-        found = entities((passage.text for passage in passages), self.pipeline)
+        """Return the column "entities": the token spans of each passage's entities.
+
+        Raises ConfigError where the pipeline has none of `labels`.
+        """
+        found = self.entities([passage.text for passage in passages])
         return {
             "entities": [
-                passage.at([e[:2] for e in each if not self.labels or e[2] in self.labels])
+                passage.at([entity[:2] for entity in each])
                 for passage, each in zip(passages, found, strict=True)
             ]
         }
+
+    def entities(self, texts: Sequence[str]) -> list[Labelled]:
+        """Return the entities of each text that may be hidden; raises ConfigError as `annotate`."""
+        if not self._takes_all:
+            known = entity_labels(self.pipeline)
+            if known and known.isdisjoint(self.labels):
+                raise ConfigError(
+                    f"labels: the pipeline {self.pipeline} has none of them, but "
+                    f"{', '.join(sorted(known))}: name some of these, or set labels: all"
+                )
+        return [
+            [entity for entity in each if self._takes_all or entity[2] in self.labels]
+            for each in entities(texts, self.pipeline)
+        ]
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw `spans` entities without replacement; none where the passage has none."""

@@ -255,7 +255,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("intermediate_seeds=9", "intermediate_seeds: 9 runs cannot be shared out over"),
         (
             "policies=[none, {name: salient-span, labels: [PERSONN]}]",
-            "policies[1].labels: unknown label 'PERSONN': choose from DATE, NAME, NUMBER",
+            "policies[1].labels: unknown label 'PERSONN': choose from DATE, NAME, NUMBER, TIME",
         ),
         ("baseline=rand", "baseline: unknown row 'rand': did you mean 'random'?"),
         ("insert=1.5", "insert: must be >= 0 and <= 1, not 1.5"),

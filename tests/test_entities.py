@@ -15,7 +15,7 @@ from maskpolicy import entities, world
 from maskpolicy.entities import words
 
 SENTENCES = Path(__file__).parent / "data" / "entities.jsonl"
-GOLDEN = "9a91d19c602554b3"
+GOLDEN = "dd8798887ad9acb2"
 PIECES = st.sampled_from(
     [
         *(
@@ -81,7 +81,7 @@ def test_real_english(half):
 def test_labels_lie_on_words():
     for row in rows():
         for start, end, label in row["entities"]:
-            assert label in {"NAME", "DATE", "NUMBER"}
+            assert label in entities.LABELS
             assert row["text"][start:end].strip() == row["text"][start:end] != ""
 
 
@@ -144,6 +144,14 @@ def test_hard_cases(text, found):
     assert texts_of(text) == found
 
 
+def test_a_time_of_day_is_no_date():
+    text = "At 9:30 a.m. on 4 May 1999, at 17:05 and at 5 pm; then in 1854, and on Monday evening."
+    found = [(text[start:end], label) for start, end, label in entities.find(text)]
+    times = [("9:30 a.m.", "TIME"), ("17:05", "TIME"), ("5 pm", "TIME")]
+    dates = [("4 May 1999", "DATE"), ("1854", "DATE"), ("Monday evening", "DATE")]
+    assert sorted(found) == sorted(times + dates)
+
+
 @given(text=MIXED)
 @limits(max_examples=300, deadline=None)
 def test_entities_are_sorted_disjoint_and_without_outer_blanks(text):
@@ -151,7 +159,7 @@ def test_entities_are_sorted_disjoint_and_without_outer_blanks(text):
     for start, end, label in entities.find(text):
         assert at <= start < end <= len(text)
         assert text[start:end].strip() == text[start:end]
-        assert label in {"NAME", "DATE", "NUMBER"}
+        assert label in entities.LABELS
         at = end
 
 
@@ -171,4 +179,4 @@ def test_the_pipeline_gives_the_rules_own_bounds(nlp, text):
 def test_version_stands_for_what_is_found():
     found = json.dumps([entities.find(row["text"]) for row in rows()])
     digest = hashlib.sha256(found.encode()).hexdigest()[:16]
-    assert (entities.VERSION, digest) == (1, GOLDEN), "the rules changed: raise entities.VERSION"
+    assert (entities.VERSION, digest) == (2, GOLDEN), "the rules changed: raise entities.VERSION"

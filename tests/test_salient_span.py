@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,6 +44,63 @@ def test_annotate_gives_token_spans_of_whole_entities():
 
 def test_labels_choose_among_entities():
     assert annotated(TEXT, labels=("DATE",)) == [[8, 11]]
+
+
+NUMBERED = "Ada Byron paid $5 million at 9:30 a.m. for 12 looms , 40 per cent , in 1854 ."
+
+
+def test_numbers_and_times_are_hidden_only_where_labels_say_so():
+    names_and_dates = [[0, 2], [17, 18]]
+    numbers, times = [[3, 5], [9, 10], [12, 15]], [[6, 8]]
+    assert annotated(NUMBERED) == names_and_dates
+    assert annotated(NUMBERED, labels=("NUMBER",)) == numbers
+    assert annotated(NUMBERED, labels=("TIME",)) == times
+    for every in ("all", ()):
+        assert annotated(NUMBERED, labels=every) == sorted(names_and_dates + numbers + times)
+
+
+def test_a_pipeline_without_any_of_the_labels_is_told_its_own(tmp_path):
+    import spacy
+
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "ANIMAL", "pattern": "fox"}, {"label": "ORG", "pattern": "BBC"}])
+    nlp.to_disk(tmp_path / "some")
+    ruler.clear()
+    ruler.add_patterns([{"label": "ANIMAL", "pattern": "fox"}])
+    nlp.to_disk(tmp_path / "animals")
+    text = "The BBC saw a fox ."
+    assert annotated(text, pipeline=str(tmp_path / "some")) == [[1, 2]]
+    animals = str(tmp_path / "animals")
+    with pytest.raises(ConfigError, match="has none of them, but ANIMAL: name some of these"):
+        annotated(text, pipeline=animals)
+    for labels in ("all", ("ANIMAL",)):
+        assert annotated(text, pipeline=animals, labels=labels) == [[4, 5]]
+
+
+def test_labels_of_a_trained_pipeline_alone_are_refused_for_the_rules():
+    with pytest.raises(ConfigError, match="unknown label 'PERSON'"):
+        SalientSpan(labels=("PERSON",))
+
+
+def test_the_worlds_years_are_dates_and_nothing_there_is_a_number(tmp_path):
+    from maskpolicy import world
+
+    world.write(world.make({"people": 20, "general_people": 4}), tmp_path)
+    with (tmp_path / "intermediate.jsonl").open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    policy = SalientSpan()
+    found = policy.entities([row["text"] for row in rows])
+    every = SalientSpan(labels="all").entities([row["text"] for row in rows])
+    assert found == every
+    years = 0
+    for row, spans in zip(rows, found, strict=True):
+        dates = {row["text"][start:end] for start, end, label in spans if label == "DATE"}
+        wanted = {row["text"][start:end] for start, end, _ in row["asked"]}
+        stated = {text for text in wanted if text.isdigit()}
+        assert stated <= dates
+        years += len(stated)
+    assert years > 20
 
 
 def test_a_passage_without_entities_has_an_empty_column_and_no_span():

@@ -113,12 +113,13 @@ def doctor(
 
 def _askable(corpus: Path) -> Json:
     """Return what share of salient-span's draws is ever asked for; counts distinct mentions."""
-    from maskpolicy.pipelines import entities
+    from maskpolicy import plugins
 
+    policy = plugins.find("policy", "salient-span").plugin()
     with corpus.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line, _ in zip(lines, range(SAMPLE), strict=False)]
     mentions = asked = 0
-    for row, found in zip(rows, entities(row["text"] for row in rows), strict=True):
+    for row, found in zip(rows, policy.entities([row["text"] for row in rows]), strict=True):
         wanted = {row["text"][start:end] for start, end, _ in row["asked"]}
         drawn = {row["text"][start:end] for start, end, _ in found}
         mentions += len(drawn)

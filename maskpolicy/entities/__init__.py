@@ -1,8 +1,8 @@
-"""The built-in rule pipeline: names, dates and numbers of English text on spaCy's blank pipeline.
+"""The built-in rules: names, dates, times and numbers of English text, as a spaCy pipeline.
 
 Conventions, of the rules and of tests/data/entities.jsonl: a span holds a whole name with its title
-and initials, a whole date, or a number with its scale and unit; articles, possessive endings and
-words such as "about", "early" or "last" stay outside.
+and initials, a whole date, a time of day, or a number with its scale and unit; articles, possessive
+endings and words such as "about", "early" or "last" stay outside.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
-VERSION = 1  # raise when the rules find other spans: it is part of the cache key
+VERSION = 2  # raise when the rules find other spans or labels: it is part of the cache key
 COMPONENT = "maskpolicy_rules"
-LABELS = ("NAME", "DATE", "NUMBER")
+LABELS = ("NAME", "DATE", "TIME", "NUMBER")
 Entity: TypeAlias = tuple[int, int, str]  # characters [start, end), one of LABELS
 
 
 def find(text: str) -> list[Entity]:
-    """Return the names, dates and numbers of `text`, sorted and disjoint."""
+    """Return the names, dates, times and numbers of `text`, sorted and disjoint."""
     counted = disjoint(numbers.find(text))
-    dates = [entity for entity in counted if entity[2] == "DATE"]
+    dates = [entity for entity in counted if entity[2] != "NUMBER"]
     return disjoint([*dates, *names.find(_blank(text, dates)), *counted])
 
 

@@ -52,8 +52,8 @@ DATE = re.compile(
     | (?:mid-)?(?:\d{{1,2}}(?:st|nd|rd|th)|{_ORDINAL})
       (?:\s?(?:and|to|or|-|–)\s?(?:\d{{1,2}}(?:st|nd|rd|th)|{_ORDINAL}))?{_CENTURY}{_ERA}?
     | {_YEAR}(?![\d,.]*\d|-)
-    | \d{{1,2}}[:.]\d\d\s?(?:[ap]\.m\.|[ap]m\b) | \d{{1,2}}\s?(?:[ap]\.m\.|[ap]m\b)
-    | (?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?
+    | (?P<TIME>\d{{1,2}}[:.]\d\d\s?(?:[ap]\.m\.|[ap]m\b) | \d{{1,2}}\s?(?:[ap]\.m\.|[ap]m\b)
+      | (?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?)
     )(?!\w)
     | (?<!\w)['’]\d0s\b""",
     re.VERBOSE,
@@ -100,8 +100,8 @@ _NOT_NUMBERS = {"one", "first", "second"}  # mostly pronouns and adverbs
 
 
 def find(text: str) -> list[tuple[int, int, str]]:
-    """Return dates (DATE), then numbers (NUMBER); they may overlap."""
-    found = [(*match.span(), "DATE") for match in DATE.finditer(text)]
+    """Return dates and times of day (DATE, TIME), then numbers (NUMBER); they may overlap."""
+    found = [(*match.span(), match.lastgroup or "DATE") for match in DATE.finditer(text)]
     return found + [
         (*match.span(), "NUMBER")
         for match in NUMBER.finditer(text)
