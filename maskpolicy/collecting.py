@@ -15,6 +15,7 @@ from maskpolicy.comparable import TRAININGS
 from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.experiment import resolved_policy, resolved_task
 from maskpolicy.graph import Outcome, Stage, topological
+from maskpolicy.majority import FILE
 from maskpolicy.results import (
     EARLY,
     PART,
@@ -44,19 +45,23 @@ def collect(
     store: Store,
     out: Path,
     early: Mapping[tuple[str, str, int, int], Stage] | None = None,
+    majority: Mapping[str, Stage] | None = None,
 ) -> Run:
     """Write results/, predictions/ and experiment.json below `out`, each file atomically.
 
     `early` are the cells of models that were kept before the end of the intermediate stage, by step
-    too: they go to steps/, which no leaderboard reads. Files of cells that the experiment no longer
-    has are removed. Raises StoreError when `out` cannot be written.
+    too: they go to steps/, which no leaderboard reads. `majority` are the stages that guess each
+    task's answers: every cell of a task repeats what they give. Files of cells that the experiment
+    no longer has are removed. Raises StoreError when `out` cannot be written.
     """
     policies = {block.label: block for block in experiment.policies}
     tasks = {block.label: block for block in experiment.tasks}
+    guessed = {task: _guessed(outcomes.get(stage.key)) for task, stage in (majority or {}).items()}
 
     def result(policy: str, task: str, seed: int, stage: Stage) -> Result:
         outcome = outcomes.get(stage.key) or Outcome(stage, error="not run")
-        return _result(experiment, policies[policy], tasks[task], seed, outcome, store)
+        made = _result(experiment, policies[policy], tasks[task], seed, outcome, store)
+        return replace(made, majority=guessed.get(task))
 
     ended, before, written = [], [], set()
     for cell, stage in cells.items():
@@ -158,6 +163,13 @@ def _code(behind: Iterable[Stage]) -> Json:
     files = stage.params.get("code") if stage is not None else None
     versions = {kind: stage.version for kind, stage in found.items()}
     return {"versions": versions, "policy": keys.digest(files) if files else None}
+
+
+def _guessed(outcome: Outcome | None) -> Json:
+    """Return what a stage that guesses answers has found, None where it failed."""
+    if outcome is None or outcome.artifact is None:
+        return None
+    return parsed(outcome.artifact.path / FILE)
 
 
 def _work(behind: Iterable[Stage], store: Store) -> Json:

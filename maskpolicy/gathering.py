@@ -149,6 +149,26 @@ def _shortened(lines: Sequence[str]) -> str:
     return "; ".join([*lines[:_SHOWN], *more])
 
 
+def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
+    """Return, by task, what a guess without a model reaches, and a note for each disagreement.
+
+    Results that an earlier version wrote hold none. Where runs disagree, there is no figure.
+    """
+    found: dict[str, dict[float, tuple[Json, Run]]] = {}
+    for run in runs:
+        for result in run.results:
+            if result.majority is not None:
+                scores = found.setdefault(result.task, {})
+                scores.setdefault(result.majority["score"], (result.majority, run))
+    notes = []
+    for task, scores in found.items():
+        if len(scores) > 1:
+            shown = ", ".join(f"{100 * s:.1f} in {run.folder}" for s, (_, run) in scores.items())
+            notes.append(f"{task}: runs do not agree on majority ({shown}): their data differ")
+    agreed = {task: scores for task, scores in found.items() if len(scores) == 1}
+    return {task: next(iter(scores.values()))[0] for task, scores in agreed.items()}, notes
+
+
 def names(drafts: Sequence[Draft]) -> list[str]:
     """Return a label for each row; rows of several runs that share one name their run."""
     labels = [draft.label for draft in drafts]

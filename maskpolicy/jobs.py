@@ -130,7 +130,7 @@ def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
         plan = stages.build(experiment, store.hash_file)
         logger.setLevel(logging.INFO)
         graph.execute(
-            plan.stages, store, targets=plan.targets, workers=request.workers, logs=request.logs
+            plan.targets, store, targets=plan.targets, workers=request.workers, logs=request.logs
         )
 
 

@@ -14,10 +14,19 @@ from maskpolicy.types import Example, Json
 
 KNOWLEDGE = "kilt_knowledgesource.json"
 FOLDERS = ("kilt", "KILT", "data")
+SEPARATOR = "[SEP]"  # stands between subject and relation in zsRE's sources
+START, END = "[START_ENT]", "[END_ENT]"  # stand around the mention in entity linking's sources
 _PAGE = re.compile(rb'"wikipedia_id"\s*:\s*(?:"([^"]*)"|(\d+))')
 _HEAD = 400  # bytes of a page's line that hold its id
 
 Place = tuple[str, int, int]  # page, first and last paragraph
+
+
+def mention(source: str) -> str:
+    """Return the marked mention of a source of entity linking, "" where nothing is marked."""
+    _, start, rest = source.partition(START)
+    inside, end, _ = rest.partition(END)
+    return " ".join(inside.split()) if start and end else ""
 
 
 def answers(row: Json) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from maskpolicy.leaderboard import Board, Score
+from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.stats import LEVEL
 
 _ESCAPES = {
@@ -31,6 +32,8 @@ def render(board: Board) -> str:
         _line(["", *below]),
         r"\midrule",
     ]
+    if board.majority:
+        lines += [_majority(board), r"\midrule"]
     for row in board.rows:
         is_base = row.label == board.baseline
         cells = [_cell(row.scores[task], row.label in best[task], is_base) for task in board.tasks]
@@ -40,7 +43,16 @@ def render(board: Board) -> str:
     shown = "one seed" if board.seeds == 1 else "mean and standard deviation over seeds"
     about = f"% percent, {shown}; bold: best of its column\n"
     about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
+    about += f"% {SENTENCE}\n" if board.majority else ""
     return _HEAD + about + "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _majority(board: Board) -> str:
+    known = [
+        board.majority[task].percent if task in board.majority else None for task in board.tasks
+    ]
+    known += [board.majority_average(group) for group in board.groups]
+    return _line([LABEL, *("--" if one is None else f"{one:.1f}" for one in known)])
 
 
 def _cell(score: Score | None, is_best: bool, is_base: bool) -> str:

@@ -70,6 +70,14 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """What a guess without a model reaches on one task (`maskpolicy.majority`)."""
+
+    percent: float
+    rule: str
+
+
+@dataclass(frozen=True)
 class Board:
     """A whole leaderboard; `groups` are two or more tasks whose scores may be averaged."""
 
@@ -78,6 +86,7 @@ class Board:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, as far as it is known
 
     @property
     def seeds(self) -> int:
@@ -101,6 +110,13 @@ class Board:
         if any(score is None or not score.is_complete for score in scores):
             return None
         return statistics.fmean(score.mean for score in scores if score is not None)
+
+    def majority_average(self, group: str) -> float | None:
+        """Return the mean of majority over a group's tasks, or None unless all are known."""
+        known = [self.majority[task] for task in self.groups[group] if task in self.majority]
+        if len(known) < len(self.groups[group]):
+            return None
+        return statistics.fmean(guess.percent for guess in known)
 
     @property
     def runs(self) -> list[Run]:
@@ -144,8 +160,12 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     rows = _rows(drafts, names, tasks, label)
     chosen = names[_baseline(drafts, label, drafts[0])]
     gaps = [_note(row.label, gap) for row in rows for gap in row.gaps]
-    notes = [*gaps, *_luck(drafts), *_told(drafts), *(f"mixed: {line}" for line in unlike)]
-    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), _groups(drafts, tasks))
+    guesses, disagreed = gathering.majority(runs)
+    notes = [*gaps, *_luck(drafts), *_told(drafts), *disagreed]
+    notes += [f"mixed: {line}" for line in unlike]
+    majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
+    groups = _groups(drafts, tasks)
+    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority)
 
 
 def _rows(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from maskpolicy import latex, markdown
 from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score
+from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.results import write
 from maskpolicy.stats import LEVEL
 from maskpolicy.types import Json
@@ -41,6 +42,8 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     return {
         "version": VERSION,
         "baseline": board.baseline,
+        LABEL: {task: round(one.percent, _DIGITS) for task, one in board.majority.items()},
+        "majority_rules": {task: one.rule for task, one in board.majority.items()},
         "rows": rows,
         "notes": list(board.notes),
     }
@@ -53,20 +56,26 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     about = [f"Percent: {shown} (difference to {markdown.plain(board.baseline)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
+    if board.majority:
+        about.append(f"{SENTENCE}.")
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
     table = markdown.plain_table(head, body, numbers=True)
     return "\n".join([table, "", *about, *([""] if notes else []), *notes]) + "\n"
 
 
 def to_csv(board: Board, *, work: bool = False) -> str:
-    """Return the board with one line for each policy and task; nothing stands for null."""
+    """Return the board with one line for each policy and task; nothing stands for null.
+
+    The column "majority" repeats for each row what a guess without a model reaches on the task.
+    """
     seeds = sorted(
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
     )
     head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*head, *_TEST, *(WORK if work else ())])
+    writer.writerow([*head, *_TEST, LABEL, *(WORK if work else ())])
+    guessed = {task: round(one.percent, _DIGITS) for task, one in board.majority.items()}
     for row in board.rows:
         done = [(row.work or {}).get(name) for name in WORK] if work else []
         for task in board.tasks:
@@ -75,7 +84,7 @@ def to_csv(board: Board, *, work: bool = False) -> str:
             each = [score["seeds"].get(str(seed)) for seed in seeds]
             test = score.get("comparison") or {}
             tested = [test.get(key) for key in _TEST]
-            writer.writerow([row.label, task, *numbers, *each, *tested, *done])
+            writer.writerow([row.label, task, *numbers, *each, *tested, guessed.get(task), *done])
     return text.getvalue()
 
 
@@ -85,26 +94,34 @@ def to_table(board: Board, *, work: bool = False) -> Table:
 
     head, body = _cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
-    table = Table(title=f"percent, {shown} (difference to {board.baseline})")
+    about = SENTENCE if board.majority else None
+    table = Table(title=f"percent, {shown} (difference to {board.baseline})", caption=about)
     for index, name in enumerate(head):
         table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
-    for line in body:
-        table.add_row(*line)
+    for index, line in enumerate(body):
+        table.add_row(*line, end_section=index == 0 and bool(board.majority))
     return table
 
 
 def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
-    """Return the texts of the head and of the rows: tasks, averages of groups, work."""
+    """Return the texts of the head and of the rows, majority first: tasks, averages, work."""
     head = ["policy", *(f"{task} ({board.metric(task)})" for task in board.tasks)]
     head += [f"mean of {group}" for group in board.groups]
     head += [name.replace("_", " ") for name in WORK] if work else []
-    body = []
+    body = [_majority(board, work)] if board.majority else []
     for row in board.rows:
         line = [row.label, *(_text(row.scores[task], row, board) for task in board.tasks)]
         line += [_number(board.average(row, group)) for group in board.groups]
         line += [str((row.work or {}).get(name, "–")) for name in WORK] if work else []
         body.append(line)
     return head, body
+
+
+def _majority(board: Board, work: bool) -> list[str]:
+    known = [board.majority.get(task) for task in board.tasks]
+    line = [LABEL, *(_number(one and one.percent) for one in known)]
+    line += [_number(board.majority_average(group)) for group in board.groups]
+    return line + ["–"] * (len(WORK) if work else 0)
 
 
 def _text(score: Score | None, row: Row, board: Board) -> str:

@@ -35,6 +35,7 @@ class Result:
     work: Json = None  # of the intermediate stage: passages, hidden_tokens, ..
     error: str | None = None  # one line
     code: Json = None  # {"versions": of the trainings' code, "policy": digest}; None: not known
+    majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,8 @@ def _read(path: Path) -> Result:
             _ = (result.metrics["metric"], float(result.metrics["score"]), result.metrics["n"])
         elif result.error is None:
             raise KeyError("metrics")
+        if result.majority is not None:
+            _ = (result.majority["rule"], float(result.majority["score"]))
         return result
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DataError(f"{path}: not a result that `maskpolicy run` wrote: remove it") from None

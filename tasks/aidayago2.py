@@ -9,12 +9,11 @@ from pathlib import Path
 from maskpolicy import kilt
 from maskpolicy.errors import DataError
 from maskpolicy.formats import digest, optional, text
+from maskpolicy.kilt import END, START
 from maskpolicy.registry import task
 from maskpolicy.schema import Count
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
-
-START, END = "[START_ENT]", "[END_ENT]"
 
 
 @task(

@@ -32,13 +32,15 @@ def write(
     n: int = 60,
     text: str = "an answer",
     versions: Mapping[str, str] = VERSIONS,
+    majority: float | None = None,
     **changes: Any,
 ) -> Path:
     """Write results, predictions, questions, experiment.json and run.json; return the folder.
 
     `policies` gives each row its share of right answers; the first is the baseline and has no
     intermediate stage. Seeds share `runs` intermediate runs, by default each has its own. Three
-    examples share a group. `changes` go to every cell's config.
+    examples share a group. `majority` is what a guess reaches on each task. `changes` go to every
+    cell's config.
     """
     runs = runs or seeds
     stages: dict[str, str] = {}
@@ -50,6 +52,8 @@ def write(
                 rng = np.random.default_rng([index, seed, *task.encode()])
                 right = (rng.random(n) < share).tolist()
                 cell = _result(policy, task, seed, index > 0, seed % runs, runs, right, changes)
+                if majority is not None:
+                    cell["majority"] = {"rule": "relation", "score": majority, "n": n, "dev": {}}
                 stages |= {key: name for name, key in cell["stages"].items()}
                 put(folder, cell, answers(task, right, text))
     about = {

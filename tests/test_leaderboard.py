@@ -63,7 +63,7 @@ def test_the_json_is_of_version_1():
         result("random", "triviaqa", 0, 0.5),
         result("random", "triviaqa", 1, 0.625),
     )
-    assert list(found) == ["version", "baseline", "rows", "notes"]
+    assert list(found) == ["version", "baseline", "majority", "majority_rules", "rows", "notes"]
     assert (found["version"], found["baseline"]) == (1, "none")
     assert [list(row) for row in found["rows"]] == [["policy", "config", "scores"]] * 2
     assert found["rows"][1]["policy"] == "random"

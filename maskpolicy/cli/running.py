@@ -45,7 +45,7 @@ def run(
     results.claim(folder, results.MARKS)
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
-    order = graph.topological(plan.stages)
+    order = graph.topological(plan.targets)
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
@@ -57,9 +57,9 @@ def run(
         )
     processes.dismiss()
     _publish(experiment, plan, outcomes, artifacts, folder, started, jobs)
-    failed = sum(outcomes[stage.key].error is not None for stage in plan.targets)
+    failed = sum(outcomes[stage.key].error is not None for stage in plan.stages)
     why = f"the notes of {folder / 'leaderboard.md'} say why"
-    end(outcomes.values(), f"{failed} of {len(plan.targets)} cells failed: {why}")
+    end(outcomes.values(), f"{failed} of {len(plan.stages)} cells failed: {why}")
 
 
 def _publish(
@@ -75,7 +75,9 @@ def _publish(
     from maskpolicy import collecting, leaderboard, page, progress, questions, records, report
 
     screen = console()
-    collected = collecting.collect(experiment, plan.cells, outcomes, store, folder, plan.early)
+    collected = collecting.collect(
+        experiment, plan.cells, outcomes, store, folder, plan.early, plan.majority
+    )
     board = leaderboard.build([collected])
     report.save(board, folder)
     ranking.show(board, screen, gaps=False)  # the bars have told what failed
@@ -103,7 +105,7 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     experiment = config.load(file, keys or (), plugin or ())
     artifacts = Store(store)
     made = stages.build(experiment, artifacts.hash_file)
-    planned = graph.plan(made.stages, artifacts, targets=made.targets)
+    planned = graph.plan(made.targets, artifacts, targets=made.targets)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
         table.add_row(entry.state, entry.stage.name, entry.why)

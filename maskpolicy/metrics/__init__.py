@@ -26,6 +26,7 @@ class Metric:
     parts: Mapping[str, Part] = field(default_factory=dict)
     """What is said of all predictions together: the score is their mean; without, of `score`."""
     besides: Mapping[str, Part] = field(default_factory=dict)  # reported, not in the score
+    graded: bool = False  # a prediction can be partly right
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,14 @@ METRICS = {
     entry.name: entry
     for entry in (
         Metric("exact_match", answers.exact_match, "exact match"),
-        Metric("f1", answers.f1, "unigram F1"),
+        Metric("f1", answers.f1, "unigram F1", graded=True),
         Metric("kilt_accuracy", answers.kilt_accuracy, "KILT accuracy"),
         Metric("multiple_choice", answers.multiple_choice, "accuracy"),
         Metric("accuracy", answers.label, "accuracy"),
         Metric("accuracy_f1", answers.label, "mean of accuracy and F1", parts=_BOTH),
         Metric("matthews", answers.label, "Matthews", parts={"matthews": together.matthews}),
         Metric("correlation", answers.closeness, "mean correlation", parts=_CORRELATIONS),
-        Metric("squad", answers.squad_f1, "SQuAD F1", besides=_EXACT),
+        Metric("squad", answers.squad_f1, "SQuAD F1", besides=_EXACT, graded=True),
     )
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy.leaderboard import Board
+from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.page import behind, differences, embedded, provenance, reported, view
 from maskpolicy.results import Run, write
 from maskpolicy.stats import LEVEL
@@ -52,6 +53,8 @@ def render(board: Board) -> str:
         title=_title(runs),
         table=table,
         level=LEVEL,
+        majority=LABEL,
+        sentence=SENTENCE,
         notes=board.notes,
         reported=reported.beside(table),
         analyses=embedded.find([run.folder for run in runs]),

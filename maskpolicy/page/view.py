@@ -62,6 +62,7 @@ class Table:
     groups: tuple[tuple[str, int], ...]  # and the number of their columns
     luck: tuple[str, ...]  # why differences have no test
     seeds: int  # the most that a score has
+    majority: tuple[tuple[str, str], ...] = ()  # by column: what a guess reaches, and its rule
 
     @property
     def summary(self) -> str:
@@ -103,7 +104,8 @@ def table(board: Board) -> Table:
     for column in columns:
         groups[column.group] += 1
     luck = _luck(board)
-    return Table(board.baseline, columns, lines, tuple(groups.items()), luck, board.seeds)
+    majority = tuple(_majority(board, column) for column in columns) if board.majority else ()
+    return Table(board.baseline, columns, lines, tuple(groups.items()), luck, board.seeds, majority)
 
 
 def _columns(board: Board) -> tuple[Column, ...]:
@@ -155,6 +157,14 @@ def _average(board: Board, row: Row, group: str) -> Cell:
     whole = len(deltas) == len(scores) and row.label != board.baseline
     delta = statistics.fmean(deltas) if whole else None
     return Cell(score=f"{mean:.1f}", by_score=f"{mean:.6f}", **_difference(delta))
+
+
+def _majority(board: Board, column: Column) -> tuple[str, str]:
+    if column.index is None:
+        mean = board.majority_average(column.group)
+        return ("" if mean is None else f"{mean:.1f}"), ""
+    guess = board.majority.get(board.tasks[column.index])
+    return (f"{guess.percent:.1f}", guess.rule) if guess else ("", "")
 
 
 def _difference(delta: float | None) -> Json:

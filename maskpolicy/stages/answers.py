@@ -9,6 +9,7 @@ from pathlib import Path
 
 from maskpolicy import examples as task_examples
 from maskpolicy import hardware, heads, hub, metrics
+from maskpolicy import majority as guesses
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
@@ -46,6 +47,18 @@ def read_examples(folder: Path, split: str) -> list[Example]:
     for row in rows:
         row |= {"targets": tuple(row["targets"]), "choices": tuple(row["choices"])}
     return [Example(**row) for row in rows]
+
+
+@stage("majority")
+def majority(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Guess a task's test answers without a model, and score the guesses.
+
+    params: {"metric", "metric_version", "kind", "keep", "unanswerable"}: facts of the task.
+    """
+    train, dev, test = (read_examples(inputs["examples"], split) for split in SPLITS)
+    facts = {name: params[name] for name in ("metric", "keep", "unanswerable")}
+    found = guesses.best(guesses.Material(train, **facts), dev, test, params["kind"])
+    (out / guesses.FILE).write_text(json.dumps(asdict(found), indent=1, sort_keys=True))
 
 
 @stage("evaluate", version=2)

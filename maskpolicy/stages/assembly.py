@@ -26,16 +26,18 @@ GENERAL_POLICY = "original"  # what a model built from scratch is pre-trained wi
 class Graph:
     """The stages of an experiment, and which of them makes each cell of its leaderboard."""
 
-    stages: tuple[Stage, ...]  # of kind "evaluate"; all others are behind them
+    stages: tuple[Stage, ...]  # of kind "evaluate": all trainings are behind them
     cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
     pretrained: Mapping[tuple[str, int], Stage]  # what is fine-tuned, by policy label and run
     early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
+    majority: Mapping[str, Stage] = field(default_factory=dict)  # by task label
 
     @property
     def targets(self) -> tuple[Stage, ...]:
-        """What a run leaves in the store: all cells, and fine-tuned models that are to be kept."""
+        """What a run leaves in the store: cells, majority guesses, and the models to be kept."""
         tuned = [stage.inputs["model"] for stage in self.stages]
-        return (*self.stages, *(stage for stage in tuned if not stage.transient))
+        kept = (stage for stage in tuned if not stage.transient)
+        return (*self.stages, *kept, *self.majority.values())
 
 
 def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
@@ -74,7 +76,8 @@ class _Builder:
                     label = f"{block.label}, {task.label}, seed {seed}"
                     cells[block.label, task.label, seed] = self.evaluate(task, model, seed, label)
         early = self.early()
-        return Graph((*cells.values(), *early.values()), cells, pretrained, early)
+        majority = {task.label: self.majority(task) for task in self.experiment.tasks}
+        return Graph((*cells.values(), *early.values()), cells, pretrained, early, majority)
 
     def early(self) -> dict[tuple[str, str, int, int], Stage]:
         """Make the cells of models that are kept before the end of the intermediate stage.
@@ -217,6 +220,20 @@ class _Builder:
         tuned = _resumable(tuned, self.experiment.finetune)
         params = {**params, "metric_version": metric.version}
         return self.inputs.stage("evaluate", label, params, model=tuned, **inputs)
+
+    def majority(self, task: TaskBlock) -> Stage:
+        """Guess a task's answers without a model."""
+        facts = sources.facts(plugins.find("task", task.name))
+        metric = metrics.metric(facts.metric)
+        params: dict[str, Json] = {
+            "metric": metric.name,
+            "metric_version": metric.version,
+            "kind": facts.kind,
+            "keep": facts.keep,
+            "unanswerable": facts.unanswerable,
+        }
+        examples = self.inputs.examples(task)
+        return self.inputs.stage("majority", task.label, params, examples=examples)
 
     def check(self, task: TaskBlock, kind: str) -> None:
         """Raise ConfigError where the model cannot be fine-tuned on a task as it is set up."""
