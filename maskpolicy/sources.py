@@ -137,6 +137,19 @@ def facts(entry: Entry) -> TaskFacts:
     return stated
 
 
+def paths(task: Task) -> Iterator[Path]:
+    """Yield where each official file of a task may lie in a folder of data, as `find` looks."""
+    for edition in (task.edition,) if task.edition else task.facts.editions or ("",):
+        for name in task.facts.names(edition).values():
+            yield from (folder / name for folder in _places(task, Path()))
+
+
+def _places(task: Task, folder: Path) -> tuple[Path, ...]:
+    """Return the folders in which a task's files are looked for."""
+    bases = (folder, folder / task.name)
+    return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
+
+
 def find(task: Task, official: str, folder: Path) -> Found:
     """Return the official file of a split in `folder` or its official sub-folders.
 
@@ -149,8 +162,7 @@ def find(task: Task, official: str, folder: Path) -> Found:
             f"task {task.name!r} has no labelled {official} file (it has {', '.join(stated.files)}"
             f"): leave the task out, or register its file as {official!r}"
         )
-    bases = (folder, folder / task.name)
-    beside = tuple(base / sub for base in bases for sub in ("", *stated.folders))
+    beside = _places(task, folder)
     names: list[str] = []
     foreign: list[Path] = []
     for edition in (task.edition,) if task.edition else stated.editions or ("",):

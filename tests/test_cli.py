@@ -496,3 +496,28 @@ def test_every_experiment_is_planned(call, tmp_path, path):
     assert code == 0
     assert "miss" in out
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_task_whose_subjects_the_world_lacks_is_refused_before_any_work(call, tmp_path, verb):
+    path = tmp_path / "birds.yaml"
+    text = "{model: mini, corpus: world, data: world, policies: [none], tasks: [triviaqa, nq, wiqa]"
+    path.write_text(text + ", world: {kinds: [people, writers]}}")
+    out = ("--out", tmp_path / "out") if verb == "run" else ()
+    code, _, err = call(verb, path, "--store", tmp_path / "store", *out)
+    assert (code, err.strip()) == (
+        2,
+        "error: tasks: nq asks about birds, wiqa asks about salts, which this world lacks: set "
+        "world.kinds: [people, writers, birds, salts]",
+    )
+    assert not (tmp_path / "store").exists()
+    path.write_text(path.read_text().replace("writers", "writers, salts, birds"))
+    assert call("plan", path, "--store", tmp_path / "store")[0] == 0
+
+
+def test_a_task_that_no_world_has_is_refused(call, tmp_path):
+    path = tmp_path / "mnli.yaml"
+    path.write_text("{model: {kind: encoder, name: mini}, corpus: world, policies: [none], tasks: [mnli]}")
+    code, _, err = call("plan", path, "--store", tmp_path / "store")
+    assert code == 2
+    assert "mnli: the embedded world has no files of task 'mnli'" in err

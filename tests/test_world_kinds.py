@@ -55,6 +55,15 @@ def test_a_kind_comes_with_its_tasks(tmp_path):
     }
 
 
+def test_the_files_of_each_kind_are_known_without_writing_a_world(folder, tasks, tmp_path):
+    written = {path.relative_to(tasks).as_posix() for path in tasks.rglob("*") if path.is_file()}
+    known = world.kinds_by_file()
+    assert set(known) == {name for name in written if not name.startswith("evidence/")}
+    world.write(world.Settings(people=4, general_people=4), tmp_path)
+    there = {name for name in known if (tmp_path / "tasks" / name).is_file()}
+    assert there == {name for name, kind in known.items() if kind in ("", "people")}
+
+
 def test_all_kinds_give_all_nine_tasks_and_those_of_an_encoder(folder):
     assert set(world.figures(folder)["tasks"]) == {
         *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes"),

@@ -120,6 +120,19 @@ class Inputs:
         """The examples of a task."""
         return self.of_task("examples", block, sources.SPLITS, contexts=False)
 
+    def check_world(self, block: TaskBlock) -> None:
+        """Raise ConfigError where the world lacks a task's subjects; all such tasks are named."""
+        from maskpolicy.world import make
+
+        kinds = make(self.experiment.world).kinds
+        blocks = [one for one in (block, *self.experiment.tasks) if one.data == WORLD]
+        asked = {one.label: _asked_about(one) for one in blocks}
+        lacking = {label: kind for label, kind in asked.items() if kind and kind not in kinds}
+        if lacking:
+            tasks = ", ".join(f"{label} asks about {kind}" for label, kind in lacking.items())
+            every = ", ".join(dict.fromkeys((*kinds, *lacking.values())))
+            raise ConfigError(f"tasks: {tasks}, which this world lacks: set world.kinds: [{every}]")
+
     def of_task(
         self,
         kind: str,
@@ -136,6 +149,7 @@ class Inputs:
         if version > 1:  # so that tasks which never changed keep their keys
             params["version"] = version
         if block.data == WORLD:
+            self.check_world(block)
             return self.stage(kind, block.label, params, world=self.world, **inputs)
         local: dict[str, Json] = dict(self.plugins)
         if block.data == HUB:
@@ -153,3 +167,21 @@ class Inputs:
             params["task"] = {**task, "data": "folder"}
             local["folder"] = block.data
         return replace(self.stage(kind, block.label, params, **inputs), local=local)
+
+
+def _asked_about(block: TaskBlock) -> str:
+    """Return the kind of subjects that a task over the world asks about, "" for any.
+
+    Raises ConfigError for a task whose files no world holds.
+    """
+    from maskpolicy.world import kinds_by_file
+
+    known = kinds_by_file()
+    task = sources.task(block)
+    found = [known[name] for path in sources.paths(task) if (name := path.as_posix()) in known]
+    if not found:
+        raise ConfigError(
+            f"tasks: {block.label}: the embedded world has no files of task {task.name!r}: name "
+            "their folder, or hub, as its data"
+        )
+    return found[0]

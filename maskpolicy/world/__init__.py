@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskpolicy.world.figures import figures
     from maskpolicy.world.settings import Settings, make
-    from maskpolicy.world.writing import MARKS, write
+    from maskpolicy.world.writing import MARKS, kinds_by_file, write
 
-__all__ = ["MARKS", "Settings", "figures", "make", "write"]
+__all__ = ["MARKS", "Settings", "figures", "kinds_by_file", "make", "write"]
 
 _HOMES = {
     "MARKS": "writing",
     "Settings": "settings",
     "make": "settings",
     "write": "writing",
+    "kinds_by_file": "writing",
     "figures": "figures",
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +44,28 @@ TASKS = (
 
 FILES = {task.name: task.files for task in TASKS} | {"squad_v2": V2}
 """By task, the two files that it is read from in experiments: of train and of test."""
+
+
+class _Names(Files):
+    """Remembers which files a task opens, and writes none."""
+
+    def open(self, name: str, head: str = "", between: str = "\n", foot: str = "\n") -> None:
+        """Remember a name."""
+        self.rows[name] = 0
+
+
+@cache
+def kinds_by_file() -> Mapping[str, str]:
+    """Return, for every task file that a world can hold, the kind of subjects that it asks about.
+
+    That is "" for files that any world has.
+    """
+    found: dict[str, str] = {}
+    for task in TASKS:
+        names = _Names(Path())
+        task(Settings(kinds=KINDS, evidence=False), Path(), names)
+        found |= dict.fromkeys(names.rows, task.kind)
+    return found
 
 
 MARKS = ("general.jsonl", "intermediate.jsonl", "tasks", "world.json")  # of a written world
