@@ -143,6 +143,8 @@ def test_the_world_is_written_and_its_figures_printed(call, small_world):
     }
     assert figures["corpora"]["intermediate"]["subjects"] > 8  # people, and the other kinds
     assert 0 < figures["salient-span"]["intermediate"]["asked_share"] < 1
+    assert 0 <= figures["tasks"]["triviaqa"]["majority"] < 100
+    assert figures["tasks"]["squad_v2"]["rule"] in ("no answer", "first words")
 
 
 def test_the_worlds_settings_may_be_named_as_in_an_experiment(call, small_world, tmp_path):
@@ -517,7 +519,9 @@ def test_a_task_whose_subjects_the_world_lacks_is_refused_before_any_work(call, 
 
 def test_a_task_that_no_world_has_is_refused(call, tmp_path):
     path = tmp_path / "mnli.yaml"
-    path.write_text("{model: {kind: encoder, name: mini}, corpus: world, policies: [none], tasks: [mnli]}")
+    path.write_text(
+        "{model: {kind: encoder, name: mini}, corpus: world, policies: [none], tasks: [mnli]}"
+    )
     code, _, err = call("plan", path, "--store", tmp_path / "store")
     assert code == 2
     assert "mnli: the embedded world has no files of task 'mnli'" in err

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from maskpolicy.cli.words import STORE, AsJson, Keys, Plugins, StorePath, console
-from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.types import Json
 
 SAMPLE = 1000  # documents that the share of askable spans is measured on
@@ -21,7 +21,10 @@ def world(
     keys: Keys = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the embedded world: corpora, and the tasks in their official formats."""
+    """Write the embedded world: corpora, and the tasks in their official formats.
+
+    Of each task it prints what a guess without a model reaches (majority), in percent.
+    """
     from maskpolicy import results, schema, yaml_file
     from maskpolicy import world as embedded
     from maskpolicy.world.settings import KINDS
@@ -39,6 +42,8 @@ def world(
         reason = error.strerror or type(error).__name__
         raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
     figures = embedded.figures(out)
+    for task, numbers in figures["tasks"].items():
+        numbers |= _guessed(task, out / "tasks")
     figures["salient-span"] = {"intermediate": _askable(out / "intermediate.jsonl")}
     if as_json:
         typer.echo(json.dumps(figures, indent=1))
@@ -111,6 +116,24 @@ def doctor(
         screen.print(f"{name:<10} {value}", soft_wrap=True)
 
 
+def _guessed(task: str, folder: Path) -> dict[str, Json]:
+    """Return what a guess reaches on a task, nothing where it is too small for a dev split."""
+    from maskpolicy import examples, majority, sources
+    from maskpolicy.config import TaskBlock
+
+    block = TaskBlock(task, task, data=str(folder))
+    facts = sources.task(block).facts
+    try:
+        train, dev, test = (
+            examples.read(block, split, folder, contexts=False) for split in sources.SPLITS
+        )
+    except DataError:
+        return {}
+    material = majority.Material(train, facts.metric, facts.keep, facts.unanswerable)
+    found = majority.best(material, dev, test, facts.kind)
+    return {"majority": round(100 * found.score, 1), "rule": found.rule}
+
+
 def _askable(corpus: Path) -> Json:
     """Return what share of salient-span's draws is ever asked for; counts distinct mentions."""
     from maskpolicy import plugins
@@ -128,8 +151,8 @@ def _askable(corpus: Path) -> Json:
     return {"documents": len(rows), "mentions": mentions, "asked_share": share}
 
 
-def _number(value: float) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+def _number(value: float | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _size(count: int) -> str:
