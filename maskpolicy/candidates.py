@@ -26,7 +26,11 @@ def check(train_on: Sequence[str], top_k: int, max_words: int) -> None:
 
 
 def find(
-    policy: str, fitted: Path | None, passages: Sequence[Passage], max_words: int
+    policy: str,
+    fitted: Path | None,
+    passages: Sequence[Passage],
+    max_words: int,
+    overlap: bool = False,
 ) -> dict[str, list[NDArray]]:
     """Return the columns "candidates", token spans with the best first, and "scores".
 
@@ -42,7 +46,7 @@ def find(
             "with --run (or `fitted=` in Python)"
         )
     reader = Extractor.load(fitted).to(hardware.device())
-    found = candidates(reader, passages, KEPT, max_words)
+    found = candidates(reader, passages, KEPT, max_words, overlap)
     return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
 
 

@@ -124,14 +124,18 @@ def span_scores(logits: Tensor, texts: Texts, max_words: int) -> Tensor:
     return starts[..., None] + ends.unfold(1, max_words, 1)
 
 
-def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k best spans of `scores` (b, w, m) that do not overlap, best first.
+def best(scores: Tensor, k: int, overlap: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the k best spans of `scores` (b, w, m), best first; disjoint unless they may overlap.
 
     Gives words (b, k, 2), first word and number of further words, and scores (b, k), -inf where
     there are fewer.
     """
+    words, extent = scores.shape[1:]
+    if overlap:
+        values, places = scores.flatten(1).sort(dim=1, descending=True, stable=True)
+        places = places[:, :k]
+        return torch.stack([places // extent, places % extent], dim=2), values[:, :k]
     left = scores.clone()
-    words, extent = left.shape[1:]
     first = torch.arange(words, device=left.device)[:, None]
     last = first + torch.arange(extent, device=left.device)
     spans, values = [], []
@@ -146,10 +150,10 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def loss(max_words: int) -> Callable[[Extractor, Texts], tuple[Tensor, int]]:
-    """Return the loss that the one loop takes: minus the log-probability of the spans to find.
+    """Return the loss over spans: minus the log-probability of the spans to find.
 
-    A softmax over all spans of up to `max_words` words; where an answer stands several times, the
-    probabilities of its places add up.
+    The probabilities are a softmax over all spans of up to `max_words` words; where an answer
+    occurs several times, those of its places add up.
     """
 
     def sums(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
@@ -160,6 +164,25 @@ def loss(max_words: int) -> Callable[[Extractor, Texts], tuple[Tensor, int]]:
         return (scores.flatten(1).logsumexp(1) - found.logsumexp(1)).sum(), len(found)
 
     return sums
+
+
+def start_end_loss(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
+    """Return the summed loss over ends, and the number of texts (Ye et al. 2021, section 3).
+
+    It is minus the log-probability of the first tokens of the spans to find, plus the same of their
+    last tokens: two softmaxes, each over all tokens of a text. Where an answer occurs several
+    times, the probabilities of its first tokens add up, and so do those of its last tokens.
+    """
+    logits = module(texts.tokens, texts.lengths).float()
+    outside = torch.arange(logits.shape[1], device=logits.device) >= texts.lengths[:, None]
+    logits = logits.masked_fill(outside[..., None], -torch.inf)
+    rows, _ = there = (texts.gold[..., 0] >= 0).nonzero(as_tuple=True)
+    first, more = texts.gold[there].unbind(-1)
+    wanted = torch.zeros_like(logits, dtype=torch.bool)
+    wanted[rows, texts.words[rows, first, 0], 0] = True
+    wanted[rows, texts.words[rows, first + more, 1], 1] = True
+    found = logits.masked_fill(~wanted, -torch.inf)
+    return (logits.logsumexp(1) - found.logsumexp(1)).sum(), len(logits)
 
 
 def collate(windows: Sequence[Window]) -> Texts:

@@ -124,9 +124,13 @@ def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 
 def candidates(
-    extractor: Extractor, passages: Sequence[Passage], k: int, max_words: int
+    extractor: Extractor,
+    passages: Sequence[Passage],
+    k: int,
+    max_words: int,
+    overlap: bool = False,
 ) -> list[Candidates]:
-    """Return the k best spans of each passage that do not overlap, of up to `max_words` words.
+    """Return the k best spans of each passage, of up to `max_words` words; see `extractor.best`.
 
     In the order of the passages; fewer than k where a passage is short. The batches depend on the
     passages alone.
@@ -137,21 +141,25 @@ def candidates(
     there = [place for place, passage in enumerate(passages) if len(passage.words)]
     with torch.inference_mode():
         for batch in _batches([len(passages[place].tokens) for place in there], _BATCH):
-            ranked = rank(extractor, [passages[there[i]] for i in batch], k, max_words)
+            ranked = rank(extractor, [passages[there[i]] for i in batch], k, max_words, overlap)
             for i, (spans, scores) in zip(batch, ranked, strict=True):
                 found[there[i]] = spans, scores.cpu().numpy()
     return found
 
 
 def rank(
-    extractor: Extractor, passages: Sequence[Passage], k: int, max_words: int
+    extractor: Extractor,
+    passages: Sequence[Passage],
+    k: int,
+    max_words: int,
+    overlap: bool = False,
 ) -> list[tuple[Spans, Tensor]]:
     """Return what `candidates` does of passages of a word or more, scores with their gradient."""
     from maskpolicy.extractor import best, span_scores
 
     texts, logits = read(extractor, passages)
     scores = span_scores(logits, texts.to(logits.device), max_words)
-    places, values = best(scores.detach(), k)
+    places, values = best(scores.detach(), k, overlap)
     found = []
     for row, passage in enumerate(passages):
         chosen = places[row, values[row].isfinite()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ class Supervised:
     top_k: Count = 1  # best spans of a passage that one is drawn from
     max_words: Count = 10  # most words of a span
     hidden: Count = 128  # width of the LSTM in each direction
+    # one softmax over spans, or the paper's two: over the first tokens and over the last ones
+    loss: Literal["span", "start-end"] = "span"
+    overlap: bool = False  # the best spans may overlap each other, as in the paper
     only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
 
     def __post_init__(self) -> None:
@@ -59,7 +62,7 @@ class Supervised:
         done = tools.train(
             reader,
             WindowSteps(cuts, spec),
-            extractor.loss(self.max_words),
+            extractor.loss(self.max_words) if self.loss == "span" else extractor.start_end_loss,
             spec,
             validate=(lambda module: self._reciprocal_rank(module, dev)) if dev else None,
         )
@@ -72,7 +75,7 @@ class Supervised:
 
         reader.eval()
         passages = [context.passage for context in dev]
-        found = windows.candidates(reader, passages, candidates.KEPT, self.max_words)
+        found = windows.candidates(reader, passages, candidates.KEPT, self.max_words, self.overlap)
         ranks = [rank(context, spans) for context, (spans, _) in zip(dev, found, strict=True)]
         return float(np.mean([1 / (1 + place) for place in ranks]))
 
@@ -80,7 +83,7 @@ class Supervised:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray]]:
         """Return the columns "candidates", token spans with the best first, and "scores"."""
-        return candidates.find("supervised", fitted, passages, self.max_words)
+        return candidates.find("supervised", fitted, passages, self.max_words, self.overlap)
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw one of the best candidates; none where the passage has no word."""

@@ -107,6 +107,55 @@ def test_the_best_spans_are_taken_one_after_the_other_and_do_not_overlap(lengths
             left = {s: v for s, v in left.items() if s[1] <= begin or s[0] > begin + more}
 
 
+@settings(max_examples=50)
+@given(LENGTHS, st.integers(1, 4), st.integers(0, 99), st.integers(1, 30))
+def test_spans_that_may_overlap_are_the_best_of_all(lengths, most, seed, k):
+    _, _, scores = scored(lengths, most, seed)
+    found, values = best(scores, k, overlap=True)
+    for row, one in enumerate(scores):
+        kept = [value for value in values[row].tolist() if value > -np.inf]
+        finite = sorted(one[one.isfinite()].tolist(), reverse=True)
+        assert kept == finite[:k]
+        spans = found[row, : len(kept)].tolist()
+        assert len({*map(tuple, spans)}) == len(spans)
+        assert [float(one[first, more]) for first, more in spans] == kept
+
+
+def chance(logits, row, tokens, kind, length):
+    """Return the probability that a softmax over a text's tokens gives to some of them."""
+    chances = logits[row, :length, kind].softmax(0)
+    return chances[list(tokens)].sum()
+
+
+def test_the_papers_loss_has_a_softmax_over_starts_and_one_over_ends():
+    module = network()
+    # words of 1, 2, 1 tokens; two answers begin at the first word: its token counts once
+    texts = collate([window([1, 2, 1], [[0, 0], [0, 1], [2, 0]]), window([1, 1], [[1, 0]])])
+    total, units = extractor.start_end_loss(module, texts)
+    logits = module(texts.tokens, texts.lengths)
+    wanted = (
+        *(chance(logits, 0, {0, 3}, 0, 4), chance(logits, 0, {0, 2, 3}, 1, 4)),
+        *(chance(logits, 1, {1}, 0, 2), chance(logits, 1, {1}, 1, 2)),
+    )
+    torch.testing.assert_close(total, -torch.stack(wanted).log().sum())
+    assert units == 2
+
+
+def test_both_losses_teach_where_answers_stand():
+    windows = [window([1, 2, 1, 1], [[1, 1]], first) for first in range(4)]
+    for taught in (extractor.loss(3), extractor.start_end_loss):
+        module, texts = network().train(), collate(windows)
+        module.dropout.p = 0.0
+        optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
+        for _ in range(40):
+            total, _ = taught(module, texts)
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+        scores = span_scores(module.eval()(texts.tokens, texts.lengths), texts, 3)
+        assert best(scores, 1)[0].tolist() == [[[1, 1]]] * 4
+
+
 def test_the_loss_is_minus_the_log_probability_of_all_places_of_the_answer():
     module = network()
     texts = collate([window([1, 2, 1], [[0, 1], [2, 0]]), window([1, 1], [[1, 0]])])

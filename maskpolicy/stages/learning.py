@@ -64,7 +64,7 @@ def _texts(inputs: Mapping[str, Path]) -> Sequence[str]:
     return _Texts(inputs["corpus"]) if "corpus" in inputs else ()
 
 
-@stage("fit", shared=True)
+@stage("fit", version=2, shared=True)
 def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Fit a learned policy. params: {"policy", "fields", "code", "spec"}, "how" if it reads it.
 
