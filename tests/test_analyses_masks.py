@@ -137,12 +137,22 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp
     code, _, err = call("analyze", "rank", tmp_path / "run", "passages=40", *out, *store)
     assert code == 0, err
     found = json.loads((tmp_path / "out" / "rank.json").read_text())
+    settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
+    assert sorted({(row["tau"], row["centred"]) for row in found["rows"]}) == settings
+    for row in found["rows"]:
+        assert row["gap"] == row["all_with_masks"] - row["all_without"]
+    found["rows"] = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
     kinds = [(row["model"], row["task"], row["steps"], row["layer"]) for row in found["rows"]]
     pretrained = [kind for kind in kinds if kind[1] is None]
     assert pretrained == [(m, None, 0, layer) for m in ("none", "mae") for layer in (0, 1)]
     assert kinds.count(("mae", "cola", 3, 1)) == 2  # one for each seed
     panels = {panel["title"]: panel["series"] for panel in found["plots"]}
-    assert len(panels) == 3
+    assert len(panels) == 6
+    gaps = panels["with masks less without (5a), 0.9"]
+    assert [series["y"] for series in gaps] == [
+        [row["gap"] for row in found["rows"] if row["model"] == name and row["task"] is None]
+        for name in ("none", "mae")
+    ]
     tuned = panels["real tokens, last layer, cola (5b)"]
     assert [(series["label"], series["x"]) for series in tuned] == [
         ("none", [0, 3]),
@@ -166,7 +176,8 @@ def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp
     assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
     _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
     found = json.loads(out)
-    last = {row["model"]: row for row in found["rows"] if row["task"] is None and row["layer"] == 1}
+    plain = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
+    last = {row["model"]: row for row in plain if row["task"] is None and row["layer"] == 1}
     assert list(last) == ["none", "mae", "mae at 1"]
     assert last["mae at 1"]["loss"] != last["mae"]["loss"]
     panels = {panel["title"]: panel["series"] for panel in found["plots"]}

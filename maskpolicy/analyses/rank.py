@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from maskpolicy import documents, ranks, world
 from maskpolicy import model as models
 from maskpolicy.corpus import Document, Passages, build
-from maskpolicy.errors import StoreError
+from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import Corpus
 from maskpolicy.findings import Findings
 from maskpolicy.ranks import Ranks, figures
@@ -23,7 +23,10 @@ from maskpolicy.schema import Count, Seed, Share
 from maskpolicy.store import Store
 from maskpolicy.types import Json, Passage
 
-COLUMNS = ("run", "model", "task", "steps", "loss", "layer", *ranks.SETS)
+COLUMNS = (
+    *("run", "model", "task", "steps", "loss", "tau", "centred", "layer"),
+    *(*ranks.SETS, "gap"),
+)
 
 
 @dataclass
@@ -36,14 +39,16 @@ class _Seen:
     gone: bool = False  # whether a fine-tuned model is not kept
 
 
-@analysis("rank", version=2)
+@analysis("rank", version=3)
 @dataclass(frozen=True)
 class Rank:
-    """Effective rank by layer, of token sets (Meng et al. 2024, figures 1b, 5a, 5b).
+    """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).
 
-    The least number of singular values that hold `tau` of the sum of squares. Sets: `<mask>`; real
-    tokens with masks present and without; both together. On passages of each run's corpus, of
-    `text`, or of the embedded world. Takes folders of models beside runs: any encoder, or a BART's.
+    The least number of singular values that hold a share `tau` of the sum of squares, of the states
+    as they are and centred (less the mean of the set). Sets: `<mask>`; real tokens with masks
+    present and without; both together; all tokens of the masked input, and all of the unmasked
+    one, whose difference is `gap`. On passages of each run's corpus, of `text`, or of the embedded
+    world. Takes folders of models beside runs: any encoder, or a BART's.
     5b needs fine-tuned models (`keep: [finetune]`), and as many runs as it is to have points.
     Models kept on the way (`keep_at`) give ranks over the loss, so that models of different loss
     can be compared; `loss` is the mean over the last steps of their pre-training.
@@ -53,9 +58,14 @@ class Rank:
     text: tuple[str, ...] = ()  # files, as a corpus may have them, instead of a run's corpus
     passages: Count = 256
     words: Count = 100  # of a passage of `text`
-    tau: Share = 0.9
+    tau: tuple[Share, ...] = (0.9, 0.99)  # a table row for each; figures are of the first
     share: Share = 0.15  # of the tokens, masked one by one
     seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty list of thresholds."""
+        if not self.tau:
+            raise ConfigError("tau: is empty: name at least one threshold")
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Measure every row's model in and after pre-training, and fine-tuned where it is kept."""
@@ -67,13 +77,13 @@ class Rank:
                 bare = Model(run.name, run.name, str(run.folder))
                 self._add(bare, run.folder, run.folder, None, seen)
         several = len({model.run for model, _ in seen.models}) > 1
-        rows = [row for each in seen.models for row in _rows(*each)]
+        rows = [row for each in seen.models for row in _rows(*each, self.tau)]
         folders = any(not run.results for run in runs)
         return Findings(
             COLUMNS if several else COLUMNS[1:],
             tuple(rows),
             (*seen.notes, *_thin(seen)),
-            tuple(figures.panels(seen.models)),
+            tuple(figures.panels(seen.models, self.tau)) if seen.models else (),
             partial=folders or seen.gone or bool(seen.notes or self.text),
         )
 
@@ -116,9 +126,7 @@ class Rank:
         passages = self._passages(made, corpus)
         encoder = ranks.load(folder.absolute())
         models.check_vocabulary(made, encoder, f"model {folder}")
-        found = ranks.measure(
-            encoder, made, passages, tau=self.tau, share=self.share, seed=self.seed
-        )
+        found = ranks.measure(encoder, made, passages, share=self.share, seed=self.seed)
         seen.models.append((model, found))
 
     def _passages(self, tokenizer: Any, corpus: Path | None) -> Sequence[Passage]:
@@ -176,11 +184,16 @@ def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
     return artifact.path
 
 
-def _rows(model: Model, found: Ranks) -> list[Json]:
+def _rows(model: Model, found: Ranks, taus: Sequence[float]) -> list[Json]:
     head = {"run": model.run, "model": model.name, "task": model.task or None}
+    head |= {"steps": model.steps, "loss": model.loss}
+    more, less = figures.GAP
     return [
-        {**head, "steps": model.steps, "loss": model.loss, "layer": number, **layer}
-        for number, layer in enumerate(found.layers)
+        {**head, "tau": tau, "centred": centred, "layer": number, **layer}
+        | {"gap": layer[more] - layer[less]}
+        for tau in taus
+        for centred in (False, True)
+        for number, layer in enumerate(found.layers(tau, centred))
     ]
 
 

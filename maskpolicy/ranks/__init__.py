@@ -23,46 +23,67 @@ from maskpolicy.types import Passage
 if TYPE_CHECKING:
     import torch
 
-SETS = ("mask", "real_with", "real_without", "real")
-"""Token sets: `<mask>`; real tokens with masks present, without, and both together."""
+SETS = ("mask", "real_with", "real_without", "real", "all_with_masks", "all_without")
+"""Token sets: `<mask>`; real tokens with masks present, without, and both together; all tokens of
+the masked input, masks included, and all of the unmasked one. Only the last two hold BOS and EOS.
+"""
 
 _BATCH = 32
+_NOTHING = 1e-12  # of the uncentred sum of squares: what rounding leaves of equal rows, centred
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Effective ranks of one model, and how many tokens each set had."""
+    """What is known of one model's representations; layer 0 is the input layer."""
 
     width: int
-    tokens: dict[str, int]
-    layers: list[dict[str, int]]  # by layer, 0 is the input layer: the rank of each token set
+    tokens: dict[str, int]  # of each set
+    squares: list[dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]]
+    """By layer and token set: the squared singular values of its states, (width,) each, as they are
+    and with the set's mean taken off."""
+
+    def layers(self, tau: float = 0.9, centred: bool = False) -> list[dict[str, int]]:
+        """Return the effective rank of each token set, by layer."""
+        return [
+            {name: effective_rank(both[centred], tau) for name, both in layer.items()}
+            for layer in self.squares
+        ]
 
 
 class Gram:
-    """The Gram matrix of rows that come in batches, (d, d) in float64."""
+    """The Gram matrix of rows that come in batches, (d, d), and their sum, (d,), in float64."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self.sum: Any = None
+        self.products: Any = 0.0
+        self.total: Any = 0.0
 
     def add(self, states: torch.Tensor) -> None:
         """Add rows, (k, d)."""
         wide = states.double()
-        product = (wide.T @ wide).cpu()
-        self.sum = product if self.sum is None else self.sum + product
+        self.products = self.products + (wide.T @ wide).cpu()
+        self.total = self.total + wide.sum(0).cpu()
         self.rows += len(states)
 
     def __add__(self, other: Gram) -> Gram:
         both = Gram()
-        both.rows, both.sum = self.rows + other.rows, self.sum + other.sum
+        both.rows = self.rows + other.rows
+        both.products, both.total = self.products + other.products, self.total + other.total
         return both
 
-    def rank(self, tau: float) -> int:
-        """Return the effective rank of all rows."""
+    def squares(self, centred: bool = False) -> NDArray[np.float64]:
+        """Return the squared singular values of all rows, or of all rows less their mean."""
         import torch
 
-        values = torch.linalg.eigvalsh(self.sum).numpy()
-        return effective_rank(np.clip(values, 0, None), tau)
+        products = self.products
+        if centred and self.rows:
+            products = products - torch.outer(self.total, self.total) / self.rows
+        values = torch.linalg.eigvalsh(products).numpy()
+        return np.where(values > _NOTHING * float(self.products.trace()), values, 0.0)
+
+    def rank(self, tau: float, centred: bool = False) -> int:
+        """Return the effective rank of all rows, or of all rows less their mean."""
+        return effective_rank(self.squares(centred), tau)
 
 
 def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
@@ -97,13 +118,12 @@ def measure(
     tokenizer: Any,
     passages: Sequence[Passage],
     *,
-    tau: float = 0.9,
     share: float = 0.15,
     seed: int = 0,
 ) -> Ranks:
     """Return the ranks of an encoder on passages, once as they are and once with masks.
 
-    `share` of the tokens are masked one by one. Special tokens and padding are in no set.
+    `share` of the tokens are masked one by one. Padding is in no set.
     """
     marks = Specials.of_encoder(tokenizer)
     spec = Training(max_source=_positions(model.config))
@@ -112,17 +132,21 @@ def measure(
         chosen = [passages[i] for i in range(begin, min(begin + _BATCH, len(passages)))]
         for masked in (False, True):
             sources = _sources(chosen, marks, spec, share if masked else 0.0, seed)
-            found, real, hidden = _states(model, sources, marks)
-            grams = grams or [{name: Gram() for name in SETS[:3]} for _ in found]
+            found, seen, real, hidden = _states(model, sources, marks)
+            grams = grams or [{name: Gram() for name in SETS} for _ in found]
             for layer, states in zip(grams, found, strict=True):
+                layer["all_with_masks" if masked else "all_without"].add(states[seen])
                 layer["real_with" if masked else "real_without"].add(states[real])
                 layer["mask"].add(states[hidden])
     for layer in grams:
         layer["real"] = layer["real_with"] + layer["real_without"]
     return Ranks(
-        len(grams[0]["real"].sum),
+        len(grams[0]["real"].total),
         {name: gram.rows for name, gram in grams[0].items()},
-        [{name: gram.rank(tau) for name, gram in layer.items()} for layer in grams],
+        [
+            {name: (gram.squares(), gram.squares(centred=True)) for name, gram in layer.items()}
+            for layer in grams
+        ],
     )
 
 
@@ -139,8 +163,8 @@ def _sources(
 
 def _states(
     model: Any, sources: Ragged, marks: Specials
-) -> tuple[Sequence[torch.Tensor], torch.Tensor, torch.Tensor]:
-    """Return each layer's states, (b, n, d), and where real tokens and masks are, (b, n)."""
+) -> tuple[Sequence[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return each layer's states, (b, n, d), and where all, real and mask tokens are, (b, n)."""
     import torch
 
     nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(sources) + 1, np.int64))
@@ -154,7 +178,7 @@ def _states(
         ).hidden_states
     inside = _inside(sources).to(device)
     hidden = inside & (batch.source == marks.mask)
-    return found, inside & ~hidden, hidden
+    return found, batch.seen, inside & ~hidden, hidden
 
 
 def _inside(sources: Ragged) -> torch.Tensor:

@@ -10,6 +10,8 @@ from maskpolicy.plots import Lines, Series
 from maskpolicy.ranks import Ranks
 
 _RANK = "effective rank"
+GAP = ("all_with_masks", "all_without")
+"""Token sets whose difference is positive where masks have dimensions of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,24 +36,34 @@ Measured: TypeAlias = Sequence[tuple[Model, Ranks]]
 Points: TypeAlias = list[tuple[float, Ranks]]
 
 
-def panels(measured: Measured) -> list[Lines]:
-    """Return figures 1b and 5a over layers, both over the loss, and 5b over fine-tuning."""
+def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
+    """Return figures 1a, 1b and 5a over layers, then ranks over the loss, and 5b over fine-tuning.
+
+    There is a figure 5a for each of `taus`; the others are of the first.
+    """
     names = _names(measured)
     whole = [
-        (names[model.line], found.layers)
+        (names[model.line], found)
         for model, found in measured
         if not model.task and not model.kept_at
     ]
-    masks = [_line(name, [one["mask"] for one in layers]) for name, layers in whole]
-    gaps = [
-        _line(name, [one["real_without"] - one["real_with"] for one in layers])
-        for name, layers in whole
-    ]
+
+    def lines(title: str, *tokens: str, tau: float = taus[0]) -> Lines:
+        """Draw the rank of a set of tokens over layers, less that of a second set if given."""
+        series = []
+        for name, found in whole:
+            layers = found.layers(tau)
+            values = [one[tokens[0]] - sum(one[less] for less in tokens[1:]) for one in layers]
+            series.append(Series(name, values, list(range(len(values)))))
+        return Lines(title, "layer", _RANK, series)
+
     return [
-        Lines("<mask> tokens (1b)", "layer", _RANK, masks),
-        Lines("real tokens: without masks less with (5a)", "layer", _RANK, gaps),
-        *_over_loss(measured, names),
-        *_over_tuning(measured, names),
+        lines("all tokens, masks present (1a)", "all_with_masks"),
+        lines("all tokens, no masks (1a)", "all_without"),
+        lines("<mask> tokens (1b)", "mask"),
+        *(lines(f"with masks less without (5a), {tau:g}", *GAP, tau=tau) for tau in taus),
+        *_over_loss(measured, names, taus[0]),
+        *_over_tuning(measured, names, taus[0]),
     ]
 
 
@@ -65,7 +77,7 @@ def _names(measured: Measured) -> dict[str, str]:
     }
 
 
-def _over_loss(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
+def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
     """Return the last layer's ranks over the loss, where models were kept on the way."""
     lines: dict[str, Points] = {}
     for model, found in measured:
@@ -78,7 +90,7 @@ def _over_loss(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
             f"{title}, last layer",
             "loss of pre-training",
             _RANK,
-            [_means(name, points, tokens) for name, points in lines.items()],
+            [_means(name, points, tokens, tau) for name, points in lines.items()],
         )
         for title, tokens in (
             ("<mask> tokens", "mask"),
@@ -87,7 +99,7 @@ def _over_loss(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
     ]
 
 
-def _over_tuning(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
+def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
     """Return for each task the last layer's rank on real tokens over the steps of fine-tuning."""
     panels = []
     for task in sorted({model.task for model, _ in measured if model.task}):
@@ -95,20 +107,16 @@ def _over_tuning(measured: Measured, names: Mapping[str, str]) -> list[Lines]:
         for model, found in measured:
             if model.task in ("", task) and not model.kept_at:
                 lines.setdefault(names[model.line], []).append((model.steps, found))
-        series = [_means(name, points, "real_without") for name, points in lines.items()]
+        series = [_means(name, points, "real_without", tau) for name, points in lines.items()]
         title = f"real tokens, last layer, {task} (5b)"
         panels.append(Lines(title, "steps of fine-tuning", _RANK, series))
     return panels
 
 
-def _means(name: str, points: Points, tokens: str) -> Series:
+def _means(name: str, points: Points, tokens: str, tau: float) -> Series:
     """Return the last layer's rank of a set of tokens over places; means where one has several."""
     found: dict[float, list[int]] = {}
     for place, ranks in points:
-        found.setdefault(place, []).append(ranks.layers[-1][tokens])
+        found.setdefault(place, []).append(ranks.layers(tau)[-1][tokens])
     places = sorted(found)
     return Series(name, [sum(found[x]) / len(found[x]) for x in places], places)
-
-
-def _line(name: str, values: Sequence[int]) -> Series:
-    return Series(name, list(values), list(range(len(values))))
