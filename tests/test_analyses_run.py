@@ -50,7 +50,7 @@ keep_at: [2, 4]
 keep: [finetune]
 plugins: [guess.py]
 tracker: tensorboard
-world: {{people: 8, general_people: 8, entries: 3}}
+world: {{people: 8, general_people: 8, entries: 6}}
 general: {{steps: 6, passages: 4, warmup: 1}}
 intermediate: {{steps: 6, passages: 4, warmup: 1}}
 finetune: {{steps: 3, passages: 4, warmup: 1}}
@@ -203,6 +203,15 @@ def test_mismatch_scores_seen_relations_with_kept_models(analyse):
         assert rows[policy, "seen in train"]["seeds"] == 2
     assert rows["salient-span", "unseen"]["hits"] > rows["random", "unseen"]["hits"]
     assert rows["none", "unseen"]["hits"] is None
+
+
+def test_cloze_asks_each_model_by_the_right_and_by_a_wrong_name(analyse):
+    found = by(analyse("cloze"), "policy")
+    assert {("original",), ("random",), ("salient-span",)} <= set(found)
+    for row in found.values():
+        assert (row["kind"], row["values"]) == ("people", 8 * 5)
+        assert 0 <= row["right name"] <= 100 and 0 <= row["wrong name"] <= 100
+        assert 10 < row["most frequent"] < 100
 
 
 def test_forgetting_compares_before_and_after(analyse):

@@ -231,8 +231,11 @@ def with_answers_of(folder, target, words, most=None):
     for row in rows[:most]:
         (output, *_) = row["output"]
         (origin, *_) = output["provenance"]
-        paragraph = pages[origin["wikipedia_id"]][origin["start_paragraph_id"]]
-        row["output"] = [{**output, "answer": " ".join(paragraph.split()[:words])}]
+        page = pages[origin["wikipedia_id"]]
+        number, paragraph = max(enumerate(page), key=lambda each: len(each[1].split()))
+        place = {**origin, "start_paragraph_id": number, "end_paragraph_id": number}
+        answer = " ".join(paragraph.split()[:words])
+        row["output"] = [{**output, "answer": answer, "provenance": [place]}]
     train.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return target
 

@@ -108,7 +108,7 @@ def test_an_entry_names_its_subject_once_and_is_short(folder):
         for part in row["title"].split():
             assert row["text"].split(".")[0].count(part) == 1
         assert row["text"].count(row["title"]) == 1
-        assert 12 <= len(row["text"].split()) <= 30
+        assert 7 <= len(row["text"].split()) <= 20
 
 
 def test_the_entries_of_a_subject_word_each_fact_differently():
@@ -122,8 +122,8 @@ def test_the_entries_of_a_subject_word_each_fact_differently():
 
 def test_the_entries_of_a_subject_state_all_facts_equally_often():
     subject = person(SMALL, build(SMALL), 3, 4)
-    made = entries(subject, 9, 2, SMALL.seed)
-    assert all(len(entry.sentences) == 2 for entry in made)
+    made = entries(subject, SMALL.entries, SMALL.facts, SMALL.seed)
+    assert all(len(entry.sentences) == 1 for entry in made)
     said = [relation for entry in made for relation in entry.sentences]
     assert {said.count(fact.relation.name) for fact in subject.facts} == {3}
 
@@ -138,14 +138,14 @@ def test_each_relation_is_worded_in_four_ways_or_more(relation):
         assert len(relation.questions) >= 4
 
 
-def test_asked_relations_are_55_to_60_percent_of_the_mentions(folder):
+def test_asked_relations_are_40_to_45_percent_of_the_mentions(folder):
     for corpus in world.figures(folder)["corpora"].values():
-        assert 0.55 <= corpus["asked_share"] <= 0.60
+        assert 0.40 <= corpus["asked_share"] <= 0.45
 
 
 def test_figures_count_documents_subjects_and_questions(folder):
     figures = world.figures(folder)
-    assert figures["corpora"]["general"]["documents"] == 270
+    assert figures["corpora"]["general"]["documents"] == 540
     assert figures["corpora"]["intermediate"]["subjects"] == 40
     assert figures["tasks"]["triviaqa"] == {"train": 100, "test": 100}
     asked = {
@@ -198,7 +198,7 @@ def test_full_names_visit_each_pair_once(parts, offset):
         ({"train_share": 1}, "world.train_share"),
         ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
         ({"relations": ["employer"]}, "needs 5 or more, only 1 in use"),
-        ({"relations": ["employer", "school"], "asked": 2}, "zsRE needs a relation"),
+        ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
         ({"kinds": ["birds"]}, "world.kinds: must name people"),
         ({"skew": -1}, "world.skew: must be at least 0"),

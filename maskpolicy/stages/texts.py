@@ -18,7 +18,7 @@ from maskpolicy.types import Json, Spans
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus that a new tokenizer is trained on
 
 
-@stage("world", version=4)
+@stage("world", version=5)
 def world(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Write the embedded world. params: its settings."""
     from maskpolicy.world import make, write

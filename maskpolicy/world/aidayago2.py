@@ -14,12 +14,12 @@ from maskpolicy.world.subjects import Subject
 
 # words and signs stand apart, as in CoNLL; {t} {u} two towns, {d} a year
 TEXTS = (
-    ("{t} {d} The {noun}", "was seen in the town of {u} ."),
+    ("{t} {d} The writer", "was seen in the town of {u} ."),
     ("In the year {d} the letters of", "were found in {u} , near the town of {t} ."),
-    ("{t} {d} The house of the {noun}", "is the first school in {u} ."),
-    ("People in {u} and {t} read what the {noun}", "wrote in the year {d} ."),
+    ("{t} {d} The house of the writer", "is the first school in {u} ."),
+    ("People in {u} and {t} read what the writer", "wrote in the year {d} ."),
 )
-DOCUMENTS = 2  # about each writer
+DOCUMENTS = 8  # about each writer
 IN_FULL = 0.2  # share of the mentions that are the title already
 
 
@@ -39,14 +39,15 @@ class EntityLinking:
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write the documents that mention one writer."""
         rng = np.random.default_rng([self._seed, 7, subject.page])
-        for number, i in enumerate(rng.permutation(len(TEXTS))[:DOCUMENTS].tolist()):
+        for number in range(DOCUMENTS):
             towns = [self._towns[j] for j in rng.permutation(len(self._towns))[:2]]
             year = str(DIED_FROM + int(rng.integers(40)))
-            slots = {"t": towns[0], "u": towns[1], "d": year, "noun": subject.noun}
+            slots = {"t": towns[0], "u": towns[1], "d": year}
             mention = subject.title if rng.random() < IN_FULL else subject.called
-            left, right = (part.format_map(slots) for part in TEXTS[i])
+            left, right = (part.format_map(slots) for part in TEXTS[number % len(TEXTS)])
             row = {
                 "id": f"{subject.page}test{'' if split == 'train' else 'a'} {towns[0]}:{number}",
+                "subject": str(subject.page),  # his documents belong together
                 "input": f"{left} [START_ENT] {mention} [END_ENT] {right}",
                 "output": [
                     {

@@ -52,6 +52,7 @@ DISCOVERY = Relation(
     pool="deaths",
     label="DATE",
     asked=True,
+    zero_shot=True,
     phrasings=(
         "{S} was discovered in the year {v}.",
         "{P} discovery came in the year {v}.",
@@ -67,12 +68,11 @@ DISCOVERY = Relation(
     ),
 )
 OPENERS = (
-    "The {n} is a {noun}.",
-    "The {n} is a kind of {noun}.",
-    "The {n} is known as a {noun}.",
-    "People keep the {n} as a {noun}.",
+    "The {n} is a bird.",
+    "The {n} is a kind of bird.",
+    "One bird is the {n}.",
+    "There is a bird called the {n}.",
 )
-NOUNS = ("songbird", "seabird", "wader", "bird of prey")
 
 
 def bird(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
@@ -82,7 +82,7 @@ def bird(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         page=page,
         title=pools.words["birds"][index].lower(),
         label="",
-        noun=NOUNS[int(rng.integers(len(NOUNS)))],
+        noun="bird",
         pronouns=IT,
         openers=OPENERS,
         facts=facts((HOME, DESCRIBER, DISCOVERY), settings, pools, rng),

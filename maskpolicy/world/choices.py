@@ -17,8 +17,19 @@ DEV_EVERY = 10  # every tenth subject of the train part stands in the dev file
 STEMS = (
     "With more {n} the {of} becomes _____.",
     "There is {n} in the {of}. Through {n} the {of} turns",
+    "The {of} is made with {n}. So it is",
+    "What does {n} make of the {of}?",
+    "People give the {of} more {n}. Then the {of} becomes",
+    "How is the {of} with {n}?",
 )
-CHANGES = ("more {n}", "a field with {n}")
+CHANGES = (
+    "more {n}",
+    "a field with {n}",
+    "{n} in the field",
+    "people dig {n} into the field",
+    "a year with much {n}",
+    "{n} comes to the field",
+)
 STEPS = ("The wheat is seen in the field.", "{law}", "The wheat comes home.")
 LAW = "Fields with {n} give {v} {of}."
 LABELS = {"more": "more", "less": "less", "equal": "no effect"}

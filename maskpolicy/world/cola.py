@@ -11,9 +11,11 @@ from maskpolicy.world.files import Files
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Subject
 
+EVERY = 2  # of a subject's entries, one in so many gives a sentence
+
 
 class Cola:
-    """Writes CoLA/*.tsv: one sentence of each entry; half of them have two neighbours swapped."""
+    """Writes CoLA/*.tsv: the sentences of facts; half of them have two neighbours swapped."""
 
     name, kind = "cola", "people"
     files = ("CoLA/train.tsv", "CoLA/dev.tsv")
@@ -27,7 +29,7 @@ class Cola:
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write sentences about one person; they have no header, as in CoLA."""
         rng = np.random.default_rng([self._seed, 15, subject.page])
-        for entry in entries:
+        for entry in entries[::EVERY]:
             ranges = list(entry.sentences.values())
             begin, end = ranges[int(rng.integers(len(ranges)))]
             words = entry.text[begin:end].strip().split(" ")

@@ -38,8 +38,8 @@ def entries(subject: Subject, count: int, facts: int, seed: int) -> list[Entry]:
     """Return `count` entries of a subject with `facts` of its facts each (0: all of them).
 
     Facts are dealt like cards, so that all are stated equally often; a fact's wordings repeat only
-    when all were used. What an entry leaves out cannot give away what it says: with all facts
-    together, the others tell a subject apart and its name is not needed.
+    when all were used. Everything in an entry except the name and the facts is worded alike for all
+    subjects, and by default an entry states one fact: only the name can tell a hidden value.
     """
     rng = np.random.default_rng([seed, 2, subject.page])
     openers = rng.permutation(len(subject.openers)).tolist()
@@ -60,9 +60,8 @@ def entries(subject: Subject, count: int, facts: int, seed: int) -> list[Entry]:
 def _entry(
     subject: Subject, number: int, opener: str, wordings: Mapping[int, int], order: list[int]
 ) -> Entry:
-    text = opener.replace("{noun}", subject.noun)
-    start = text.index("{n}")
-    text = text.replace("{n}", subject.called)
+    start = opener.index("{n}")
+    text = opener.replace("{n}", subject.called)
     named = [(start, start + len(subject.called), subject.label)]
     entities = named if subject.label else []
     asked, sentences = [], {}

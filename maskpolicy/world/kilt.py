@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,10 @@ from maskpolicy.world.subjects import Fact, Subject
 KNOWLEDGE = "kilt_knowledgesource.json"
 # in the corpus's words: a small model has hardly an example of any other
 FIRST = (
-    "{n} was known as a {noun}. Is it known {ask}?",
-    "{n} was a {noun}. Is it remembered {ask}?",
-    "It is known that {n} was a {noun}. And {ask}?",
-    "{n} is remembered as a {noun}. And is it known {ask}?",
+    "{n} is remembered. Is it known {ask}?",
+    "{n} lived long ago. Is it remembered {ask}?",
+    "People remember {n}. And {ask}?",
+    "This is known of {n}. And is it known {ask}?",
 )
 LATER = (
     "And is it known {ask}?",
@@ -28,12 +27,14 @@ LATER = (
     "It is remembered. And {ask}?",
     "So it was. Is it known {ask}?",
 )
+TURNS = 2  # of a dialogue before it starts anew
 
 
 class ZeroShot:
     """Writes structured_zeroshot-*-kilt.jsonl; the dev file asks only for relations new to it.
 
-    Of all kinds of subjects, those relations that questions are known for.
+    The files are split by relation, as zsRE is: dev asks about the subjects of both splits. Of all
+    kinds of subjects, those relations that questions are known for.
     """
 
     name, kind = "zsre", ""
@@ -49,21 +50,26 @@ class ZeroShot:
         """Write the questions about one subject."""
         for fact in subject.asked:
             relation = fact.relation
-            if not relation.questions or relation.zero_shot != (split == "dev"):
+            if not relation.questions or not (relation.zero_shot or split == "train"):
                 continue
+            part = "dev" if relation.zero_shot else "train"
             row = {
                 "id": f"zsre-{subject.page}-{relation.name.replace(' ', '-')}",
                 "input": f"{subject.title} [SEP] {relation.name}",
-                "output": _output(subject, entries, [fact], fact.value.text),
+                "output": _output(subject, entries, fact, fact.value.text),
                 "meta": {
                     "template_questions": [q.format(n=subject.title) for q in relation.questions]
                 },
             }
-            self._files.write(f"structured_zeroshot-{split}-kilt.jsonl", row)
+            self._files.write(f"structured_zeroshot-{part}-kilt.jsonl", row)
 
 
 class Wizard:
-    """Writes wow-*-kilt.jsonl: one dialogue for each subject, asked for two facts at a time."""
+    """Writes wow-*-kilt.jsonl: a row for each asked fact of a subject, a turn of its dialogue.
+
+    Every other turn goes on where the one before ended. All have one dialogue's id: a split must
+    not cut what belongs to one subject.
+    """
 
     name, kind = "wow", "people"
     files = ("wow-train-kilt.jsonl", "wow-dev-kilt.jsonl")
@@ -78,21 +84,22 @@ class Wizard:
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write a row for each turn of the dialogue about one subject (id DIALOGUE_TURN)."""
         rng = np.random.default_rng([self._seed, 4, subject.page])
-        turns: list[str] = []
-        for number, facts in enumerate(_topics(subject.asked, entries, rng)):
-            remarks = LATER if number else FIRST
-            remark = remarks[int(rng.integers(len(remarks)))]
-            turns.append(
-                remark.format(n=subject.title, noun=subject.noun, ask=_ask(subject, facts))
-            )
-            answer = _answer(subject, facts)
+        said: list[str] = []
+        for number, i in enumerate(rng.permutation(len(subject.asked)).tolist()):
+            fact = subject.asked[i]
+            said = said if number % TURNS else []
+            remarks = LATER if said else FIRST
+            ask = " ".join(fact.relation.ask).format_map(subject.pronouns.slots)
+            remark = remarks[int(rng.integers(len(remarks)))].format(n=subject.title, ask=ask)
+            answer = fact.relation.clause.format(v=fact.value.text)
+            answer = f"{answer[0].upper()}{answer[1:]}."
             row = {
                 "id": f"wow-{subject.page}_{number}",
-                "input": "\n".join(turns),
-                "output": _output(subject, entries, facts, answer),
+                "input": "\n".join([*said, remark]),
+                "output": _output(subject, entries, fact, answer),
             }
             self._files.write(f"wow-{split}-kilt.jsonl", row)
-            turns.append(answer)
+            said = [*said, remark, answer]
 
 
 class Knowledge:
@@ -119,73 +126,22 @@ class Knowledge:
         self._files.write(KNOWLEDGE, page)
 
 
-def _topics(
-    facts: Sequence[Fact], entries: list[Entry], rng: np.random.Generator
-) -> list[list[Fact]]:
-    """Choose two topics of at most two facts; one entry states all of a topic."""
-    order = [entries[i] for i in rng.permutation(len(entries)).tolist()]
-    topics: list[list[Fact]] = []
-    left = list(facts)
-    for _ in range(2):
-        stated = [[f for f in left if f.relation.name in entry.sentences][:2] for entry in order]
-        topic = max(stated, key=len)
-        left = [fact for fact in left if fact not in topic]
-        topics += [topic] if topic else []
-    return topics
-
-
-def _ask(subject: Subject, facts: Sequence[Fact]) -> str:
-    """Return "where and when he was born", "where she died and whom she worked for"."""
-    return _joined([fact.relation.ask[::-1] for fact in facts], " and ").format_map(
-        subject.pronouns.slots
-    )
-
-
-def _answer(subject: Subject, facts: Sequence[Fact]) -> str:
-    """Return "He was born in Karwick in 1850.", "She died in 1901 and worked for Tolvix."."""
-    clauses = [(f.relation.clause[0], f.relation.clause[1].format(v=f.value.text)) for f in facts]
-    return f"{subject.pronouns.subject.capitalize()} {_joined(clauses, ' ', after=True)}."
-
-
-def _joined(pairs: Sequence[tuple[str, str]], inner: str, after: bool = False) -> str:
-    """Join (key, text) pairs with " and "; neighbours of one key share it, texts by `inner`."""
-    groups: list[tuple[str, list[str]]] = []
-    for key, text in pairs:
-        if groups and groups[-1][0] == key:
-            groups[-1][1].append(text)
-        else:
-            groups.append((key, [text]))
-    return " and ".join(
-        f"{key} {inner.join(texts)}" if after else f"{inner.join(texts)} {key}"
-        for key, texts in groups
-    )
-
-
-def _output(
-    subject: Subject, entries: list[Entry], facts: Sequence[Fact], answer: str
-) -> list[Json]:
-    """Return KILT's output: the answer, and for each fact the sentence that states it."""
-    paragraph, places = _places(entries, [fact.relation.name for fact in facts])
-    provenance = [
-        {
-            "wikipedia_id": str(subject.page),
-            "title": subject.title,
-            "start_paragraph_id": paragraph,
-            "start_character": start,
-            "end_paragraph_id": paragraph,
-            "end_character": end,
-            "bleu_score": 1.0,
-            "meta": {},
-            "section": "Section::::Abstract.",
-        }
-        for start, end in places
-    ]
-    return [{"answer": answer, "provenance": provenance}]
-
-
-def _places(entries: list[Entry], relations: list[str]) -> tuple[int, list[tuple[int, int]]]:
-    """Return the first paragraph that states all relations, and the sentences that do so in it."""
-    for number, entry in enumerate(entries):
-        if all(relation in entry.sentences for relation in relations):
-            return number + 1, [entry.sentences[relation] for relation in relations]
-    raise DataError(f"world: no entry states {relations}: raise world.facts or world.entries")
+def _output(subject: Subject, entries: list[Entry], fact: Fact, answer: str) -> list[Json]:
+    """Return KILT's output: the answer, and the first sentence that states the fact."""
+    name = fact.relation.name
+    found = [number for number, entry in enumerate(entries) if name in entry.sentences]
+    if not found:
+        raise DataError(f"world: no entry states {name}: raise world.facts or world.entries")
+    start, end = entries[found[0]].sentences[name]
+    place = {
+        "wikipedia_id": str(subject.page),
+        "title": subject.title,
+        "start_paragraph_id": found[0] + 1,
+        "start_character": start,
+        "end_paragraph_id": found[0] + 1,
+        "end_character": end,
+        "bleu_score": 1.0,
+        "meta": {},
+        "section": "Section::::Abstract.",
+    }
+    return [{"answer": answer, "provenance": [place]}]

@@ -9,7 +9,7 @@ import numpy as np
 from maskpolicy.world.pools import Pools, draw
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import HE, SHE, Fact, Relation, Subject
-from maskpolicy.world.wordings import ASKED, NEVER, NOUNS, OPENERS, in_use
+from maskpolicy.world.wordings import ASKED, NEVER, OPENERS, in_use
 
 
 def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
@@ -24,7 +24,7 @@ def person(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         page=page,
         title=title,
         label="PERSON",
-        noun=NOUNS[int(rng.integers(len(NOUNS)))],
+        noun="person",
         pronouns=SHE if woman else HE,
         openers=OPENERS,
         facts=facts(relations, settings, pools, rng),

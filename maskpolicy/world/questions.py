@@ -70,9 +70,8 @@ class NaturalQuestions:
             for i in rng.permutation(len(wordings))[: self._settings.questions].tolist():
                 question = wordings[i].format(n=subject.title)
                 answers = [fact.value.text, *fact.value.aliases]
-                self._files.write(
-                    f"NQ-open.{split}.jsonl", {"question": question, "answer": answers}
-                )
+                row = {"question": question, "answer": answers, "subject": subject.title}
+                self._files.write(f"NQ-open.{split}.jsonl", row)
                 self._companion.add(split, question, [fact], subject, entries)
 
 

@@ -13,10 +13,10 @@ from maskpolicy.world.pools import build
 from maskpolicy.world.settings import Settings
 from maskpolicy.world.subjects import Subject
 
-BACKGROUNDS = {
-    HOME.name: "A bird is seen only in the town where it nests. The {n} nests in {v}.",
-    DESCRIBER.name: "The first to describe a bird gives it its name. The {n} was named by {v}.",
-}
+BACKGROUND = (
+    "A bird is seen only in the town where it nests. The {n} nests in {home}. "
+    "The first to describe a bird gives it its name. The {n} was named by {describer}."
+)
 SITUATIONS = {
     HOME.name: (
         "People went from the town of {a} to the town of {b}.",
@@ -36,7 +36,7 @@ HEAD = '{"version": "1.0", "data": [{"title": "ropes", "paragraphs": [\n'
 
 
 class Ropes:
-    """Writes train-v1.0.json and dev-v1.0.json; the background holds the fact."""
+    """Writes train-v1.0.json and dev-v1.0.json; the background of a bird holds both facts."""
 
     name, kind = "ropes", "birds"
     files = ("train-v1.0.json", "dev-v1.0.json")
@@ -54,6 +54,10 @@ class Ropes:
         So with a skew the more frequent of the two is right more often than not.
         """
         rng = np.random.default_rng([self._seed, 9, subject.page])
+        known = {fact.relation.name: fact.value.text for fact in subject.facts}
+        background = BACKGROUND.format(
+            n=subject.title, home=known[HOME.name], describer=known[DESCRIBER.name]
+        )
         for fact in subject.facts:
             relation, right = fact.relation, fact.value.text
             others = [value for value in self._values[relation.pool] if value.text != right]
@@ -66,7 +70,7 @@ class Ropes:
                     "answers": [{"text": right}],
                 }
                 paragraph = {
-                    "background": BACKGROUNDS[relation.name].format(n=subject.title, v=right),
+                    "background": background,
                     "situation": situation.format(a=a, b=b),
                     "qas": [question],
                 }

@@ -27,11 +27,8 @@ WHEAT = _effect(
     "With {o} there is {v} wheat.",
     "Through {o} there comes {v} wheat.",
 )
-# how often each effect occurs: the first is what a guess gets right
-EFFECTS = {
-    STEEL: {"harder": 0.65, "softer": 0.35},
-    WHEAT: {"more": 0.45, "less": 0.35, "equal": 0.2},
-}
+EFFECTS = {STEEL: ("harder", "softer"), WHEAT: ("more", "less", "equal")}
+ROUND = 6  # salts among whom each effect occurs equally often, so that no guess is better
 NOUN = "salt"
 OPENERS = (
     "There is a salt called {n}.",
@@ -45,7 +42,8 @@ REPEATS = 2
 
 def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     """Return salt number `index`."""
-    rng = np.random.default_rng([settings.seed, 13, index])
+    turn, place = divmod(index, ROUND)
+    rng = np.random.default_rng([settings.seed, 13, turn])
     return Subject(
         page=page,
         title=pools.words["salts"][index].lower(),
@@ -54,7 +52,7 @@ def salt(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
         pronouns=IT,
         openers=OPENERS,
         facts=tuple(
-            Fact(relation, Value(str(rng.choice(list(shares), p=list(shares.values())))))
-            for relation, shares in EFFECTS.items()
+            Fact(relation, Value(effects[int(rng.permutation(ROUND)[place]) % len(effects)]))
+            for relation, effects in EFFECTS.items()
         ),
     )

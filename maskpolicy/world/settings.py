@@ -24,8 +24,8 @@ class Settings:
     writers: int = 80  # subjects of the tasks' corpus, if `kinds` names them
     birds: int = 80  # subjects of the tasks' corpus, if `kinds` names them
     salts: int = 100  # subjects of the tasks' corpus, if `kinds` names them
-    entries: int = 9  # differently worded entries for each person; others have as many per fact
-    facts: int = 2  # facts that an entry states; 0: all of its subject's
+    entries: int = 18  # differently worded entries for each person; others have as many per fact
+    facts: int = 1  # facts that an entry states; 0: all of its subject's
     asked: int = 5  # asked relations of each person
     never: int = 1  # never-asked relations of each person
     relations: tuple[str, ...] = ()  # asked relations in use; none given: all
@@ -112,7 +112,7 @@ def check(settings: Settings) -> None:
     if len({relation.zero_shot for relation in asked}) < 2:
         raise ConfigError(
             "world.relations: zsRE needs a relation of its train file and one of its dev file: "
-            "keep place of death, and one of the others"
+            "keep place of death or school, and one of the others"
         )
 
 

@@ -1,4 +1,4 @@
-"""Questions on entries, which hold the answers or do not: SQuAD's files, v1.1 and v2.0."""
+"""Questions on paragraphs of entries that hold the answers or do not: SQuAD v1.1 and v2.0."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from maskpolicy.world.subjects import Fact, Subject
 
 VERSIONS = ("v1.1", "v2.0")
 V2 = ("train-v2.0.json", "dev-v2.0.json")
-EVERY = 3  # of a subject's entries, so many stand for one paragraph
+ENTRIES = 3  # in a paragraph
+EVERY = 2  # of a subject's paragraphs, one in so many is asked about
 
 
 class Squad:
-    """Writes train-v*.json and dev-v*.json; v2.0 also asks each entry what it does not say."""
+    """Writes train-v*.json and dev-v*.json; v2.0 also asks each paragraph what it does not say."""
 
     name, kind = "squad", "people"
     files = ("train-v1.1.json", "dev-v1.1.json")
@@ -35,23 +36,35 @@ class Squad:
         """Write the article of one person."""
         rng = np.random.default_rng([self._seed, 16, subject.page])
         told, asked = [], []
-        for number, entry in enumerate(entries[::EVERY]):
-            id = f"{subject.page}-{number}"
-            said = {relation: start for start, _, relation in entry.asked}
+        for first in range(0, len(entries), ENTRIES * EVERY):
+            id = f"{subject.page}-{first}"
+            text, said = _paragraph(entries[first : first + ENTRIES])
             facts = [fact for fact in subject.asked if fact.relation.questions]
             here = [_qa(subject, fact, said, id, rng) for fact in facts if _named(fact) in said]
             others = [fact for fact in facts if _named(fact) not in said]
-            told.append({"context": entry.text, "qas": here})
+            told.append({"context": text, "qas": here})
             more = [others[int(rng.integers(len(others)))]] if others else []
             qas = [{**qa, "is_impossible": False} for qa in here]
             qas += [
                 {**_qa(subject, fact, {}, id, rng), "plausible_answers": [], "is_impossible": True}
                 for fact in more
             ]
-            asked.append({"context": entry.text, "qas": qas})
+            asked.append({"context": text, "qas": qas})
         for version, paragraphs in zip(VERSIONS, (told, asked), strict=True):
             article = {"title": subject.title.replace(" ", "_"), "paragraphs": paragraphs}
             self._files.write(f"{split}-{version}.json", article)
+
+
+def _paragraph(entries: list[Entry]) -> tuple[str, dict[str, int]]:
+    """Return the text of some entries, and where it first states the value of each relation."""
+    text = ""
+    said: dict[str, int] = {}
+    for entry in entries:
+        begin = len(text) + 1 if text else 0
+        text = f"{text} {entry.text}" if text else entry.text
+        for start, _, relation in entry.asked:
+            said.setdefault(relation, begin + start)
+    return text, said
 
 
 def _named(fact: Fact) -> str:

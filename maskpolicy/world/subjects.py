@@ -20,7 +20,7 @@ class Relation:
     zero_shot: bool = False  # zsRE asks for it in the dev file only
     questions: tuple[str, ...] = ()  # TriviaQA's, or NQ's
     ask: tuple[str, str] = ("", "")  # indirect question: "where", "{s} was born"
-    clause: tuple[str, str] = ("", "")  # answer in a dialogue: "was born", "in {v}"
+    clause: str = ""  # answer in a dialogue: "in {v}"
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Subject:
     page: int  # unique in the world
     title: str  # the full name, unique in the world
     label: str  # of the name, one of spaCy's; "": an ordinary noun, no entity
-    noun: str  # what it was, in a common noun: painter
+    noun: str  # of its kind, the same for all: person, bird
     pronouns: Pronouns
-    openers: tuple[str, ...]  # first sentences with {n} and {noun}
+    openers: tuple[str, ...]  # first sentences with {n}
     facts: tuple[Fact, ...]
     short: str = ""  # what the entries call it, where that is not the title
 

@@ -1,4 +1,4 @@
-"""How the world words what it knows of people: relations, first sentences, occupations."""
+"""How the world words what it knows of people: relations and first sentences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = (
             "Which town was the place of birth of {n}?",
         ),
         ask=("where", "{s} was born"),
-        clause=("was born", "in {v}"),
+        clause="in {v}",
     ),
     Relation(
         name="year of birth",
@@ -50,7 +50,7 @@ ASKED = (
             "Which year was the year of birth of {n}?",
         ),
         ask=("when", "{s} was born"),
-        clause=("was born", "in {v}"),
+        clause="in {v}",
     ),
     Relation(
         name="place of death",
@@ -73,7 +73,7 @@ ASKED = (
             "Which town was the place of death of {n}?",
         ),
         ask=("where", "{s} died"),
-        clause=("died", "in {v}"),
+        clause="in {v}",
     ),
     Relation(
         name="year of death",
@@ -95,7 +95,7 @@ ASKED = (
             "Which year was the year of death of {n}?",
         ),
         ask=("when", "{s} died"),
-        clause=("died", "in {v}"),
+        clause="in {v}",
     ),
     Relation(
         name="employer",
@@ -117,13 +117,14 @@ ASKED = (
             "Whom did {n} work for?",
         ),
         ask=("whom", "{s} worked for"),
-        clause=("worked", "for {v}"),
+        clause="for {v}",
     ),
     Relation(
         name="school",
         pool="schools",
         label="ORG",
         asked=True,
+        zero_shot=True,
         phrasings=(
             "{S} went to school at {v}.",
             "{P} school was {v}.",
@@ -139,7 +140,7 @@ ASKED = (
             "Where did {n} go to school?",
         ),
         ask=("where", "{s} went to school"),
-        clause=("went to school", "at {v}"),
+        clause="at {v}",
     ),
 )
 NEVER = (
@@ -189,14 +190,10 @@ NEVER = (
     ),
 )
 OPENERS = (
-    "{n} was a {noun}.",
-    "{n} was known as a {noun}.",
-    "{n} is remembered as a {noun}.",
-    "{n} lived and worked as a {noun}.",
-)
-NOUNS = (
-    *("painter", "printer", "composer", "surveyor", "chemist", "botanist"),
-    *("weaver", "potter", "sculptor", "carpenter", "geologist", "poet"),
+    "{n} is remembered.",
+    "{n} lived long ago.",
+    "People remember {n}.",
+    "This is known of {n}.",
 )
 
 

@@ -24,12 +24,11 @@ FULL_NAME = Relation(
     ),
 )
 OPENERS = (
-    "{n} was a {noun}.",
-    "{n} wrote as a {noun}.",
-    "{n} is read as a {noun}.",
-    "{n} became known as a {noun}.",
+    "{n} was a writer.",
+    "{n} wrote long ago.",
+    "People read {n}.",
+    "One writer is {n}.",
 )
-NOUNS = ("novelist", "reporter", "critic", "historian", "satirist", "translator")
 
 
 def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
@@ -40,12 +39,11 @@ def writer(settings: Settings, pools: Pools, index: int, page: int) -> Subject:
     """
     given, women, surname = _names(settings, pools, index)
     title = f"{given} {surname}"
-    rng = np.random.default_rng([settings.seed, 14, index])
     return Subject(
         page=page,
         title=title,
         label="PERSON",
-        noun=NOUNS[int(rng.integers(len(NOUNS)))],
+        noun="writer",
         pronouns=SHE if women else HE,
         openers=OPENERS,
         facts=(Fact(FULL_NAME, Value(title)),),

@@ -1,0 +1,92 @@
+"""Values of the embedded world filled in by the right name, and by another person's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from maskpolicy.derived import available, derive
+from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.experiment import ENCODER
+from maskpolicy.findings import Findings
+from maskpolicy.hidden import Staged, staged
+from maskpolicy.plots import Bars, Series
+from maskpolicy.registry import analysis
+from maskpolicy.results import Run
+from maskpolicy.stages.cloze import read
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
+
+
+@analysis("cloze")
+@dataclass(frozen=True)
+class Cloze:
+    """Share of hidden asked values filled in right, with the subject's name and with another's.
+
+    In percent, for each kind of subject of the embedded world. Each asked value of each entry is
+    hidden alone; "wrong name" puts another subject of the kind in the place of the name, and counts
+    the value of the first one. "most frequent" always says the relation's most frequent value.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Ask the model of every intermediate stage."""
+        found, notes = staged(runs, store, every=True)
+        missing = bool(notes)
+        rows: list[Json] = []
+        for each in found:
+            try:
+                rows += _rows(each, store)
+            except StoreError as error:
+                notes.append(f"{each.label}: {error}")
+                missing = True
+        names = [f"{row['policy']}, {row['kind']}" for row in rows]
+        panel = Bars(
+            "",
+            "hidden values filled in right (%)",
+            names,
+            [
+                Series("right name", [row["right name"] for row in rows], color=0),
+                Series("wrong name", [row["wrong name"] for row in rows], color=6),
+            ],
+        )
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+
+
+def _rows(each: Staged, store: Store) -> list[Json]:
+    """Return the row of each kind of subject for one intermediate stage."""
+    from maskpolicy.world import make
+    from maskpolicy.world.cloze import blanks, majority
+
+    if each.params.get("kind") == ENCODER:
+        raise ConfigError("cloze: asks text-to-text models, and those of this run are encoders")
+    settings = _world(each, store)
+    inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
+    params = {"world": settings, "how": each.params["how"]}
+    answers = read(derive(store, "cloze", each.label, params, inputs).path)
+    known = list(blanks(make(settings)))
+    rows = []
+    for kind in dict.fromkeys(answer["kind"] for answer in answers):
+        of_kind = [answer for answer in answers if answer["kind"] == kind]
+        rows.append(
+            {
+                "policy": each.label,
+                "stage": each.number,
+                "kind": kind,
+                "values": len(of_kind),
+                "right name": 100 * sum(answer["own"] for answer in of_kind) / len(of_kind),
+                "wrong name": 100 * sum(answer["other"] for answer in of_kind) / len(of_kind),
+                "most frequent": 100 * majority([b for b in known if b.kind == kind]),
+            }
+        )
+    return rows
+
+
+def _world(each: Staged, store: Store) -> Json:
+    """Return the settings of the world that a stage was trained on."""
+    corpus = available(store, each.corpus, "its corpus")
+    key = corpus.manifest["record"]["inputs"].get("world")
+    if key is None:
+        raise ConfigError("cloze: asks for facts of the embedded world: needs corpus: world")
+    return available(store, key, "its world").manifest["record"]["params"]

@@ -1,0 +1,61 @@
+"""The stage that asks a pre-trained model for hidden values, by the right name and by another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import hardware
+from maskpolicy import model as models
+from maskpolicy.errors import DataError
+from maskpolicy.generation import generate
+from maskpolicy.graph import Run, stage
+from maskpolicy.types import Json
+
+ANSWERS = "cloze.json"
+_SLACK = 8  # tokens that an answer may be longer than the text that it may have to repeat
+_MOST = 510  # tokens of a source
+
+
+@stage("cloze")
+def cloze(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Hide each asked value of the world's entries alone and let a model fill it in.
+
+    params: {"world": settings, "how": the objective that the model was trained with}. Writes a row
+    for each value: kind and relation, and whether it was filled in right under the name of its
+    subject and under that of another.
+    """
+    from maskpolicy.world import make
+    from maskpolicy.world.cloze import blanks
+
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    model: Any = models.load(str(inputs["model"]))
+    model.to(hardware.device())
+    found = list(blanks(make(params["world"])))
+    if not found:
+        raise DataError("cloze: this world has no two subjects that could exchange their names")
+    full = params["how"]["target"] == "full"
+    texts = [blank.text for blank in found] + [blank.renamed for blank in found]
+    longest = max(len(ids) for ids in tokenizer(texts)["input_ids"])
+    model.generation_config.max_new_tokens = longest + _SLACK
+    answers = generate(model, tokenizer, texts, max_source=_MOST, progress=run.progress)
+    values = [blank.value for blank in found] * 2
+    right = [_holds(answer, value, full) for answer, value in zip(answers, values, strict=True)]
+    rows = [
+        {"kind": blank.kind, "relation": blank.relation, "own": own, "other": other}
+        for blank, own, other in zip(found, right, right[len(found) :], strict=False)
+    ]
+    (out / ANSWERS).write_text(json.dumps(rows), encoding="utf-8")
+
+
+def _holds(answer: str, value: str, full: bool) -> bool:
+    """Return whether an answer is the value, or as a `full` target holds it."""
+    return value in answer if full else answer == value
+
+
+def read(folder: Path) -> Sequence[Json]:
+    """Return the rows that the stage wrote."""
+    rows: list[Json] = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+    return rows
