@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 
 def main() -> None:
     """Run the command line."""
+    _leave_working_directory_out()
     from maskpolicy.cli import app
 
     app(prog_name="maskpolicy")
+
+
+def _leave_working_directory_out() -> None:
+    """Let no module be imported because it lies in the working directory.
+
+    `python -m` puts that folder first on sys.path, and so do the processes that this one starts:
+    in a folder from elsewhere, a file called numpy.py would run. A checkout of maskpolicy that is
+    not installed stays importable.
+    """
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    here = os.getcwd()  # noqa: PTH109 - pathlib is not imported yet, and could be a file there
+    if not sys.flags.safe_path and sys.path[:1] == [here] and here != home:
+        del sys.path[0]
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from maskpolicy import plugins
 from maskpolicy.budgets import SCRATCH
+from maskpolicy.errors import ConfigError
 from maskpolicy.markdown import plain
 from maskpolicy.types import Json
 
@@ -29,6 +31,7 @@ _TASK_TYPES = {
 }
 _STAGE_TAG = "intermediate-pre-training"
 _SHOWN = 20  # corpus files
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,12 +139,21 @@ def _base(made: Made) -> str:
 def _trained(made: Made) -> str:
     text = ""
     if made.policy is not None:
-        summary = plugins.find("policy", made.policy).summary.rstrip(".")
+        summary = _summary(made.policy)
         text = (
             f", pre-trained further on masked passages with the policy `{made.policy}`"
             f"{f' ({summary})' if summary else ''}"
         )
     return text + (f", then fine-tuned on {plain(made.task)}" if made.task else "")
+
+
+def _summary(policy: str) -> str:
+    """Return what a policy does in its own words; nothing of a plugin that is not loaded."""
+    try:
+        return plugins.of_run("policy", policy).summary.rstrip(".")
+    except ConfigError as error:
+        log.warning("the model card does not say what the policy does: %s", error)
+        return ""
 
 
 def _is_local(made: Made) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from maskpolicy.batching import IGNORE
 from maskpolicy.errors import ConfigError
-from maskpolicy.model import Preset, load_weights
+from maskpolicy.loading import load_weights
+from maskpolicy.model import Preset
 from maskpolicy.selection import generator
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from pathlib import Path
 from maskpolicy import cards
 from maskpolicy.derived import available
 from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.loading import refuse_code
 from maskpolicy.pretraining import place, positions
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
@@ -56,6 +57,8 @@ def export(
         "scores": [asdict(score) for score in about.scores],
         "work": cell.work,
     }
+    for part in (tokenizer.path, model.path):
+        refuse_code(str(part))  # a store that came with the run may hold any file
     place(out, (tokenizer.path, model.path), cards.card(about), record)
 
 

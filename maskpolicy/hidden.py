@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import plugins, ragged, selection
+from maskpolicy import plugins, ragged, results, selection
 from maskpolicy.blocks import instance
 from maskpolicy.corpus import Passages
 from maskpolicy.derived import available, derive
@@ -185,7 +185,8 @@ def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
     Raises StoreError when its corpus is not in the store, ConfigError when the file of its policy
     is not the one that it was trained with.
     """
-    code = plugins.code(plugins.find("policy", row.params["policy"]))
+    files = results.plugin_files(row.run.folder)
+    code = plugins.code(plugins.of_run("policy", row.params["policy"], files))
     if code != row.params["code"]:
         raise ConfigError(
             f"policy {row.params['policy']} was changed since its training: run its experiment "

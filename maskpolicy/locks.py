@@ -18,6 +18,15 @@ def is_key(name: str) -> bool:
     return len(name) == KEY_LENGTH and set(name) <= set("0123456789abcdef")
 
 
+def check_key(name: str) -> None:
+    """Raise StoreError for what is no key.
+
+    Keys stand in files that others wrote: one like `../..` must not lead out of the store.
+    """
+    if not is_key(name):
+        raise StoreError(f"{name!r} is not a key of the store: those have 64 hexadecimal digits")
+
+
 class Locks:
     """The locks of one store; the operating system frees those of a process that died."""
 
@@ -32,8 +41,7 @@ class Locks:
 
         Who holds a lock may take it again.
         """
-        if not is_key(key):
-            raise StoreError(f"{key!r} is not a key of the store: those have 64 hexadecimal digits")
+        check_key(key)
         held = self._held.get(key)
         lock = FileLock(self._disk.folder("locks") / f"{key}.lock") if held is None else held
         if not self._acquire(lock, wait):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy import hub
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
+from maskpolicy.loading import load_weights
 
 if TYPE_CHECKING:
     import torch
@@ -159,40 +155,6 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
     if info["missing_keys"]:
         raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
     return found
-
-
-def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
-    """Return `factory.from_pretrained(name)`; what goes wrong is one line of a ConfigError.
-
-    Transformers' report of missing and unexpected weights stays out: callers ask for the facts.
-    """
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
-
-    if Path(name).is_absolute() and not Path(name).is_dir():
-        raise ConfigError(f"model {name}: no such folder")
-    reach = nullcontext() if Path(name).is_dir() else hub.access()
-    try:
-        with reach, _quiet():
-            return factory.from_pretrained(name, revision=revision, **settings)
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        reason = shorten(str(error), 300, placeholder=" ..")
-        advice = "give a folder, or a Hub name with a network"
-        if Path(name).is_dir():
-            advice = "name a folder that holds a model and its tokenizer"
-        raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Transformers log errors alone."""
-    log = logging.getLogger("transformers")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def bounded(spec: Training, model: Any) -> Training:

@@ -38,6 +38,24 @@ def find(kind: str, name: str, others: Sequence[str] = ()) -> registry.Entry:
     return found
 
 
+def of_run(kind: str, name: str, files: Sequence[str] = ()) -> registry.Entry:
+    """Return the plugin that a finished run names.
+
+    Nothing is imported because a run says so: a plugin of a file that this command was not given
+    raises ConfigError. `files` are those that the run says it had, for the message.
+    """
+    load_builtin(kind)
+    if name not in registry.names(kind):
+        load_entry_points()
+    if name in registry.names(kind):
+        return find(kind, name)
+    had = f" (the run had {', '.join(files)})" if files else ""
+    raise ConfigError(
+        f"{kind} {name!r} is a plugin, and no plugin is loaded because a run names it: if you "
+        f"trust its file, give --plugin FILE{had}"
+    )
+
+
 def load_builtin(kind: str) -> None:
     """Import every module of the built-in folder of one kind."""
     package = _package(FOLDERS[kind])

@@ -19,6 +19,7 @@ from maskpolicy import model as models
 from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
+from maskpolicy.loading import load_weights
 from maskpolicy.registry import HOW_KEYS
 from maskpolicy.stages.models import WORK
 from maskpolicy.types import Json
@@ -172,7 +173,7 @@ def positions(folder: Path) -> int:
     """Return the most tokens that the model in a folder takes."""
     from transformers import AutoConfig
 
-    return models.positions(AutoConfig.from_pretrained(folder))
+    return models.positions(load_weights(AutoConfig, str(folder)))
 
 
 def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:

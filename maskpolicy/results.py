@@ -99,6 +99,12 @@ def settings(folder: Path) -> dict[str, Json]:
     return found
 
 
+def plugin_files(folder: Path) -> list[str]:
+    """Return the plugin files that a run's folder names: for messages alone, never to be loaded."""
+    named = settings(folder).get("plugins") or []
+    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+
+
 def _foreign(folder: Path) -> DataError:
     return DataError(f"{folder / SETTINGS}: not written by `maskpolicy run`: remove it")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +87,34 @@ def from_run(folder: Path, name: str, store: Store) -> Taken:
     fitted = None if fit is None else available(store, fit, f"the fitted policy of {label}").path
     tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {folder}").path
     return Taken(cell.config["policy"], tokenizer, fitted)
+
+
+def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:
+    """Raise ConfigError for a recorded field that names a file or folder, unless it is `given`.
+
+    What a run's folder says may be a stranger's: a path in it is not followed, above all not that
+    of a spaCy pipeline, whose folder may hold code.
+    """
+    for key, value in policy.items():
+        for text in _texts(value) if key not in given else ():
+            path = Path(text)
+            if (os.sep in text and path.exists()) or (path / "meta.json").is_file():
+                raise ConfigError(
+                    f"{key}: the run names {text!r}, and a path that a run names is not followed: "
+                    f"if you trust it, give policy.{key}={shlex.quote(text)}"
+                )
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yield every string in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
 
 
 def _label(run: results.Run, name: str) -> str:

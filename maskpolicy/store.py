@@ -27,7 +27,7 @@ from maskpolicy.disk import Disk
 from maskpolicy.errors import StoreError
 from maskpolicy.hashes import Remembered, Verified
 from maskpolicy.keys import plain
-from maskpolicy.locks import Locks
+from maskpolicy.locks import Locks, check_key
 from maskpolicy.types import Json
 
 _DAY = 86_400  # seconds
@@ -61,7 +61,8 @@ class Store:
         self._parsed: dict[str, Json] = {}
 
     def path(self, key: str) -> Path:
-        """Return where the artifact of a key lies once it is committed."""
+        """Return where the artifact of a key lies once it is committed; StoreError for no key."""
+        check_key(key)
         return self.root / "artifacts" / key
 
     def get(self, key: str) -> Artifact | None:

@@ -279,8 +279,8 @@ def test_a_store_without_the_run_is_told_and_not_remembered(call, refused, home,
     assert json.loads(call(*words, home / "store", "--plugin", home / "guess.py")[1])["rows"]
 
 
-def test_the_store_is_by_default_that_of_the_run(call, home, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_store_is_by_default_that_of_the_run(call, home, monkeypatch):
+    monkeypatch.chdir(home)
     code, out, _ = call("analyze", "lengths", home / "run", "--plugin", home / "guess.py", "--json")
     assert code == 0
     assert json.loads(out)["rows"]

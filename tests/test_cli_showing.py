@@ -156,9 +156,10 @@ def finished(tmp_path_factory, bart) -> tuple[Path, Path]:
     return run, artifacts.root
 
 
-def test_a_run_gives_its_row_plugin_tokenizer_and_fitted_policy(call, finished):
+def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, finished):
     run, store = finished
-    words = ("--run", run, "--store", store, "--text", TEXT, "--json")
+    plugin = run.parent / "fitted.py"
+    words = ("--run", run, "--store", store, "--plugin", plugin, "--text", TEXT, "--json")
     found = json.loads(call("show", "all", *words)[1])
     assert [part for _, _, part in found["spans"]] == ["Mukby", "1850"]
     assert found["target"] == TEXT

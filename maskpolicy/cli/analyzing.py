@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from maskpolicy.cli.listing import print_plugins
-from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, plugins_of, store_of
+from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, store_of
 from maskpolicy.errors import ConfigError, DataError, MaskpolicyError
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ def analyze(
     log_to(console(err=True))
     plugins.load_files(plugin or ())
     asked, folders = _asked(name, runs or [])
-    plugins.load_files(plugins_of((), folders))
     artifacts = Store(store_of(store, folders))
     one = len(folders) == 1 and not _is_model(folders[0])  # so that there is a page to show it
     written = False

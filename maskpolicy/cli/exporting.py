@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import Plugins, RunStore, console, log_to, plugins_of, store_of
+from maskpolicy.cli.words import Plugins, RunStore, console, log_to, store_of
 
 
 def export(
@@ -28,7 +28,7 @@ def export(
     from maskpolicy.store import Store
 
     log_to(console(err=True))
-    plugins.load_files(plugins_of(plugin, [run]))
+    plugins.load_files(plugin or ())
     out = out.resolve()
     pretraining.claim(out, pretraining.EXPORT)
     artifacts = Store(store_of(store, [run]))

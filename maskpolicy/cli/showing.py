@@ -15,7 +15,6 @@ from maskpolicy.cli.words import (
     RunStore,
     console,
     log_to,
-    plugins_of,
     policy_keys,
     store_of,
 )
@@ -48,15 +47,17 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a policy hides in a text, and the source and target that come of it."""
-    from maskpolicy import blocks, plugins, showing
+    from maskpolicy import blocks, plugins, results, showing
     from maskpolicy import model as models
     from maskpolicy.store import Store
 
     log_to(console(err=True))
     runs = [run] if run else []
-    plugins.load_files(plugins_of(plugin, runs))
+    plugins.load_files(plugin or ())
     artifacts = Store(store_of(store, runs))
     taken = showing.from_run(run, policy, artifacts) if run else None
+    if run and taken:
+        plugins.of_run("policy", taken.policy["name"], results.plugin_files(run))
     block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
     if taken and model is None:
         tokenizer = models.load_tokenizer(str(taken.tokenizer))
@@ -76,7 +77,7 @@ def show(
 
 def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
     """Return the policy's block: what the run had, then the keys of this command."""
-    from maskpolicy import blocks
+    from maskpolicy import blocks, showing
     from maskpolicy.registry import HOW_KEYS
 
     own, rest = policy_keys(name, words)
@@ -87,6 +88,7 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
         raise ConfigError(unknown("key", strange[0], choices))
     if taken is None:
         return {**rest, **own}
+    showing.refuse_paths(taken.policy, set(own))
     return {**taken.policy, **rest, **own, "name": taken.policy["name"]}
 
 

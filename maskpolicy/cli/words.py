@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -66,19 +67,28 @@ def log_to(target: Console) -> None:
 
 
 def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
-    """Return the store of finished runs: what was given, else what the first of them names."""
+    """Return the store of finished runs: what was given, else what the first of them names.
+
+    A run that somebody else made must not decide which folders are read: a store that it names is
+    taken only within its own folder, within the working directory, or where it is the default
+    store. Raises ConfigError for any other one.
+    """
     from maskpolicy import records
 
-    named = (records.store_of(run) for run in runs)
-    return given or next((store for store in named if store is not None), STORE)
-
-
-def plugins_of(given: Sequence[Path] | None, runs: Iterable[Path]) -> list[Path]:
-    """Return the plugin files to load: those given, and what runs had, as far as it is there."""
-    from maskpolicy import results
-
-    had = [Path(name) for run in runs for name in results.settings(run).get("plugins", ())]
-    return [*(given or ()), *(path for path in dict.fromkeys(had) if path.is_file())]
+    if given is not None:
+        return given
+    for run in runs:
+        named = records.store_of(run)
+        if named is None:
+            continue
+        homes = (run.resolve(), Path.cwd().resolve(), STORE.resolve())
+        if any(named.is_relative_to(home) for home in homes):
+            return named
+        raise ConfigError(
+            f"{run / records.NAME}: names the store {named}, outside of the run and the working "
+            f"directory: if you trust it, give --store {shlex.quote(str(named))}"
+        )
+    return STORE
 
 
 def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from maskpolicy.batching import Batch, Pairs, collate
 from maskpolicy.encoder import load
 from maskpolicy.errors import ConfigError
-from maskpolicy.model import load_weights
+from maskpolicy.loading import load_weights
 from maskpolicy.objectives import Specials
 from maskpolicy.ragged import Ragged
 

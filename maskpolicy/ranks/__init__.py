@@ -102,7 +102,7 @@ def load(folder: Path) -> Any:
     import torch
     from transformers import AutoModel
 
-    from maskpolicy.model import load_weights
+    from maskpolicy.loading import load_weights
 
     found, info = load_weights(
         AutoModel, str(folder), None, dtype=torch.float32, output_loading_info=True
