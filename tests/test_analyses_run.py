@@ -281,6 +281,7 @@ def test_a_store_without_the_run_is_told_and_not_remembered(call, refused, home,
 
 def test_the_store_is_by_default_that_of_the_run(call, home, monkeypatch):
     monkeypatch.chdir(home)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     code, out, _ = call("analyze", "lengths", home / "run", "--plugin", home / "guess.py", "--json")
     assert code == 0
     assert json.loads(out)["rows"]
