@@ -27,6 +27,7 @@ class Training:
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
     weight_decay: Amount = 0.01  # of AdamW, on matrices alone
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
+    eps: Positive = 1e-8  # of AdamW: added to the root of the second moment
     clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
     # auto: bf16 where the machine is built for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -41,6 +42,9 @@ class Training:
     eval_every: Steps = 0  # steps between two looks at dev (fit, fine-tuning); 0: none
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
+
+LATER = ("eps",)
+"""Settings that keys leave out at their defaults, as they are younger than keys that are in use."""
 
 GENERAL = Training(steps=500, lr=2e-3)
 INTERMEDIATE = Training(steps=1000, lr=1e-3)

@@ -29,6 +29,12 @@ _TASK_TYPES = {
     "label": "text-classification",
     "span": "question-answering",
 }
+_ORDINARY = "It is an ordinary Transformers folder:"
+_RELATIVE = (
+    "Its attention has relative positions, which stock models lack: Transformers loads the folder "
+    "once `maskpolicy.relative` is imported, and refuses it otherwise:"
+)
+_IMPORT = "import maskpolicy.relative\n"
 _STAGE_TAG = "intermediate-pre-training"
 _SHOWN = 20  # corpus files
 log = logging.getLogger(__name__)
@@ -57,6 +63,7 @@ class Made:
     manifest: Json  # of the artifact
     kind: str = "seq2seq"  # of the model
     positions: int | None = None  # of the model: no training can use more tokens; None: not known
+    is_relative: bool = False  # it has relative positions, which a stock RoBERTa lacks
     head: str | None = None  # kind of the task that it was fine-tuned on
     policy: str | None = None  # None: no intermediate stage
     intermediate: Json = None  # params of the intermediate stage
@@ -80,8 +87,9 @@ def card(made: Made) -> str:
     sections = [
         _front(made),
         f"# {made.name}",
-        f"{_base(made)}{_trained(made)}. It is an ordinary Transformers folder:",
-        f"```python\nfrom transformers import {factory}, AutoTokenizer\n\n"
+        f"{_base(made)}{_trained(made)}. {_RELATIVE if made.is_relative else _ORDINARY}",
+        f"```python\n{_IMPORT if made.is_relative else ''}"
+        f"from transformers import {factory}, AutoTokenizer\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{made.name}")\n'
         f'model = {factory}.from_pretrained("{made.name}")\n```',
         *_stage(made),

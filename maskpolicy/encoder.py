@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskpolicy.batching import IGNORE
 from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import RELATIVE
 from maskpolicy.loading import load_weights
 from maskpolicy.model import Preset
 from maskpolicy.selection import generator
@@ -55,14 +56,22 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def build(params: Json, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return a fresh encoder; params: {"preset", "layers", "spec": {"seed"}}."""
+    """Return a fresh encoder.
+
+    params: {"preset", "layers", "spec": {"seed"}}; {"relative_positions": true} adds these.
+    """
     import torch
     from transformers import RobertaConfig, RobertaModel
 
+    kinds: Any = (RobertaConfig, RobertaModel)
+    if params.get("relative_positions"):
+        from maskpolicy import relative
+
+        kinds = (relative.RelativeRobertaConfig, relative.RelativeRobertaModel)
     shape = dict(PRESETS[params["preset"]].config)
     if params["layers"] is not None:
         shape["num_hidden_layers"] = params["layers"]
-    config = RobertaConfig(
+    config = kinds[0](
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
@@ -71,7 +80,7 @@ def build(params: Json, tokenizer: PreTrainedTokenizerBase) -> Any:
     )
     with torch.random.fork_rng():
         torch.manual_seed(params["spec"]["seed"])
-        return RobertaModel(config, add_pooling_layer=False)
+        return kinds[1](config, add_pooling_layer=False)
 
 
 def load(name: str, revision: str | None = None) -> Any:
@@ -83,7 +92,7 @@ def load(name: str, revision: str | None = None) -> Any:
     from transformers import AutoConfig, AutoModel
 
     config = load_weights(AutoConfig, name, revision)
-    if config.model_type not in ("roberta", "xlm-roberta", "camembert"):
+    if config.model_type not in ("roberta", "xlm-roberta", "camembert", RELATIVE):
         raise ConfigError(
             f"model {name}: {config.model_type} is no RoBERTa-style encoder with learned positions"
         )
@@ -131,6 +140,7 @@ def _decoder(config: Any, layers: int) -> Any:
     from transformers import RobertaConfig, RobertaModel
 
     values = config.to_dict() | _NO_DROPOUT
+    values.pop("model_type")  # the decoder is a stock RoBERTa also where the encoder is not
     values |= {"num_hidden_layers": layers, "type_vocab_size": 1}
     values |= {"bos_token_id": None, "eos_token_id": None}
     values["vocab_size"] = config.pad_token_id + 1  # unused; RoBERTa wants the padding's row

@@ -16,6 +16,7 @@ from maskpolicy.types import How, Json
 NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
 WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
 SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
+RELATIVE = "maskpolicy-roberta-relative"  # model_type of maskpolicy.relative's encoders
 OnError = Literal["raise", "skip"]
 
 
@@ -28,6 +29,9 @@ class Model:
     kind: Literal["seq2seq", "encoder"] = "seq2seq"  # text-to-text (BART) or RoBERTa-style
     layers: Count | None = None  # of an encoder built from scratch; null: the preset's
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
+    # of an encoder built from scratch: an attention bias for each head and distance, beside
+    # absolute positions, as the released MAE-LM has it
+    relative_positions: bool = False
 
     @property
     def is_scratch(self) -> bool:

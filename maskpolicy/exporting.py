@@ -11,7 +11,7 @@ from pathlib import Path
 from maskpolicy import cards
 from maskpolicy.derived import available
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.loading import refuse_code
+from maskpolicy.loading import is_relative, refuse_code
 from maskpolicy.pretraining import place, positions
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
@@ -46,7 +46,8 @@ def export(
     stage = found.get("intermediate")
     if stage is not None:
         found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
-    about = replace(_about(run, cells, found, out, task), positions=positions(model.path))
+    facts = {"positions": positions(model.path), "is_relative": is_relative(str(model.path))}
+    about = replace(_about(run, cells, found, out, task), **facts)
     record = {
         "version": 1,
         "stage": model.key,

@@ -13,6 +13,7 @@ from typing import Any
 
 from maskpolicy import hub
 from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import RELATIVE
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = "custom_generate/generate.py"  # Transformers replaces `generate` by it
@@ -37,6 +38,8 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
     try:
         with reach, _quiet():
             refuse_code(name, revision)
+            if is_relative(name, revision):
+                import maskpolicy.relative  # noqa: F401 (Transformers knows the class then)
             return factory.from_pretrained(
                 name, revision=revision, trust_remote_code=False, **settings
             )
@@ -74,6 +77,11 @@ def refuse_code(name: str, revision: str | None = None) -> None:
             f"model {name}: brings code of its own ({found}), which maskpolicy never runs: name a "
             "model of Transformers' own classes, or remove this if the model works without it"
         )
+
+
+def is_relative(name: str, revision: str | None = None) -> bool:
+    """Whether a model is an encoder of `maskpolicy.relative`, which Transformers does not know."""
+    return _config(name, revision, "config.json").get("model_type") == RELATIVE
 
 
 def _config(name: str, revision: str | None, file: str) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class Optimization:
             {"params": [self.weights.decayed], "weight_decay": spec.weight_decay},
             {"params": [self.weights.plain], "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, fused=True)
+        settings: dict[str, Any] = {"lr": spec.lr, "betas": spec.betas, "eps": spec.eps}
+        self.optimizer = torch.optim.AdamW(groups, **settings, fused=True)
         self.is_first = self.accelerator.is_main_process
         self.random_devices = [self.device] if self.device.type == "cuda" else []
         self.work: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from maskpolicy import model as models
 from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
-from maskpolicy.loading import load_weights
+from maskpolicy.loading import is_relative, load_weights
 from maskpolicy.registry import HOW_KEYS
 from maskpolicy.stages.models import WORK
 from maskpolicy.types import Json
@@ -161,6 +161,7 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
         manifest=artifact.manifest,
         kind=made.model.kind,
         positions=positions(artifact.path),
+        is_relative=is_relative(str(artifact.path)),
         policy=made.policies[0].name,
         intermediate=stage.params,
         corpus=corpus,

@@ -38,11 +38,12 @@ def model_block(given: Any, where: str, folder: Path) -> Model:
 
 def _check_layers(model: Model, where: str) -> None:
     """Raise ConfigError where a size is given to a model that does not take it."""
-    if model.layers is not None and not (model.kind == ENCODER and model.is_scratch):
-        raise ConfigError(
-            f"{at(where, 'layers')}: is for an encoder built from scratch "
-            f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
-        )
+    for key in ("layers", "relative_positions"):
+        if getattr(model, key) and not (model.kind == ENCODER and model.is_scratch):
+            raise ConfigError(
+                f"{at(where, key)}: is for an encoder built from scratch "
+                f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
+            )
     if model.kind == SEQ2SEQ and model.decoder_layers != Model.decoder_layers:
         raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
 

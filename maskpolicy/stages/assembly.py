@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from maskpolicy import hardware, hashes, learned, metrics, plugins, sources
+from maskpolicy import budgets, hardware, hashes, learned, metrics, plugins, sources
 from maskpolicy.budgets import Training
 from maskpolicy.config import Experiment, PolicyBlock, TaskBlock, instance
 from maskpolicy.errors import ConfigError
@@ -112,6 +112,8 @@ class _Builder:
         }
         if params.get("kind"):
             params["layers"] = self.experiment.model.layers
+        if self.experiment.model.relative_positions:
+            params["relative_positions"] = True
         inputs = {"tokenizer": self.inputs.tokenizer, "corpus": self.inputs.general_corpus}
         made = self.inputs.stage("general", self.experiment.model.name, params, **inputs)
         return _resumable(made, self.experiment.general)
@@ -260,4 +262,7 @@ def _spec(spec: Training) -> dict[str, Json]:
     """Return a budget with its choices made for this machine, without what changes no result."""
     made = asdict(hardware.resolve(spec))
     del made["checkpoint_every"]
+    for name in budgets.LATER:
+        if made[name] == getattr(Training, name):
+            del made[name]
     return made
