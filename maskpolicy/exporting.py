@@ -46,8 +46,11 @@ def export(
     stage = found.get("intermediate")
     if stage is not None:
         found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
-    facts = {"positions": positions(model.path), "is_relative": is_relative(str(model.path))}
-    about = replace(_about(run, cells, found, out, task), **facts)
+    about = replace(
+        _about(run, cells, found, out, task),
+        positions=positions(model.path),
+        is_relative=is_relative(str(model.path)),
+    )
     record = {
         "version": 1,
         "stage": model.key,

@@ -132,9 +132,9 @@ def best(scores: Tensor, k: int, overlap: bool = False) -> tuple[Tensor, Tensor]
     """
     words, extent = scores.shape[1:]
     if overlap:
-        values, places = scores.flatten(1).sort(dim=1, descending=True, stable=True)
+        ordered, places = scores.flatten(1).sort(dim=1, descending=True, stable=True)
         places = places[:, :k]
-        return torch.stack([places // extent, places % extent], dim=2), values[:, :k]
+        return torch.stack([places // extent, places % extent], dim=2), ordered[:, :k]
     left = scores.clone()
     first = torch.arange(words, device=left.device)[:, None]
     last = first + torch.arange(extent, device=left.device)

@@ -185,7 +185,7 @@ def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
 
 
 def _rows(model: Model, found: Ranks, taus: Sequence[float]) -> list[Json]:
-    head = {"run": model.run, "model": model.name, "task": model.task or None}
+    head: dict[str, Json] = {"run": model.run, "model": model.name, "task": model.task or None}
     head |= {"steps": model.steps, "loss": model.loss}
     more, less = figures.GAP
     return [
