@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import TypeAlias
 
+import numpy as np
+
 from maskpolicy import kilt
 from maskpolicy.types import Example
 
@@ -32,7 +34,13 @@ class Templates:
             examples[self._exact(one)].append(one)
         most = sorted(examples, key=lambda template: -len(examples[template]))[:_MOST]
         self.examples = {template: examples[template] for template in most}
-        self._words = {template: frozenset(template) for template in most}
+        self._most = most
+        self._columns: dict[str, int] = {}
+        for word in (word for template in most for word in template):
+            self._columns.setdefault(word, len(self._columns))
+        self._has = np.zeros((len(most), len(self._columns)), bool)  # templates, words
+        for row, template in enumerate(most):
+            self._has[row, [self._columns[word] for word in template]] = True
         self._near: dict[Template, Template] = {}
 
     def of(self, example: Example) -> Template:
@@ -54,13 +62,11 @@ class Templates:
 
         Of several it is the one that begins alike for longest, then the most frequent one.
         """
-        words = frozenset(template)
-        shares = {
-            other: len(words & known) / (len(words | known) or 1)
-            for other, known in self._words.items()
-        }
-        highest = max(shares.values())
-        nearest = [other for other, share in shares.items() if share == highest]
+        words = set(template)
+        shared = self._has[:, [self._columns[w] for w in words if w in self._columns]].sum(axis=1)
+        either = self._has.sum(axis=1) + len(words) - shared
+        shares = shared / np.maximum(either, 1)
+        nearest = [self._most[row] for row in np.flatnonzero(shares == shares.max()).tolist()]
         return max(nearest, key=lambda other: _alike(template, other))
 
 
