@@ -19,7 +19,7 @@ from maskpolicy.experiment import (
     TaskBlock,
     resolved_task,
 )
-from maskpolicy.labels import name_all
+from maskpolicy.labels import automatic, distinct, name_all
 from maskpolicy.registry import HOW_KEYS, Entry
 from maskpolicy.schema import at
 from maskpolicy.types import How, Json
@@ -63,9 +63,36 @@ def policy_blocks(
     """Return the rows of an experiment, each with a label of its own; see `policy_block`."""
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
     blocks = [policy_block(item, f"{where}[{i}]", shared, kind) for i, item in enumerate(given)]
-    differ = [{**block.fields, **asdict(block.how)} for block in blocks]
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    both = zip(blocks, given, strict=True)
+    labels = [item.get("label") or _automatic(block, shared, kind) for block, item in both]
+    distinct(labels, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
+    """Return the name of a row that is given none: its policy and what is not that one's default.
+
+    What all rows of a file share is not told of each; the model's kind decides what How is without.
+    """
+    if not block.has_stage:
+        return NONE
+    entry = plugins.find("policy", block.name)
+    known = schema.fields_of(entry.plugin)
+    values = {key: field.default for key, field in known.items() if not field.is_required}
+    defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
+    how = how_block({**entry.facts, **shared}, entry.where, {})
+    usual = asdict(_of_kind(how, {}, kind, "") if kind else how)
+    return automatic(block.name, {**block.fields, **asdict(block.how)}, {**defaults, **usual})
+
+
+def _like(default: Any, value: Json) -> Json:
+    """Return a field's default as JSON, with the warm-up that it has for the steps of `value`."""
+    found = keys.plain(default)
+    if not (isinstance(found, dict) and isinstance(value, dict)):
+        return found
+    if {"steps", "warmup"} <= found.keys() & value.keys():
+        return {**found, "warmup": budgets.warmup(found["warmup"], value["steps"])}
+    return found
 
 
 def policy_block(

@@ -35,6 +35,12 @@ _RELATIVE = (
     "once `maskpolicy.relative` is imported, and refuses it otherwise:"
 )
 _IMPORT = "import maskpolicy.relative\n"
+_DATA_SETS = {"world": "maskpolicy-world-{}", "files": "local-files-{}"}  # no name on the Hub
+_SOURCES = {
+    "world": "invented data (the embedded world)",
+    "files": "local files",
+    "hub": "the Hub",
+}
 _STAGE_TAG = "intermediate-pre-training"
 _SHOWN = 20  # corpus files
 log = logging.getLogger(__name__)
@@ -50,6 +56,7 @@ class Score:
     n: int  # test examples
     seeds: tuple[int, ...]
     std: float | None = None
+    source: str = ""  # of the questions: world, hub or files
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Made:
     task: str | None = None  # what it was fine-tuned on
     finetune: Json = None  # params of the fine-tuning
     scores: Sequence[Score] = ()
+    tuned_with: str = ""  # the budget of the fine-tunings behind the scores
 
     @property
     def is_scratch(self) -> bool:
@@ -121,8 +129,8 @@ def _front(made: Made) -> str:
         facts["eval_results"] = [
             EvalResult(
                 task_type=_TASK_TYPES[made.head or "text"],
-                dataset_type=score.task,
-                dataset_name=score.task,
+                dataset_type=_DATA_SETS.get(score.source, "{}").format(score.task),
+                dataset_name=_data_set(score),
                 dataset_split="test",
                 metric_type=score.metric,
                 metric_name=score.metric.replace("_", " "),
@@ -152,7 +160,10 @@ def _trained(made: Made) -> str:
             f", pre-trained further on masked passages with the policy `{made.policy}`"
             f"{f' ({summary})' if summary else ''}"
         )
-    return text + (f", then fine-tuned on {plain(made.task)}" if made.task else "")
+    if not made.task:
+        return text
+    told = next((_data_set(score) for score in made.scores if score.task == made.task), made.task)
+    return f"{text}, then fine-tuned on {plain(told)}"
 
 
 def _summary(policy: str) -> str:
@@ -201,15 +212,30 @@ def _results(made: Made) -> str:
     if not made.scores:
         return "It has been fine-tuned on no task, and nothing is measured of it here."
     about = "Of this model." if made.task else "Of this model after fine-tuning on each task."
-    lines = ["| task | metric | score (%) | seeds | test examples |", "|---|---|---:|---|---:|"]
+    if made.tuned_with and not made.task:
+        about = f"{about[:-1]} ({made.tuned_with})."
+    if any(score.source == "world" for score in made.scores):
+        about += (
+            " Tasks of the embedded world have the format of the data sets of these names, and "
+            "questions about an invented world: their scores are none on those data sets."
+        )
+    head = "| task | data | metric | score (%) | seeds | test examples |"
+    lines = [head, "|---|---|---|---:|---|---:|"]
     for score in made.scores:
         spread = "" if score.std is None else f" ± {100 * score.std:.1f}"
         seeds = ", ".join(map(str, score.seeds))
         lines.append(
-            f"| {_cell(score.task)} | {score.metric} | {100 * score.value:.1f}{spread} | {seeds} | "
+            f"| {_cell(_data_set(score))} | {_SOURCES.get(score.source, 'not known')} | "
+            f"{score.metric} | {100 * score.value:.1f}{spread} | {seeds} | "
             f"{score.n} |"
         )
     return "\n".join([about, "", *lines])
+
+
+def _data_set(score: Score) -> str:
+    """Return a task's name, which claims its data set only where that was used."""
+    told = {"world": f"{score.task} (world)", "files": f"{score.task} (local files)"}
+    return told.get(score.source, score.task)
 
 
 def _corpus(block: Mapping[str, Json]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from maskpolicy import hardware, keys, learned, plugins, sources
 from maskpolicy.comparable import TRAININGS
-from maskpolicy.config import WORLD, Experiment, PolicyBlock, TaskBlock, resolved
+from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.experiment import resolved_policy, resolved_task
 from maskpolicy.graph import Outcome, Stage, topological
 from maskpolicy.majority import FILE
@@ -34,6 +34,7 @@ from maskpolicy.types import Json
 
 log = logging.getLogger(__name__)
 _CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result tells
+WRITTEN = "world.json"  # beside the tasks of a written world
 Cells = Mapping[tuple[str, str, int], Stage]
 """The stage of kind "evaluate" of each (policy label, task label, seed)."""
 
@@ -114,8 +115,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
             tasks = learned.trained_on(experiment, policy)
             config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
         config |= {name: whole[name] for name in names}
-        run = experiment.seeds.index(seed) % experiment.intermediate_seeds
-        config["intermediate_seed"] = run
+        config["intermediate_seed"] = experiment.run_of(seed)
     return json.loads(keys.canonical(config))  # in the order in which it is read back
 
 
@@ -152,8 +152,17 @@ def _result(
         metrics,
         _work(behind, store),
         outcome.error or (None if metrics is not None else "its artifact is not in the store"),
+        _origin(task.data),
         _code(behind),
     )
+
+
+def _origin(data: str) -> str:
+    """Return world, hub or files; a folder that the world was written to holds the world."""
+    if data in (WORLD, HUB):
+        return data
+    written = any((folder / WRITTEN).is_file() for folder in (Path(data), Path(data).parent))
+    return WORLD if written else "files"
 
 
 def _code(behind: Iterable[Stage]) -> Json:

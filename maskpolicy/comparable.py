@@ -32,6 +32,7 @@ HARMLESS: Mapping[str, str] = {
     "data": "the default of task.data, which is compared",
     "seeds": "results of other seeds are joined; differences are paired by seed",
     "intermediate_seeds": "how many runs one experiment computed",
+    "intermediate_runs": "the numbers of these runs",
     "intermediate_seed": "the run behind one result; a test counts the runs",
     "baseline": "the row that differences are taken from; a board names it",
     "plugins": "where code lies; other code of a policy makes another row",

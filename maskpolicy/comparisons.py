@@ -58,6 +58,8 @@ def compare(row: Cells, base: Cells, read: Reader) -> Comparison:
     if not first.groups.any():
         return Comparison(len(pairs), reason="all examples share one paragraph or document")
     table = np.stack([mine.scores.astype(np.float64) - other.scores for mine, other in found])
+    if not np.ptp(table):
+        return Comparison(len(pairs), reason="the rows differ on no example, or on all alike")
     return Comparison(len(pairs), stats.estimate(100 * table, first.groups))
 
 

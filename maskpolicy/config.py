@@ -31,7 +31,7 @@ from maskpolicy.experiment import (
     resolved,
 )
 from maskpolicy.registry import HOW_KEYS
-from maskpolicy.schema import Count, Seed, Stated, at
+from maskpolicy.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.sections import corpus_block, model_block, training_blocks, world_block
 from maskpolicy.tracking import Tracker
 
@@ -69,7 +69,8 @@ class File:
     data: str = WORLD  # where tasks lie that do not say it themselves: world, hub or a folder
     seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once for each
     intermediate_seeds: Count = 1  # runs of each intermediate stage, shared out over `seeds`
-    baseline: str = NONE  # label of the row that every other is compared with
+    intermediate_runs: tuple[Steps, ...] = ()  # their numbers; none given: 0, 1, ..
+    baseline: str = NONE  # the row that every other is compared with: its label, or its policy
     general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
     intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
     finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
@@ -113,7 +114,8 @@ def make(
     model = model_block(file.model, at(where, "model"), folder)
     policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
     data = data_source(file.data, at(where, "data"), folder)
-    _check_rows(file, policies, where, needs)
+    _check_rows(file, where, needs)
+    runs = _runs(file, where)
     trainings = training_blocks(given, model, where)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folder, data)
     _check_learned(policies, tasks, data, at(where, "policies"))
@@ -125,8 +127,9 @@ def make(
         tasks=tasks,
         data=data,
         seeds=file.seeds,
-        intermediate_seeds=file.intermediate_seeds,
-        baseline=file.baseline,
+        intermediate_seeds=runs,
+        intermediate_runs=file.intermediate_runs,
+        baseline=_baseline(file.baseline, policies, at(where, "baseline")),
         **trainings,
         plugins=modules,
         keep=file.keep,
@@ -155,6 +158,27 @@ def _plugins(
     return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
 
 
+def _runs(file: File, where: str) -> int:
+    """Return the number of intermediate runs of each row; raises ConfigError."""
+    numbers, key = file.intermediate_runs, "intermediate_runs"
+    for run in numbers:
+        if numbers.count(run) > 1:
+            raise ConfigError(f"{at(where, key)}: run {run} is there twice")
+    if numbers and file.intermediate_seeds not in (1, len(numbers)):
+        raise ConfigError(
+            f"{at(where, key)}: names {len(numbers)} runs, and intermediate_seeds is "
+            f"{file.intermediate_seeds}: leave intermediate_seeds out"
+        )
+    found = len(numbers) or file.intermediate_seeds
+    if found > max(1, len(file.seeds)):
+        place = at(where, key if numbers else "intermediate_seeds")
+        raise ConfigError(
+            f"{place}: {found} runs cannot be shared out over {len(file.seeds)} of seeds: give "
+            "more seeds, or fewer runs"
+        )
+    return found
+
+
 def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
     """Return the steps in order; each must lie within the intermediate stage."""
     for index, step in enumerate(given):
@@ -166,26 +190,24 @@ def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...
     return tuple(sorted(set(given)))
 
 
-def _check_rows(
-    file: File, policies: Sequence[PolicyBlock], where: str, needs: Sequence[str]
-) -> None:
+def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:
     for key in needs:
         if not getattr(file, key):
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")
     for seed in file.seeds:
         if file.seeds.count(seed) > 1:
             raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is there twice")
-    if file.intermediate_seeds > max(1, len(file.seeds)):
-        raise ConfigError(
-            f"{at(where, 'intermediate_seeds')}: {file.intermediate_seeds} runs cannot be shared "
-            f"out over {len(file.seeds)} of seeds: give more seeds, or fewer runs"
-        )
+
+
+def _baseline(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
+    """Return the label of the row that is called `given`, or the only one of that policy."""
     rows = [block.label for block in policies]
-    if file.baseline not in rows:
-        raise ConfigError(
-            f"{at(where, 'baseline')}: {unknown('row', file.baseline, rows)}; the baseline must "
-            "be one of the policies"
-        )
+    named = [block.label for block in policies if block.name == given]
+    if given in rows or len(named) == 1:
+        return given if given in rows else named[0]
+    raise ConfigError(
+        f"{where}: {unknown('row', given, rows)}; the baseline must be one of the policies"
+    )
 
 
 def _check_learned(

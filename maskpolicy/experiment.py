@@ -62,7 +62,7 @@ class PolicyBlock:
     """One row of the leaderboard: a policy, its fields, and how its spans are written."""
 
     name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
-    label: str  # the row's name; left out: made of the name and what differs
+    label: str  # the row's name; left out: the policy, and what is not the default for it
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     how: How = field(default_factory=How)
 
@@ -97,6 +97,7 @@ class Experiment:
     data: str = WORLD  # where tasks lie that no column places elsewhere: world | hub | a folder
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1
+    intermediate_runs: tuple[int, ...] = ()  # numbers of these runs; none given: from 0
     baseline: str = NONE
     general: Training = GENERAL
     intermediate: Training = INTERMEDIATE
@@ -107,6 +108,15 @@ class Experiment:
     keep_at: tuple[int, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: str | None = None  # e.g. tensorboard: curves of every training, below the results
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """The numbers of the runs of each intermediate stage, from which their seeds are made."""
+        return self.intermediate_runs or tuple(range(self.intermediate_seeds))
+
+    def run_of(self, seed: int) -> int:
+        """Return the number of the intermediate run that a seed's fine-tuning starts from."""
+        return self.runs[self.seeds.index(seed) % len(self.runs)]
 
 
 def resolved(experiment: Experiment) -> Json:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from maskpolicy import cards
+from maskpolicy import cards, measured
 from maskpolicy.derived import available
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.loading import is_relative, refuse_code
@@ -113,6 +113,7 @@ def _about(
         task=task,
         finetune=params,
         scores=_scores(run, cells),
+        tuned_with=measured.stage(config, "finetune"),
     )
 
 
@@ -132,5 +133,6 @@ def _scores(run: Run, cells: list[Result]) -> list[cards.Score]:
             metric, n = found[0].metrics["metric"], found[0].metrics["n"]
             seeds = tuple(cell.seed for cell in found)
             std = statistics.stdev(values) if len(values) > 1 else None
-            made.append(cards.Score(task, metric, statistics.fmean(values), n, seeds, std))
+            mean, source = statistics.fmean(values), measured.source(found[0])
+            made.append(cards.Score(task, metric, mean, n, seeds, std, source))
     return made

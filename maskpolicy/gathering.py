@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from maskpolicy import comparable, keys
+from maskpolicy import comparable, keys, labels
 from maskpolicy.comparable import Part
 from maskpolicy.errors import ConfigError
 from maskpolicy.results import Result, Run, file_name
 from maskpolicy.types import Json
 
+ABSENT = "not in these results"
 _SHOWN = 6  # differences in one message
 
 
@@ -47,30 +49,48 @@ class Draft:
     config: Json  # of its first result, without the task
     identity: str  # canonical JSON of what its results share
     loose: dict[str, Json]  # what they share where they have it
+    rank: int  # of its label: a given one comes first
     cells: dict[tuple[str, int], Cell] = field(default_factory=dict)
+    labels: list[tuple[Run, str]] = field(default_factory=list)  # what each run calls it
 
     def takes(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
         """Whether a result of the row `label` of a run belongs to this row."""
         same = all(self.loose.get(name, value) == value for name, value in loose.items())
-        mine = self.label == label or all(cell.run is not run for cell in self.cells.values())
+        mine = all(other is not run or known == label for other, known in self.labels)
         return same and mine and self.identity == identity
 
-    def of(self, task: str) -> dict[int, Cell | None]:
-        """Return the row's cells of one task, for every seed that the row has anywhere."""
-        return {seed: self.cells.get((task, seed)) for seed in sorted({s for _, s in self.cells})}
+    def is_called(self, label: str, run: Run | None = None) -> bool:
+        """Whether a run, or any of them, calls the row so."""
+        known = (name for other, name in self.labels if run is None or run is other)
+        return label in known
 
-    def gaps(self, tasks: Sequence[str]) -> list[Gap]:
-        """Return what is missing of the row, each with its reason."""
+    def call(self, label: str, run: Run, rank: int) -> None:
+        """Note what a run calls the row; the row takes the name of the best rank."""
+        if not self.is_called(label, run):
+            self.labels.append((run, label))
+        if rank < self.rank:
+            self.label, self.rank = label, rank
+
+    @property
+    def seeds(self) -> set[int]:
+        """Every seed that the row has anywhere."""
+        return {seed for _, seed in self.cells}
+
+    def of(self, task: str, more: Iterable[int] = ()) -> dict[int, Cell | None]:
+        """Return the row's cells of one task, for every seed of the row and for `more` seeds."""
+        return {seed: self.cells.get((task, seed)) for seed in sorted({*self.seeds, *more})}
+
+    def gaps(self, tasks: Sequence[str], more: Iterable[int] = ()) -> list[Gap]:
+        """Return what is missing of the row, each with its reason; it should have `more` seeds."""
         found = []
         for task in tasks:
-            cells = self.of(task)
+            cells = self.of(task, more)
             if not any(cells.values()):
-                found.append(Gap(task, None, "not in these results"))
+                found.append(Gap(task, None, ABSENT))
                 continue
             for seed, cell in cells.items():
                 if cell is None or cell.result.metrics is None:
-                    reason = (cell and cell.result.error) or "not in these results"
-                    found.append(Gap(task, seed, reason))
+                    found.append(Gap(task, seed, (cell and cell.result.error) or ABSENT))
         return found
 
 
@@ -94,22 +114,39 @@ def _draft(drafts: list[Draft], label: str, run: Run, result: Result) -> Draft:
     loose = comparable.loose(result)
     able = [draft for draft in drafts if draft.takes(label, run, identity, loose)]
     if not able:
-        able = [Draft(label, run, row_config(result), identity, {})]
+        able = [Draft(label, run, row_config(result), identity, {}, _rank(result))]
         drafts += able
-    found = min(able, key=lambda draft: draft.label != label)
+    found = min(able, key=lambda draft: not draft.is_called(label))
     found.loose |= loose
+    found.call(label, run, _rank(result))
     return found
+
+
+def _rank(result: Result) -> int:
+    """Return 0 for a name that was given, 1 for one that tells settings, 2 for a policy's alone."""
+    policy = result.config.get("policy", {}).get("name", "")
+    if not labels.is_automatic(result.policy, policy):
+        return 0
+    return 2 if result.policy == policy else 1
 
 
 def _add(draft: Draft, result: Result, run: Run) -> None:
     known = draft.cells.get((result.task, result.seed))
     if known is None or known.result.metrics is None:
         draft.cells[result.task, result.seed] = Cell(result, run)
-    elif result.metrics is not None and known.result.metrics != result.metrics:
-        raise ConfigError(
-            f"{draft.run.folder} and {run.folder}: {result.policy} on {result.task}, seed "
-            f"{result.seed}, has two scores (other data, or another version): rank one of them"
-        )
+    elif result.metrics is not None:
+        where = f"{known.run.folder} and {run.folder}: {result.policy} on {result.task}, seed "
+        runs = [each.config.get("intermediate_seed") for each in (known.result, result)]
+        if runs[0] != runs[1]:
+            raise ConfigError(
+                f"{where}{result.seed}, is of intermediate run {runs[0]} and of run {runs[1]}: "
+                "compute other runs (intermediate_runs) with other seeds"
+            )
+        if known.result.metrics != result.metrics:
+            raise ConfigError(
+                f"{where}{result.seed}, has two scores (other data, or another version): rank one "
+                "of them"
+            )
 
 
 def row_config(result: Result) -> Json:
@@ -169,12 +206,47 @@ def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
     return {task: next(iter(scores.values()))[0] for task, scores in agreed.items()}, notes
 
 
-def names(drafts: Sequence[Draft]) -> list[str]:
-    """Return a label for each row; rows of several runs that share one name their run."""
-    labels = [draft.label for draft in drafts]
+def clashes(drafts: Sequence[Draft]) -> list[str]:
+    """Return a line for each two rows of different policies that were given one name."""
+    lines = []
+    given: dict[str, Draft] = {}
+    for draft in (draft for draft in drafts if draft.rank == 0):
+        first = given.setdefault(draft.label, draft)
+        one, other = (json.loads(each.identity).get("policy") for each in (first, draft))
+        found = keys.differences(one, other, "policy")
+        if found:
+            where = f"{first.run.folder} and {draft.run.folder}"
+            lines.append(f"{where} call two rows {draft.label!r}, with {_shortened(found)}")
+    return lines
+
+
+def renamed(drafts: Sequence[Draft]) -> list[str]:
+    """Return a note for each name that was given to a row and is not the one it has here."""
     return [
-        label if labels.count(label) == 1 else f"{label} ({draft.run.name})"
-        for label, draft in zip(labels, drafts, strict=True)
+        f"{draft.label}: called {label} in {run.folder}"
+        for draft in drafts
+        for run, label in draft.labels
+        if label != draft.label and draft.rank == 0
+    ]
+
+
+def names(drafts: Sequence[Draft]) -> list[str]:
+    """Return a label for each row.
+
+    Rows of several runs that share a name tell the settings in which their policies differ, unless
+    that name was given, else their run.
+    """
+    found = []
+    for draft in drafts:
+        rivals = [each for each in drafts if each.label == draft.label]
+        policies = [each.config.get("policy", {}) for each in rivals]
+        mine = draft.config.get("policy", {})
+        told = labels.apart(draft.label, mine, policies) if draft.rank else draft.label
+        found.append((told, draft.run.name, len(rivals)))
+    names = [told for told, _, _ in found]
+    return [
+        told if rivals == 1 or names.count(told) == 1 else f"{told} ({run})"
+        for told, run, rivals in found
     ]
 
 

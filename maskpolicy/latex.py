@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from maskpolicy import measured
 from maskpolicy.leaderboard import Board, Score
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.stats import LEVEL
@@ -23,13 +24,15 @@ def escape(text: str) -> str:
 def render(board: Board) -> str:
     """Return a tabular of policies and tasks, with the averages of groups."""
     best = board.best()
-    columns = [*board.tasks, *(f"mean of {group}" for group in board.groups)]
-    below = [*map(board.metric, board.tasks), *([""] * len(board.groups))]
+    tasks = [measured.column(board, task) for task in board.tasks]
+    groups = len(board.groups) * [""]
+    columns = [*(each.title for each in tasks), *(f"mean of {group}" for group in board.groups)]
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
         _line(["policy", *columns]),
-        _line(["", *below]),
+        _line(["", *map(board.metric, board.tasks), *groups]),
+        _line(["", *(each.size for each in tasks), *groups]),
         r"\midrule",
     ]
     if board.majority:
@@ -44,7 +47,15 @@ def render(board: Board) -> str:
     about = f"% percent, {shown}; bold: best of its column\n"
     about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
-    return _HEAD + about + "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    lines += [r"\bottomrule", *_facts(board, 1 + len(columns)), r"\end{tabular}"]
+    return _HEAD + about + "\n".join(lines) + "\n"
+
+
+def _facts(board: Board, width: int) -> list[str]:
+    """Return what the board was measured on as lines below the table."""
+    texts = (f"{name}: {fact}" for name, fact in measured.facts(board).items())
+    start = rf"\multicolumn{{{width}}}{{p{{0.9\linewidth}}}}"
+    return [rf"{start}{{\footnotesize {escape(text)}}} \\" for text in texts]
 
 
 def _majority(board: Board) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from maskpolicy import comparable, comparisons, gathering, metrics, predictions
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.gathering import Cell, Draft, Gap
+from maskpolicy.gathering import ABSENT, Cell, Draft, Gap
 from maskpolicy.results import Run
 from maskpolicy.types import Json
 
@@ -21,12 +21,15 @@ WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
 
 @dataclass(frozen=True)
 class Score:
-    """One row's score on one task, in percent; `seeds` holds None for a seed that failed."""
+    """One row's score on one task, in percent.
+
+    `seeds` holds None for a seed that failed, or that the baseline has and this row has not.
+    """
 
     metric: str
     seeds: Mapping[int, float | None]
     n: int  # test examples
-    delta: float | None = None  # difference of the means to the baseline's
+    delta: float | None = None  # mean difference to the baseline over the seeds of both
     comparison: Comparison | None = None  # with the baseline; None: the baseline itself
 
     @property
@@ -52,7 +55,7 @@ class Score:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no seed failed."""
+        """Whether there is a score for each seed of this row and of the baseline."""
         return len(self.values) == len(self.seeds)
 
 
@@ -97,7 +100,7 @@ class Board:
     @property
     def gaps(self) -> tuple[str, ...]:
         """Those of the notes that say why a score is not there."""
-        return tuple(_note(row.label, gap) for row in self.rows for gap in row.gaps)
+        return tuple(note for row in self.rows for note in _missing(row))
 
     def metric(self, task: str) -> str:
         """Return what the metric of a task is called."""
@@ -125,17 +128,26 @@ class Board:
         return list({id(cell.run): cell.run for cell in cells}.values())
 
     def best(self) -> dict[str, set[str]]:
-        """Return, by task, the rows with the highest mean of those in which no seed failed."""
-        found: dict[str, set[str]] = {}
-        for task in self.tasks:
-            means = {
-                row.label: round(score.mean, _SAME)
-                for row in self.rows
-                if (score := row.scores[task]) and score.is_complete
-            }
-            highest = max(means.values(), default=None)
-            found[task] = {label for label, mean in means.items() if mean == highest}
-        return found
+        """Return, by task, the one row with the highest mean; no row where two or more share it.
+
+        Rows that lack a seed do not count. Rows with seeds of their own are compared over the seeds
+        that all have.
+        """
+        return {task: self._best(task) for task in self.tasks}
+
+    def _best(self, task: str) -> set[str]:
+        scores = {row.label: row.scores[task] for row in self.rows}
+        whole = {label: score for label, score in scores.items() if score and score.is_complete}
+        shared = set.intersection(*(set(score.seeds) for score in whole.values())) if whole else ()
+        if not shared or len(whole) < 2:
+            return set()
+        means = {
+            label: round(statistics.fmean(score.seeds[seed] or 0.0 for seed in shared), _SAME)
+            for label, score in whole.items()
+        }
+        highest = max(means.values())
+        found = {label for label, mean in means.items() if mean == highest}
+        return found if len(found) == 1 else set()
 
 
 def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = False) -> Board:
@@ -149,8 +161,11 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     unlike = gathering.unlike(drafts)
     if unlike and not mixed:
         raise ConfigError(f"{unlike[0]}: not one ranking; --mixed ranks them all the same")
+    clashes = gathering.clashes(drafts)
+    if clashes and not mixed:
+        raise ConfigError(f"{clashes[0]}: give one another label; --mixed tells them by their runs")
     label = baseline or runs[0].baseline
-    if label not in [draft.label for draft in drafts]:
+    if not any(draft.is_called(label) for draft in drafts):
         raise ConfigError(
             f"baseline: {unknown('row', label, (d.label for d in drafts))}; name one as --baseline"
         )
@@ -159,10 +174,10 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     tasks = gathering.order((run.tasks for run in runs), present)
     rows = _rows(drafts, names, tasks, label)
     chosen = names[_baseline(drafts, label, drafts[0])]
-    gaps = [_note(row.label, gap) for row in rows for gap in row.gaps]
     guesses, disagreed = gathering.majority(runs)
-    notes = [*gaps, *_luck(drafts), *_told(drafts), *disagreed]
-    notes += [f"mixed: {line}" for line in unlike]
+    notes = [note for row in rows for note in _missing(row)]
+    notes += [*_unpaired(rows), *_luck(drafts), *_told(drafts), *gathering.renamed(drafts)]
+    notes += [*disagreed, *(f"mixed: {line}" for line in unlike)]
     majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
     groups = _groups(drafts, tasks)
     return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority)
@@ -172,8 +187,9 @@ def _rows(
     drafts: Sequence[Draft], names: Sequence[str], tasks: Sequence[str], label: str
 ) -> list[Row]:
     """Score every row and compare it with the baseline of its own run."""
-    means = [_scores(draft, tasks) for draft in drafts]
     bases = [_baseline(drafts, label, draft) for draft in drafts]
+    wanted = [drafts[base].seeds for base in bases]
+    means = [_scores(*each, tasks) for each in zip(drafts, wanted, strict=True)]
     tested = _compared(drafts, bases, tasks)
     rows = []
     for index, (draft, name, base) in enumerate(zip(drafts, names, bases, strict=True)):
@@ -181,7 +197,7 @@ def _rows(
             task: _against(means[index][task], means[base][task], tested[index, task])
             for task in tasks
         }
-        gaps = tuple(draft.gaps(tasks))
+        gaps = tuple(draft.gaps(tasks, wanted[index]))
         about = draft.config["policy"]
         rows.append(Row(name, about, scores, _work(draft), draft.cells, gaps, names[base]))
     return rows
@@ -202,8 +218,8 @@ def _compared(
     return dict(zip(places, comparisons.adjust(found), strict=True))
 
 
-def _scores(draft: Draft, tasks: Sequence[str]) -> dict[str, Score | None]:
-    return {task: _score(draft.of(task)) for task in tasks}
+def _scores(draft: Draft, seeds: Iterable[int], tasks: Sequence[str]) -> dict[str, Score | None]:
+    return {task: _score(draft.of(task, seeds)) for task in tasks}
 
 
 def _score(cells: Mapping[int, Cell | None]) -> Score | None:
@@ -220,26 +236,63 @@ def _against(
 ) -> Score | None:
     if score is None or base is None:
         return score
-    return replace(score, delta=score.mean - base.mean, comparison=comparison)
+    shared = [
+        value - other
+        for seed, value in score.seeds.items()
+        if value is not None and (other := base.seeds.get(seed)) is not None
+    ]
+    delta = statistics.fmean(shared) if shared else None
+    return replace(score, delta=delta, comparison=comparison)
 
 
 def _baseline(drafts: Sequence[Draft], label: str, draft: Draft) -> int:
-    """Return the index of the baseline of a row: its own run's, else the first."""
-    found = [index for index, other in enumerate(drafts) if other.label == label]
-    return next((i for i in found if drafts[i].run is draft.run), found[0])
+    """Return the index of the baseline of a row: one of its own runs', else the first."""
+    found = [index for index, other in enumerate(drafts) if other.is_called(label)]
+    own = (i for i in found for run, _ in draft.labels if drafts[i].is_called(label, run))
+    return next(own, found[0])
 
 
 def _work(draft: Draft) -> Json:
     return next((cell.result.work for cell in draft.cells.values() if cell.result.work), None)
 
 
-def _note(label: str, gap: Gap) -> str:
-    where = f"{label}, {gap.task}" + (f", seed {gap.seed}" if gap.seed is not None else "")
-    return f"{where}: {gap.reason}"
+def _missing(row: Row) -> list[str]:
+    """Return why scores of a row are not there; seeds that it has nowhere are told together."""
+    own = {seed for _, seed in row.cells}
+    nowhere = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
+    notes = []
+    for gap in row.gaps:
+        if gap.seed not in nowhere:
+            seed = "" if gap.seed is None else f", seed {gap.seed}"
+            notes.append(f"{row.label}, {gap.task}{seed}: {gap.reason}")
+    if nowhere:
+        notes.append(f"{row.label}, {_seeds(nowhere)}: {ABSENT}, and {row.against} has them")
+    return notes
+
+
+def _unpaired(rows: Sequence[Row]) -> list[str]:
+    """Return a note for each row with seeds that its baseline has not, and so no difference of."""
+    seeds = {row.label: {seed for _, seed in row.cells} for row in rows}
+    return [
+        f"{row.label}, {_seeds(more)}: in no difference to {row.against}, which has none of them"
+        for row in rows
+        if (more := sorted(seeds[row.label] - seeds[row.against]))
+    ]
+
+
+def _seeds(numbers: Sequence[int]) -> str:
+    return f"seed{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"
 
 
 def _luck(drafts: Sequence[Draft]) -> list[str]:
-    if not any(draft.config.get("intermediate_seeds") == 1 for draft in drafts):
+    """Return a note if a row was pre-trained once in all of the runs."""
+    once = [
+        draft
+        for draft in drafts
+        if draft.config.get("intermediate_seeds") == 1
+        and len({c.result.config.get("intermediate_seed") for c in draft.cells.values()}) == 1
+    ]
+    if not once:
         return []
     return [
         "intermediate_seeds is 1: each policy was pre-trained once, so the luck of that one run is "

@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskpolicy import latex, markdown
+from maskpolicy import latex, markdown, measured
+from maskpolicy.comparable import TRAININGS
 from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.results import write
@@ -42,10 +43,27 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     return {
         "version": VERSION,
         "baseline": board.baseline,
+        "measured": _measured(board),
         LABEL: {task: round(one.percent, _DIGITS) for task, one in board.majority.items()},
         "majority_rules": {task: one.rule for task, one in board.majority.items()},
         "rows": rows,
         "notes": list(board.notes),
+    }
+
+
+def _measured(board: Board) -> Json:
+    columns = {task: measured.column(board, task) for task in board.tasks}
+    return {
+        "settings": measured.facts(board),
+        "tasks": {
+            task: {
+                "title": each.title,
+                "sources": list(each.sources),
+                "invented": each.is_invented,
+                "n": list(each.n),
+            }
+            for task, each in columns.items()
+        },
     }
 
 
@@ -58,6 +76,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     if board.majority:
         about.append(f"{SENTENCE}.")
+    facts = measured.facts(board)
+    about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
     table = markdown.plain_table(head, body, numbers=True)
     return "\n".join([table, "", *about, *([""] if notes else []), *notes]) + "\n"
@@ -72,9 +92,10 @@ def to_csv(board: Board, *, work: bool = False) -> str:
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
     )
     head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
+    about = ("data", "model", *TRAININGS)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*head, *_TEST, LABEL, *(WORK if work else ())])
+    writer.writerow([*head, *_TEST, LABEL, *about, *(WORK if work else ())])
     guessed = {task: round(one.percent, _DIGITS) for task, one in board.majority.items()}
     for row in board.rows:
         done = [(row.work or {}).get(name) for name in WORK] if work else []
@@ -84,7 +105,10 @@ def to_csv(board: Board, *, work: bool = False) -> str:
             each = [score["seeds"].get(str(seed)) for seed in seeds]
             test = score.get("comparison") or {}
             tested = [test.get(key) for key in _TEST]
-            writer.writerow([row.label, task, *numbers, *each, *tested, guessed.get(task), *done])
+            tested.append(guessed.get(task))
+            told = measured.of_row(row, task)
+            texts = [told.get(key) for key in about]
+            writer.writerow([row.label, task, *numbers, *each, *tested, *texts, *done])
     return text.getvalue()
 
 
@@ -94,8 +118,13 @@ def to_table(board: Board, *, work: bool = False) -> Table:
 
     head, body = _cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
-    about = SENTENCE if board.majority else None
-    table = Table(title=f"percent, {shown} (difference to {board.baseline})", caption=about)
+    facts = [f"{name}: {fact}" for name, fact in measured.facts(board).items()]
+    about = [f"{SENTENCE}."] if board.majority else []
+    table = Table(
+        title=f"percent, {shown} (difference to {board.baseline})",
+        caption="\n".join([*about, *facts]),
+        caption_justify="left",
+    )
     for index, name in enumerate(head):
         table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
     for index, line in enumerate(body):
@@ -105,7 +134,8 @@ def to_table(board: Board, *, work: bool = False) -> Table:
 
 def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
     """Return the texts of the head and of the rows, majority first: tasks, averages, work."""
-    head = ["policy", *(f"{task} ({board.metric(task)})" for task in board.tasks)]
+    columns = [measured.column(board, task) for task in board.tasks]
+    head = ["policy", *(f"{each.title}: {_under(board, each)}" for each in columns)]
     head += [f"mean of {group}" for group in board.groups]
     head += [name.replace("_", " ") for name in WORK] if work else []
     body = [_majority(board, work)] if board.majority else []
@@ -119,9 +149,13 @@ def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
 
 def _majority(board: Board, work: bool) -> list[str]:
     known = [board.majority.get(task) for task in board.tasks]
-    line = [LABEL, *(_number(one and one.percent) for one in known)]
+    line = [LABEL, *(_number(None if one is None else one.percent) for one in known)]
     line += [_number(board.majority_average(group)) for group in board.groups]
     return line + ["–"] * (len(WORK) if work else 0)
+
+
+def _under(board: Board, column: measured.Column) -> str:
+    return ", ".join(filter(None, (board.metric(column.task), column.size)))
 
 
 def _text(score: Score | None, row: Row, board: Board) -> str:

@@ -34,6 +34,7 @@ class Result:
     metrics: Json = None  # {"metric", "version", "score" (0..1), "n", ..}; None: failed
     work: Json = None  # of the intermediate stage: passages, hidden_tokens, ..
     error: str | None = None  # one line
+    origin: str = ""  # of the questions: world, hub or files; "": as config.task.data says
     code: Json = None  # {"versions": of the trainings' code, "policy": digest}; None: not known
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
 

@@ -29,6 +29,8 @@ def write(
     *,
     seeds: int = 3,
     runs: int | None = None,
+    first: int = 0,
+    data: str = "world",
     n: int = 60,
     text: str = "an answer",
     versions: Mapping[str, str] = VERSIONS,
@@ -38,9 +40,9 @@ def write(
     """Write results, predictions, questions, experiment.json and run.json; return the folder.
 
     `policies` gives each row its share of right answers; the first is the baseline and has no
-    intermediate stage. Seeds share `runs` intermediate runs, by default each has its own. Three
-    examples share a group. `majority` is what a guess reaches on each task. `changes` go to every
-    cell's config.
+    intermediate stage. Seeds share `runs` intermediate runs, by default each has its own; both are
+    counted from `first`. `data` is where the tasks lie, `majority` what a guess reaches on each of
+    them. Three examples share a group. `changes` go to every cell's config.
     """
     runs = runs or seeds
     stages: dict[str, str] = {}
@@ -48,10 +50,11 @@ def write(
         asked = [f'{{"id": "{task}-{i}", "source": "what of {task} {i}?"}}\n' for i in range(n)]
         results.write(questions.path(folder, task), "".join(asked).encode())
         for index, (policy, share) in enumerate(policies.items()):
-            for seed in range(seeds):
+            for number in range(seeds):
+                seed, run = first + number, first + number % runs
                 rng = np.random.default_rng([index, seed, *task.encode()])
                 right = (rng.random(n) < share).tolist()
-                cell = _result(policy, task, seed, index > 0, seed % runs, runs, right, changes)
+                cell = _result(policy, task, seed, index > 0, run, runs, right, changes, data)
                 if majority is not None:
                     cell["majority"] = {"rule": "relation", "score": majority, "n": n, "dev": {}}
                 stages |= {key: name for name, key in cell["stages"].items()}
@@ -114,10 +117,11 @@ def _result(
     runs: int,
     right: Sequence[bool],
     changes: Mapping[str, Any],
+    data: str = "world",
 ) -> Json:
     config: dict[str, Json] = {
         "policy": {"name": policy, "ratio": 0.15} if staged else {"name": "none"},
-        "task": {"name": task, "data": "world", "context": False},
+        "task": {"name": task, "data": data, "context": False},
         "model": {"name": "mini"},
         "finetune": BUDGET,
         "general": BUDGET,

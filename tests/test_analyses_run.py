@@ -367,7 +367,7 @@ def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, t
     assert model.load(str(tmp_path / "bart")).config.d_model == 128
     assert len(model.load_tokenizer(str(tmp_path / "bart"))) > 256
     metric = front["model-index"][0]["results"][0]
-    assert metric["dataset"]["name"] == "zsre"
+    assert metric["dataset"]["name"] == "zsre (world)"
     assert metric["metrics"][0]["type"] == "kilt_accuracy"
     assert "policy:salient-span" in front["tags"]
     for line in (
@@ -384,11 +384,11 @@ def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, t
 
 def test_a_fine_tuned_model_says_on_what(call, home, tmp_path):
     text, front = exported(call, home, tmp_path / "bart", "none", "--task", "zsre", "--seed", "1")
-    assert "then fine-tuned on zsre" in text
+    assert "then fine-tuned on zsre (world)" in text
     assert "## Policy" not in text
     assert len(front["model-index"][0]["results"]) == 1
     assert "| steps | 3 |" in text
-    assert "| zsre | kilt_accuracy |" in text
+    assert "| zsre (world) | invented data (the embedded world) | kilt_accuracy |" in text
     assert "| 1 |" in text
 
 

@@ -61,5 +61,5 @@ def test_the_task_maps_its_rows(folder):
 
 def test_the_experiment_is_planned(folder):
     out = call(folder, "plan", "my_experiment.yaml", "model=mini")
-    for row in ("random, run 0", "random-30, run 0", "first-sentence, run 0"):
+    for row in ("random, run 0", "random-30, run 0", "first-sentence target=full, run 0"):
         assert f"intermediate {row}" in out.replace("intermediate  ", "intermediate ")

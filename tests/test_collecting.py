@@ -128,6 +128,16 @@ def test_seed_number_i_belongs_to_intermediate_run_i_mod_n(tmp_path):
     assert runs == [0, 1, 0]
 
 
+def test_runs_may_have_numbers_of_their_own(tmp_path):
+    path = tmp_path / "runs.yaml"
+    path.write_text(TEXT + "seeds: [5, 6, 7]\nintermediate_runs: [3, 4]\n")
+    experiment = config.load(path)
+    random, task = experiment.policies[1], experiment.tasks[0]
+    cells = [collecting.cell_config(experiment, random, task, n) for n in experiment.seeds]
+    assert [cell["intermediate_seed"] for cell in cells] == [3, 4, 3]
+    assert cells[0]["intermediate_seeds"] == 2
+
+
 def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
     (tmp_path / "out" / "results").mkdir(parents=True)

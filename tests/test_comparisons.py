@@ -8,7 +8,7 @@ from pathlib import Path
 import folders
 import pytest
 
-from maskpolicy import leaderboard, results
+from maskpolicy import leaderboard, page, results
 from maskpolicy.comparisons import Comparison
 
 STRONG = {"none": 0.1, "random": 0.12, "salient-span": 0.9}
@@ -59,6 +59,38 @@ def test_there_is_no_test_where_it_would_say_nothing(tmp_path, settings, reason)
     assert found.p_holm is None
     assert not found.is_significant
     assert str(found.reason).startswith(reason)
+
+
+def test_two_machines_compute_other_runs_of_one_experiment(tmp_path):
+    one = folders.write(tmp_path / "one", STRONG, seeds=2)
+    other = folders.write(tmp_path / "other", STRONG, seeds=2, first=2)
+    found = compared(one, other)
+    assert (found.seeds, found.reason) == (4, None)
+    assert found.is_significant
+    board = leaderboard.build([results.read(one), results.read(other)])
+    assert [row.label for row in board.rows] == list(STRONG)
+    assert all(score and score.is_complete for row in board.rows for score in row.scores.values())
+
+
+def test_runs_of_one_number_are_one_run_on_two_machines_too(tmp_path):
+    one = folders.write(tmp_path / "one", STRONG, seeds=2)
+    other = folders.write(tmp_path / "other", STRONG, seeds=3, runs=2, first=2)
+    for path in (other / "results").glob("*.json"):
+        known = json.loads(path.read_text())
+        if "intermediate_seed" in known["config"]:
+            known["config"]["intermediate_seed"] -= 2
+            path.write_text(json.dumps(known))
+    assert str(compared(one, other).reason).startswith("5 seeds share 2 intermediate runs")
+
+
+def test_rows_that_never_differ_have_no_interval(tmp_path):
+    folders.write(tmp_path, {"none": 0.0, "random": 0.0, "original": 1.0}, seeds=3)
+    for row in (1, 2):
+        found = compared(tmp_path, row=row)
+        assert (found.found, found.p_holm) == (None, None)
+        assert found.reason == "the rows differ on no example, or on all alike"
+    board = leaderboard.build([results.read(tmp_path)])
+    assert "0.0 to +0.0" not in page.render(board)
 
 
 def test_the_baseline_must_have_runs_of_its_own_too(tmp_path):

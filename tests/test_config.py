@@ -153,15 +153,49 @@ def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(writ
     ]
 
 
-def test_rows_that_would_share_a_name_show_what_differs(write):
-    rows = "[none, random, {name: random, ratio: 0.3}, {name: random, label: mine, ratio: 0.5}]"
-    experiment = config.load(write(QUICK), [f"policies={rows}"])
-    assert [block.label for block in experiment.policies] == [
-        "none",
-        "random ratio=0.15",
-        "random ratio=0.3",
-        "mine",
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        ("random", "random"),
+        ("{name: random, ratio: 0.15, target: spans}", "random"),
+        ("{name: random, ratio: 0.3}", "random ratio=0.3"),
+        ("{name: random, label: mine, ratio: 0.5}", "mine"),
+        ("{name: original, target: spans}", "original target=spans"),
+        ("{name: regex, pattern: 'a+'}", "regex pattern=a+"),
+        ("{name: supervised, train_on: [zsre, wow]}", "supervised train_on=zsre+wow"),
+        (
+            "{name: meta-learned, train_on: [wow], outer: {steps: 5}, init: {name: supervised, "
+            "train_on: [zsre]}}",
+            "meta-learned train_on=wow init.name=supervised init.train_on=zsre outer.steps=5",
+        ),
+    ],
+)
+def test_a_row_is_named_by_what_is_not_the_default(write, row, label):
+    alone = config.load(write(QUICK), [f"policies=[none, {row}]"])
+    rows = f"[none, {row}, {{name: random, ratio: 0.7}}, span, {{name: span, p: 0.5}}]"
+    among = config.load(write(QUICK), [f"policies={rows}"])
+    assert [alone.policies[1].label, among.policies[1].label] == [label, label]
+    assert [block.label for block in among.policies[2:]] == [
+        "random ratio=0.7",
+        "span",
+        "span p=0.5",
     ]
+
+
+def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(write):
+    rows = "policies=[none, {name: random, ratio: 0.3}, {name: span, label: random}]"
+    assert config.load(write(QUICK), [rows, "baseline=random"]).baseline == "random"
+    rows = "policies=[none, {name: random, ratio: 0.3}]"
+    assert config.load(write(QUICK), [rows, "baseline=random"]).baseline == "random ratio=0.3"
+    rows = "policies=[none, {name: random, ratio: 0.3}, {name: random, ratio: 0.5}]"
+    assert "unknown row 'random'" in refused(write(QUICK), rows, "baseline=random")
+
+
+def test_what_all_rows_of_a_file_share_is_in_no_name(write):
+    rows = "policies=[none, random, {name: random, target: spans}]"
+    experiment = config.load(write(QUICK), ["target=full", rows])
+    labels = [block.label for block in experiment.policies]
+    assert labels == ["none", "random", "random target=spans"]
 
 
 def test_columns_that_would_share_a_name_show_what_differs(write):
@@ -252,6 +286,8 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("seeds=[-1]", "seeds[0]: must be >= 0"),
         ("seeds=0", "seeds: must be a list"),
         ("intermediate_seeds=0", "intermediate_seeds: must be >= 1"),
+        ("intermediate_runs=[1,2,3]", "intermediate_runs: 3 runs cannot be shared out over"),
+        ("intermediate_runs=[4,4]", "intermediate_runs: run 4 is there twice"),
         ("intermediate_seeds=9", "intermediate_seeds: 9 runs cannot be shared out over"),
         (
             "policies=[none, {name: salient-span, labels: [PERSONN]}]",
@@ -441,6 +477,13 @@ def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key,
 
 
 ENCODER = "model={name: mini, kind: encoder}"
+
+
+def test_an_encoders_rows_are_named_by_what_is_not_its_default(write):
+    rows = "[none, random, {name: random, mask_exclusion: 1.0}]"
+    keys = ["model.kind=encoder", "tasks=[cola]", f"policies={rows}"]
+    labels = [block.label for block in config.load(write(QUICK), keys).policies]
+    assert labels == ["none", "random", "random mask_exclusion=1.0"]
 
 
 def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(write):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def test_the_json_is_of_version_1():
         result("random", "triviaqa", 0, 0.5),
         result("random", "triviaqa", 1, 0.625),
     )
-    assert list(found) == ["version", "baseline", "majority", "majority_rules", "rows", "notes"]
+    keys = ["version", "baseline", "measured", "majority", "majority_rules", "rows", "notes"]
+    assert list(found) == keys
     assert (found["version"], found["baseline"]) == (1, "none")
     assert [list(row) for row in found["rows"]] == [["policy", "config", "scores"]] * 2
     assert found["rows"][1]["policy"] == "random"
@@ -211,6 +213,126 @@ def test_none_is_comparable_whatever_the_intermediate_budget():
     assert len(found.rows) == 2
 
 
+def parts(**seeds: dict[int, float]) -> list[Result]:
+    return [
+        result(name.replace("_", "-"), "zsre", seed, score, intermediate_seed=seed)
+        for name, scores in seeds.items()
+        for seed, score in scores.items()
+    ]
+
+
+def test_differences_are_paired_over_the_seeds_of_both_rows():
+    """A baseline that is better with other seeds must not turn a gain into a loss."""
+    first = run(*parts(none={0: 0.1, 1: 0.2, 2: 0.1}, random={0: 0.4, 1: 0.5, 2: 0.4}))
+    second = run(*parts(none={3: 0.9, 4: 0.9}, original={3: 0.95, 4: 0.93}), name="b")
+    found = leaderboard.build([first, second])
+    scores = {row.label: score for row in found.rows if (score := row.scores["zsre"])}
+    assert {label: score.delta for label, score in scores.items()} == {
+        "none": 0.0,
+        "random": pytest.approx(30),
+        "original": pytest.approx(4),
+    }
+    tests = [scores[label].comparison for label in ("random", "original")]
+    assert [test.seeds for test in tests if test] == [3, 2]
+    assert [score.is_complete for score in scores.values()] == [True, False, False]
+    assert found.best() == {"zsre": set()}  # only one row has all seeds
+    assert found.notes[:2] == (
+        "random, seeds 3, 4: not in these results, and none has them",
+        "original, seeds 0, 1, 2: not in these results, and none has them",
+    )
+    for form in (report.to_markdown(found), page.render(found), latex.render(found)):
+        assert "+30.0" in form and "+4.0" in form
+    assert "43.3 ± 5.8 (+30.0) *" in report.to_markdown(found)
+
+
+def test_seeds_that_the_baseline_has_not_are_in_no_difference():
+    cells = parts(none={0: 0.1, 1: 0.2}, random={0: 0.4, 1: 0.5, 2: 0.0}, original={0: 0.3, 1: 0.5})
+    found = leaderboard.build([run(*cells)])
+    score = found.rows[1].scores["zsre"]
+    assert score is not None
+    assert (score.delta, score.is_complete) == (pytest.approx(30), True)
+    assert found.best() == {"zsre": {"random"}}  # over seeds 0 and 1, which all rows have
+    assert "random, seed 2: in no difference to none, which has none of them" in found.notes
+
+
+def test_rows_without_a_common_seed_have_no_difference():
+    runs = [run(*parts(none={0: 0.1})), run(*parts(random={1: 0.4}), name="b")]
+    score = leaderboard.build(runs).rows[1].scores["zsre"]
+    assert score is not None
+    assert (score.delta, score.mean) == (None, pytest.approx(40))
+
+
+def test_one_seed_of_two_intermediate_runs_is_refused():
+    runs = [
+        run(result("random", "zsre", 0, 0.5, intermediate_seed=0), baseline="random"),
+        run(result("random", "zsre", 0, 0.5, intermediate_seed=3), name="b"),
+    ]
+    with pytest.raises(ConfigError, match="seed 0, is of intermediate run 0 and of run 3"):
+        leaderboard.build(runs)
+
+
+def test_equal_rows_have_no_best():
+    found = leaderboard.build([run(*parts(none={0: 0.5}, random={0: 0.5}, original={0: 0.25}))])
+    assert found.best() == {"zsre": set()}
+    assert r"\mathbf" not in latex.render(found)
+    assert "★</span>50.0" not in page.render(found)
+
+
+def named(label: str, seed: int, **fields: Any) -> Result:
+    """Return a cell of the policy random in a row of that name."""
+    policy = {"name": "random", "ratio": 0.15, **fields}
+    made = result("random", "zsre", seed, 0.5, intermediate_seed=seed)
+    return replace(made, policy=label, config={**made.config, "policy": policy})
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("random", "random ratio=0.3"), "random ratio=0.3"),
+        (("random ratio=0.3", "mine"), "mine"),
+        (("mine", "random"), "mine"),
+        (("random MAE-LM", "random"), "random MAE-LM"),
+        (("mine", "yours"), "mine"),
+    ],
+)
+def test_rows_are_joined_by_their_configuration_and_a_given_name_wins(names, shown):
+    runs = [
+        run(named(label, seed, ratio=0.3), name=f"run {seed}", baseline=label)
+        for seed, label in enumerate(names)
+    ]
+    found = leaderboard.build(runs)
+    assert [row.label for row in found.rows] == [shown]
+    assert set(found.rows[0].cells) == {("zsre", 0), ("zsre", 1)}
+    assert ("mine: called yours in run 1" in found.notes) is (names[1] == "yours")
+    for label in names:
+        assert leaderboard.build(runs, baseline=label).baseline == shown
+
+
+def test_two_policies_of_one_given_name_are_refused():
+    one, other = named("mine", 0, ratio=0.3), named("mine", 1, ratio=0.5)
+    runs = [run(one, baseline="mine"), run(other, name="b")]
+    with pytest.raises(ConfigError, match=r"call two rows 'mine', with policy.ratio: 0.3 -> 0.5"):
+        leaderboard.build(runs)
+    mixed = leaderboard.build(runs, mixed=True)
+    assert [row.label for row in mixed.rows] == ["mine (a)", "mine (b)"]
+
+
+def test_names_that_were_made_tell_two_policies_apart():
+    """Earlier versions called a row by its policy alone; so it is with keys that a file shares."""
+    runs = [
+        run(named("random", 0, ratio=0.3, target="full"), baseline="random"),
+        run(named("random", 0, target="spans"), name="b"),
+    ]
+    labels = [row.label for row in leaderboard.build(runs).rows]
+    assert labels == ["random ratio=0.3 target=full", "random ratio=0.15 target=spans"]
+
+
+def test_rows_of_one_run_stay_apart_whatever_their_settings():
+    cells = [named("one", 0), named("two", 0)]
+    found = leaderboard.build([run(*cells, baseline="one"), run(*cells, name="b")])
+    assert [row.label for row in found.rows] == ["one", "two"]
+
+
 def test_two_scores_of_one_cell_are_refused():
     runs = [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 0, 0.5), name="b")]
     with pytest.raises(ConfigError, match="has two scores"):
@@ -242,7 +364,7 @@ def test_markdown_shows_mean_deviation_and_difference():
         ),
         work=True,
     )
-    assert text.startswith("| policy | zsre (exact match) |")
+    assert text.startswith("| policy | zsre (world): exact match, n = 8 |")
     assert "Percent: mean ± standard deviation over seeds (difference to none)." in text
     assert "| random | 37.5 ± 17.7 (+12.5) | 9 | 1 | – | – |" in text
     assert "| a\\|b | – |" in text
@@ -280,7 +402,7 @@ def test_every_form_calls_a_metric_by_its_title():
     found = leaderboard.build([run(*cells)])
     head = report.to_markdown(found).splitlines()[0]
     for task, title in (("zsre", "KILT accuracy"), ("wow", "SQuAD F1"), ("triviaqa", "of my own")):
-        assert f"{task} ({title})" in head
+        assert f"{task} (world): {title}, n = 8" in head
         assert title in latex.render(found)
         assert title in page.render(found)
 

@@ -224,16 +224,16 @@ def fits(made):
 
 
 def test_its_start_is_a_fit_stage_that_a_supervised_row_shares():
-    row = {"name": "meta-learned", "train_on": ["zsre"], "init": SUPERVISED}
+    row = {"name": "meta-learned", "label": "mine", "train_on": ["zsre"], "init": SUPERVISED}
     found = fits(experiment(SUPERVISED, row))
-    learned = found["meta-learned, run 0"]
-    assert learned.inputs["init"].key == found["supervised, run 0"].key
+    start = found["supervised train_on=triviaqa, run 0"]
+    assert found["mine, run 0"].inputs["init"].key == start.key
 
 
 def test_it_is_fitted_to_how_spans_are_written_and_not_to_top_k():
-    row = {"name": "meta-learned", "train_on": ["triviaqa"]}
+    row = {"name": "meta-learned", "label": "mine", "train_on": ["triviaqa"]}
     changes = [{}, {"top_k": 5}, {"target": "full"}, {"episode": {"candidates": 4}}]
-    made = [fits(experiment({**row, **change}))["meta-learned, run 0"] for change in changes]
+    made = [fits(experiment({**row, **change}))["mine, run 0"] for change in changes]
     assert made[0].key == made[1].key
     assert len({stage.key for stage in made}) == 3
     assert len({stage.inputs["init"].key for stage in made}) == 1

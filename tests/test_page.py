@@ -15,6 +15,7 @@ from maskpolicy.errors import DataError, StoreError
 from maskpolicy.page import reported, view
 
 EVIL = "<script>alert(1)</script>"
+BART = {"name": "facebook/bart-base"}
 POLICIES = {"none": 0.2, "random": 0.3, "salient-span": 0.6}
 
 
@@ -64,8 +65,9 @@ def test_every_score_stands_in_the_page(folder):
     assert "a run" in text
 
 
-def test_it_asks_nobody_for_anything(folder):
-    found = Texts(rendered(folder))
+def test_it_asks_nobody_for_anything(tmp_path):
+    made = folders.write(tmp_path / "x", POLICIES, data="hub", model=BART)
+    found = Texts(rendered(made))
     outside = [link for link in found.links if not link.startswith(("#", "data:"))]
     assert outside == [reported.load()["url"]]  # a link to the paper, which nothing loads
     assert not {"link", "iframe", "object", "base"} & set(found.tags) - {"link"}
@@ -152,14 +154,28 @@ def test_only_the_baselines_row_is_called_so(folder):
 
 
 def test_reported_numbers_stand_apart(tmp_path):
-    folder = folders.write(tmp_path / "x", POLICIES, ("ropes", "zsre"))
+    folder = folders.write(tmp_path / "x", POLICIES, ("ropes", "zsre"), data="hub", model=BART)
     text = rendered(folder)
     ranked, _, apart = text.partition('<tbody id="reported"')
     assert "53.71" in apart
     assert "53.71" not in ranked
     assert "Meta-learned" not in json.dumps(data(text, "board"))
-    none = folders.write(tmp_path / "y", POLICIES, ("zsre",))
+    none = folders.write(tmp_path / "y", POLICIES, ("zsre",), data="hub", model=BART)
     assert 'id="reported"' not in rendered(none)
+
+
+@pytest.mark.parametrize("settings", [{"model": BART}, {"data": "hub"}, {"data": "/a/folder"}])
+def test_reported_numbers_stand_beside_no_other_model_and_no_invented_data(tmp_path, settings):
+    text = rendered(folders.write(tmp_path / "x", POLICIES, ("ropes", "triviaqa"), **settings))
+    assert 'id="reported"' not in text
+    assert not any(number in text for number in ("53.71", "21.82"))
+
+
+def test_a_mixed_board_of_two_models_has_no_reported_numbers(tmp_path):
+    one = folders.write(tmp_path / "one", {"none": 0.2}, ("ropes",), data="hub", model=BART)
+    two = folders.write(tmp_path / "two", {"none": 0.2}, ("ropes",), data="hub")
+    assert 'id="reported"' in rendered(one)
+    assert 'id="reported"' not in rendered(one, two, mixed=True)
 
 
 def test_what_the_paper_reports_is_as_papers_md_has_it():

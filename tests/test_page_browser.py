@@ -77,7 +77,8 @@ def strong(tmp_path_factory) -> Path:
     """A page with differences of every size, tests, a failure, and an analysis."""
     shares = {"none": 0.4, "worst": 0.05, "worse": 0.3, "same": 0.4, "better": 0.5, "best": 0.95}
     tasks = ("triviaqa", "nq", "zsre", "wow", "ropes")
-    folder = folders.write(tmp_path_factory.mktemp("strong"), shares, tasks, seeds=5, n=90)
+    settings = {"seeds": 5, "n": 90, "data": "hub", "model": {"name": "facebook/bart-base"}}
+    folder = folders.write(tmp_path_factory.mktemp("strong"), shares, tasks, **settings)
     path = folder / "results" / "worse--nq--2.json"
     result = json.loads(path.read_text()) | {"metrics": None, "error": "it broke"}
     path.write_text(json.dumps(result))

@@ -22,8 +22,9 @@ model: mini
 corpus: world
 policies:
   - none
-  - {name: supervised, train_on: [zsre], hidden: 8}
+  - {name: supervised, label: supervised, train_on: [zsre], hidden: 8}
   - name: meta-learned
+    label: meta-learned
     train_on: [zsre]
     init: {name: supervised, train_on: [zsre], hidden: 8}
     episode: {candidates: 2}

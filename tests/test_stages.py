@@ -243,6 +243,14 @@ def test_more_rows_tasks_and_seeds_move_no_key(keys):
     assert {name: more[name] for name in before} == before
 
 
+def test_runs_with_numbers_of_their_own_are_other_runs_of_the_same_experiment(keys):
+    set_ = ("seeds=[0, 1, 2, 3]",)
+    whole = keys(*set_, "intermediate_seeds=4")
+    part = keys("seeds=[2, 3]", "intermediate_runs=[2, 3]")
+    assert ("intermediate", "random, run 2") in part
+    assert {name: whole[name] for name in part} == part
+
+
 def test_every_run_of_a_policy_has_a_seed_of_its_own(keys):
     found = keys("intermediate_seeds=2")
     runs = {found["intermediate", f"random, run {run}"] for run in (0, 1)}
@@ -365,7 +373,7 @@ def pretrain(folder, tmp_path, rows, **policy):
         tmp_path,
         needs=(),
     )
-    stage = stages.build(made).pretrained[policy["name"], 0]
+    stage = stages.build(made).pretrained[made.policies[0].label, 0]
     return graph.execute([stage], Store(tmp_path / "store"))[stage.key]
 
 

@@ -316,7 +316,8 @@ def test_an_encoder_is_pre_trained_on_what_a_reader_chooses(call, tmp_path):
     (tmp_path / "it.yaml").write_text("""
 model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
 corpus: world
-policies: [none, {name: supervised, train_on: [triviaqa, squad], hidden: 4, mask_exclusion: 1.0}]
+policies: [none, {name: supervised, label: reader, train_on: [triviaqa, squad],
+  hidden: 4, mask_exclusion: 1.0}]
 tasks: [cola]
 world: {people: 8, general_people: 6}
 general: {steps: 2, passages: 4}
@@ -327,6 +328,6 @@ finetune: {steps: 2, passages: 4}
     words = ("--out", tmp_path / "run", "--store", tmp_path / "store")
     code, _, err = call("run", tmp_path / "it.yaml", *words)
     assert code == 0, err
-    cell = json.loads((tmp_path / "run" / "results" / "supervised--cola--0.json").read_text())
+    cell = json.loads((tmp_path / "run" / "results" / "reader--cola--0.json").read_text())
     assert cell["work"]["hidden_tokens"] > 0
     assert cell["metrics"]["n"] > 0

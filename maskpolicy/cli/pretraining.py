@@ -52,7 +52,7 @@ def pretrain(
     pretraining.claim(out)
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
-    stage = plan.pretrained[experiment.policies[0].label, 0]
+    stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
     pretraining.tell(out, stage)
     order = graph.topological([stage])
     if not processes.is_first():

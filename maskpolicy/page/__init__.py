@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskpolicy import measured
 from maskpolicy.leaderboard import Board
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.page import behind, differences, embedded, provenance, reported, view
@@ -56,7 +57,8 @@ def render(board: Board) -> str:
         majority=LABEL,
         sentence=SENTENCE,
         notes=board.notes,
-        reported=reported.beside(table),
+        measured=measured.facts(board),
+        reported=reported.beside(table, board),
         analyses=embedded.find([run.folder for run in runs]),
         board=behind.cells(board, runs),
         examples=differences.examples(board),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maskpolicy import gathering, report
+from maskpolicy import gathering, measured, report
 from maskpolicy.leaderboard import Board, Row
 from maskpolicy.results import Run
 from maskpolicy.types import Json
@@ -44,6 +44,7 @@ def _task(board: Board, task: str) -> Json:
     score = next((score for row in board.rows if (score := row.scores[task])), None)
     return {
         "label": task,
+        "title": measured.column(board, task).title,
         "metric": score and board.metric(task),
         "n": score and score.n,
         "config": found[0].config["task"],

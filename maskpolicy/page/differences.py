@@ -26,17 +26,34 @@ _SAME = 1e-6
 
 @dataclass(frozen=True)
 class _Answered:
-    """One task: the rows that answered the same examples, their cells and mean scores."""
+    """One task: the rows that answered the same examples, their cells and scores."""
 
     cells: Mapping[int, list[Cell]]  # by row
-    means: Mapping[int, NDArray[np.float64]]  # by row: (n,), averaged over seeds
+    scores: Mapping[int, Mapping[int, NDArray[np.float32]]]  # by row and seed: (n,)
+
+    def mean(self, row: int) -> NDArray[np.float64]:
+        """Return a row's scores (n,), averaged over its seeds."""
+        return np.mean(list(self.scores[row].values()), axis=0, dtype=np.float64)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs of rows that have a seed in common."""
+        both = combinations(sorted(self.scores), 2)
+        return [(i, j) for i, j in both if self.scores[i].keys() & self.scores[j].keys()]
+
+    def gap(self, i: int, j: int) -> NDArray[np.float64]:
+        """Return the scores (n,) of row i minus those of row j, over the seeds of both."""
+        shared = sorted(self.scores[i].keys() & self.scores[j].keys())
+        gaps = [self.scores[i][seed].astype(np.float64) - self.scores[j][seed] for seed in shared]
+        return np.asarray(np.mean(gaps, axis=0), np.float64)
 
 
 def examples(board: Board) -> Json:
     """Return by task: {"n", "pairs": {"i-j": [i higher, j higher]}, "shown": [..]}, or None.
 
-    A pair differs on an example if their scores do, averaged over seeds. What is shown is drawn by
-    a hash of its id from the largest differences. Raises DataError for a broken file.
+    A pair differs on an example if their scores do, averaged over the seeds that both have; a pair
+    without a common seed is left out. What is shown is drawn by a hash of its id from the largest
+    differences. Raises DataError for a broken file.
     """
     room = ROOM // max(1, len(board.tasks))
     return [_task(board, task, room) for task in board.tasks]
@@ -44,14 +61,14 @@ def examples(board: Board) -> Json:
 
 def _task(board: Board, task: str, room: int) -> Json:
     found = _read(board, task)
-    if not found.means:
+    if not found.scores:
         return None
     base = next(i for i, row in enumerate(board.rows) if row.label == board.baseline)
     first = next(iter(found.cells.values()))[0]
     names = _ids(first.predictions)
     pairs = {}
-    for i, j in combinations(sorted(found.means), 2):
-        gap = found.means[i] - found.means[j]
+    for i, j in found.pairs:
+        gap = found.gap(i, j)
         pairs[f"{i}-{j}"] = [int((gap > _SAME).sum()), int((gap < -_SAME).sum())]
     shown: list[Json] = []
     chosen = list(dict.fromkeys(_choose(found, base, names)))
@@ -69,28 +86,27 @@ def _task(board: Board, task: str, room: int) -> Json:
 def _read(board: Board, task: str) -> _Answered:
     """Return the rows whose predictions are there and are of the first such row's examples."""
     cells: dict[int, list[Cell]] = {}
-    means: dict[int, NDArray[np.float64]] = {}
+    scores: dict[int, Mapping[int, NDArray[np.float32]]] = {}
     asked: str | None = None
     for index, row in enumerate(board.rows):
         own = [row.cells[key] for key in sorted(row.cells) if key[0] == task]
         read = [(cell, predictions.read(cell.predictions, cell.result)) for cell in own]
         there = [(cell, answers) for cell, answers in read if answers is not None]
         asked = asked or next((answers.examples for _, answers in there), None)
-        same = [(cell, answers.scores) for cell, answers in there if answers.examples == asked]
+        same = [(cell, answers) for cell, answers in there if answers.examples == asked]
         if same:
             cells[index] = [cell for cell, _ in same]
-            means[index] = np.mean([scores for _, scores in same], axis=0, dtype=np.float64)
-    return _Answered(cells, means)
+            scores[index] = {cell.result.seed: answers.scores for cell, answers in same}
+    return _Answered(cells, scores)
 
 
 def _choose(found: _Answered, base: int, names: list[str]) -> Iterator[int]:
     """Yield examples: for each pair with the baseline, then for each pair; in both directions."""
     ranks = np.argsort(np.argsort([hashlib.sha256(name.encode()).digest() for name in names]))
-    pairs = [(i, j) for i, j in combinations(sorted(found.means), 2)]
-    order = [(pair, WITH_BASELINE) for pair in pairs if base in pair]
-    order += [(pair, WITH_ANY) for pair in pairs if base not in pair]
+    order = [(pair, WITH_BASELINE) for pair in found.pairs if base in pair]
+    order += [(pair, WITH_ANY) for pair in found.pairs if base not in pair]
     for (i, j), most in order:
-        gap = found.means[i] - found.means[j]
+        gap = found.gap(i, j)
         for signed in (gap, -gap):
             places = np.flatnonzero(signed > _SAME)
             by_size = places[np.lexsort((ranks[places], -signed[places]))]
@@ -115,7 +131,7 @@ def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source
     for row, given in texts.items():
         counts = Counter(each["prediction"] for each in given)
         text, times = counts.most_common(1)[0]
-        score = round(100 * float(found.means[row][index]), 1)
+        score = round(100 * float(found.mean(row)[index]), 1)
         answers[str(row)] = [_cut(text, _ANSWER), times, len(given), score]
     first = next(iter(texts.values()))[0]
     targets = [_cut(str(target), _ANSWER) for target in first.get("targets", ())]

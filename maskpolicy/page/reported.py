@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 from importlib import resources
 
+from maskpolicy.leaderboard import Board
 from maskpolicy.page.view import Table
 from maskpolicy.types import Json
 
 
-def beside(table: Table) -> Json:
-    """Return the reported rows that have a number for a column of the table, or None."""
+def beside(table: Table, board: Board) -> Json:
+    """Return the reported rows that have a number for a column of the table, or None.
+
+    Only a board of the paper's own model has such columns, and only where it was asked the data
+    set's own questions: none of the embedded world.
+    """
     known = load()
-    tasks = [None if column.context else column.task for column in table.columns]
+    cells = (cell for row in board.rows for cell in row.cells.values())
+    models = {cell.result.config["model"]["name"] for cell in cells}
+    if models != {known["model"]}:
+        return None
+    tasks = [None if column.context or column.invented else column.task for column in table.columns]
     rows = [
         {"policy": row["policy"], "cells": [row["scores"].get(task) for task in tasks]}
         for row in known["rows"]
@@ -22,6 +31,6 @@ def beside(table: Table) -> Json:
 
 
 def load() -> Json:
-    """Return reported.json: {"source", "url", "about", "rows": [{"policy", "scores"}]}."""
+    """Return reported.json: {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}."""
     text = resources.files("maskpolicy").joinpath("page", "reported.json").read_text("utf-8")
     return json.loads(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from maskpolicy import measured
 from maskpolicy.leaderboard import Board, Row, Score
 from maskpolicy.types import Json
 
@@ -23,6 +24,7 @@ class Column:
     index: int | None  # of the task; None: an average
     task: str  # the plugin's name; of an average its group
     context: bool = False
+    invented: bool = False  # whether its questions are about the embedded world
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,11 @@ def _columns(board: Board) -> tuple[Column, ...]:
         config = about[task].config["task"]
         given = bool(config.get("context"))
         group = GIVEN if given else about[task].group
-        column = Column(task, board.metric(task), group, index, config.get("name", task), given)
+        on = measured.column(board, task)
+        texts = (board.metric(task), on.size, measured.INVENTED if on.is_invented else "")
+        under = " · ".join(filter(None, texts))
+        name = config.get("name", task)
+        column = Column(on.title, under, group, index, name, given, on.is_invented)
         found.setdefault(group, []).append(column)
     for group, members in found.items():
         if group in board.groups and group != GIVEN:

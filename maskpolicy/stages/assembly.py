@@ -62,17 +62,16 @@ class _Builder:
 
     def graph(self) -> Graph:
         """Make every cell."""
-        seeds, runs = self.experiment.seeds, self.experiment.intermediate_seeds
         cells: dict[tuple[str, str, int], Stage] = {}
         pretrained = {
             (block.label, run): self.pretrained(block, run)
             for block in self.experiment.policies
-            for run in range(runs)
+            for run in self.experiment.runs
         }
         for block in self.experiment.policies:
             for task in self.experiment.tasks:
-                for index, seed in enumerate(seeds):
-                    model = pretrained[block.label, index % runs]
+                for seed in self.experiment.seeds:
+                    model = pretrained[block.label, self.experiment.run_of(seed)]
                     label = f"{block.label}, {task.label}, seed {seed}"
                     cells[block.label, task.label, seed] = self.evaluate(task, model, seed, label)
         early = self.early()
@@ -88,8 +87,8 @@ class _Builder:
         for block in self.experiment.policies:
             for step in reversed(self.experiment.keep_at if block.has_stage else ()):
                 for task in self.experiment.tasks:
-                    for index, seed in enumerate(self.experiment.seeds):
-                        run = index % self.experiment.intermediate_seeds
+                    for seed in self.experiment.seeds:
+                        run = self.experiment.run_of(seed)
                         model = self.pretrained(block, run, until=step)
                         label = f"{block.label} at {step}, {task.label}, seed {seed}"
                         cells[block.label, task.label, seed, step] = self.evaluate(
@@ -173,7 +172,7 @@ class _Builder:
         kind = self.experiment.model.kind
         if kind != SEQ2SEQ and learned.fits_to_how(block):
             raise ConfigError(
-                f"policies: {block.label} is learnt through a text-to-text model, and model.kind "
+                f"policies: {block.name} is learnt through a text-to-text model, and model.kind "
                 f"is {kind}: leave it out, or set model.kind: {SEQ2SEQ}"
             )
         spec = self.experiment.fit

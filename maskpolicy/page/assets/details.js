@@ -92,7 +92,7 @@
 
   function open(name) {
     const found = Seeds.cell(name);
-    const title = `${found.row.label} · ${found.task.label}`;
+    const title = `${found.row.label} · ${found.task.title}`;
     document.getElementById("details-title").textContent = title;
     const settings = {...found.row.config, task: found.task.config};
     const kids = [
