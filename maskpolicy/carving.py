@@ -1,24 +1,48 @@
-"""Dev carved from train, where a task has no official one: by groups, alike in every file."""
+"""Groups of examples: which are one group, and dev carved from train by groups."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 SEED = 0
 
 
-def carve(groups: Iterable[str], share: float, seed: int = SEED) -> set[str]:
+def connected(links: Sequence[Sequence[str]]) -> list[str]:
+    """Return a group for each of `links`: equal for two that share a text, also through others.
+
+    Each must hold a text; a group is called by its first text in alphabetical order.
+    """
+    parents: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        while parents.setdefault(text, text) != text:
+            parents[text] = parents[parents[text]]  # keeps the ways short
+            text = parents[text]
+        return text
+
+    for texts in links:
+        roots = sorted({root(text) for text in texts})
+        for other in roots[1:]:
+            parents[other] = roots[0]
+    return [root(texts[0]) for texts in links]
+
+
+def carve(
+    groups: Iterable[str], share: float, seed: int = SEED, stay: Collection[str] = ()
+) -> set[str]:
     """Return the groups that belong to dev: those whose seeded hash is below `share`.
 
     So a group falls on the same side in every file. Of two groups or more, each side gets one.
+    Those of `stay` are left in train, as far as there are others.
     """
     ranks = {group: _rank(group, seed) for group in groups}
     if len(ranks) < 2:
         return set()
-    ordered = sorted(ranks, key=ranks.__getitem__)
-    below = sum(rank < share for rank in ranks.values())
-    return set(ordered[: min(max(below, 1), len(ordered) - 1)])
+    free = [group for group in ranks if group not in stay] or list(ranks)
+    ordered = sorted(free, key=ranks.__getitem__)
+    below = sum(ranks[group] < share for group in free)
+    return set(ordered[: min(max(below, 1), len(ranks) - 1)])
 
 
 def _rank(group: str, seed: int) -> float:

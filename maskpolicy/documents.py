@@ -57,8 +57,10 @@ def identify(corpus: Corpus, digest: Callable[[Path], str]) -> dict[str, Json]:
     if corpus.hub is None:
         paths = [Path(path) for path in corpus.files]
         _stems(path.name for path in paths)
+        if any(readers.has_lines(path.name) for path in paths):
+            block["headings"] = False  # WikiText's are no documents
         return {"files": [[path.name, digest(path)] for path in paths], **block}
-    block |= {"subset": corpus.subset, "split": corpus.split}
+    block |= {"subset": corpus.subset, "split": corpus.split, "headings": False}
     folder = Path(corpus.hub)
     if folder.is_dir():
         paths = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,8 +21,9 @@ def companions(
 ) -> list[Path]:
     """Return biencoder-NAME-SPLIT.json of the first folder that has any of these splits."""
     for folder in beside:
-        paths = [folder / f"biencoder-{name}-{split}.json" for split in splits]
-        if found := [path for path in paths if path.is_file()]:
+        names = (f"biencoder-{name}-{split}.json" for split in splits)
+        paths = (formats.existing(folder / name) for name in names)
+        if found := [path for path in paths if path is not None]:
             return found
     return []
 
@@ -61,7 +63,10 @@ def _items(path: Path) -> Iterator[Json]:
     """Yield the objects of a JSON list, of which one at a time is in memory."""
     decoder = json.JSONDecoder()
     try:
-        with path.open(encoding="utf-8-sig") as stream:
+        with (
+            formats.opened(path) as unpacked,
+            io.TextIOWrapper(unpacked, encoding="utf-8-sig") as stream,
+        ):
             text = stream.read(_CHUNK).lstrip()
             if not text.startswith("["):
                 raise DataError(f"{path}: must hold a list of questions")
@@ -79,5 +84,5 @@ def _items(path: Path) -> Iterator[Json]:
                     raise DataError(f"{path}: must hold a list of questions")
                 yield item
                 text = text[end:].lstrip(_BETWEEN)
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error

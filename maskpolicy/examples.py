@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
@@ -44,6 +45,7 @@ class Split:
     examples: list[Example]
     unlabelled: int = 0  # rows (or examples) without any answer
     malformed: tuple[str, ...] = ()  # one message for each row skipped by on_error: skip
+    repeated: tuple[str, ...] = ()  # one for each example that has the id of an earlier one
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Reading:
     kept: list[tuple[Row, Example]] = field(default_factory=list)
     unlabelled: int = 0
     malformed: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
 
     def bad(self, row: Row, reason: str) -> None:
         """Leave a malformed row out, or raise DataError."""
@@ -86,26 +89,31 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
     if block.context:
         examples = _with_context(examples, reading.name)
     _tell(reading)
-    return Split(examples, reading.unlabelled, tuple(reading.malformed))
+    return Split(examples, reading.unlabelled, tuple(reading.malformed), tuple(reading.repeated))
 
 
 def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
-    """Read the pairs (row, example) of a split, contexts not looked up; raises as `load` does."""
+    """Read the pairs (row, example) of a split, contexts not looked up; raises as `load` does.
+
+    Two examples with one id are refused where a user's task makes the ids. Official files are taken
+    as they are: both examples stay, and `repeated` names the second.
+    """
     task = sources.task(block)
-    official, side = task.facts.part(split)
-    rows, beside, name = sources.rows(task, block, official, folder)
-    reading = Reading(block.on_error == "skip", task, official, beside, name)
-    _map(rows, reading)
+    found = sources.rows(task, block, split, folder)
+    reading = Reading(block.on_error == "skip", task, found.official, found.beside, found.name)
+    _map(found.rows, reading)
     if not reading.kept:
         raise DataError(
-            f"{name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows with "
-            "answers"
+            f"{found.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
+            "with answers"
         )
-    _keep_side(reading, side, task.facts.dev_share)
+    if task.facts.linked:
+        _link(reading)
+    _keep_side(reading, found.side)
     if not reading.kept:
         raise DataError(
-            f"{name}: too few groups to carve a {split} split from: task {block.name!r} needs rows "
-            "about two things or more"
+            f"{found.name}: too few groups to carve a {split} split from: task {block.name!r} "
+            "needs rows about two things or more"
         )
     return reading
 
@@ -115,15 +123,14 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     if block.data == "hub":
         return []
     task = sources.task(block)
-    official = task.facts.part(split)[0]
-    found = sources.find(task, official, folder)
+    found = sources.find(task, split, folder)
     companions = getattr(task.plugin, "evidence_files", None)
     if companions is None or not (contexts or block.context):
         return [found.path]
-    reading = Reading(True, task, official)
+    reading = Reading(True, task, found.official)
     _map(task.facts.rows(found.path), reading)
     rows = [row.value for row, _ in reading.kept]
-    return [found.path, *dict.fromkeys(companions(rows, found.beside, official))]
+    return [found.path, *dict.fromkeys(companions(rows, found.beside, found.official))]
 
 
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
@@ -140,28 +147,47 @@ def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) 
 
 
 def _map(rows: Iterable[Row], reading: Reading) -> None:
-    places: dict[str, str] = {}  # of ids; official files are taken as they are
+    places: dict[str, str] = {}  # of ids
     is_own = not faults.is_built_in(reading.task.plugin)
     for row in rows:
         try:
             mapped = mapping.examples(reading.task, row, reading.official)
-            for one in mapped if is_own else ():
+            labelled = [one for one in mapped if one.targets or not one.answerable]
+            for one in mapped if is_own else labelled:
                 if one.id in places:
                     twice = f"id {one.id!r} is that of {places[one.id]} too"
-                    raise DataError(f"{twice}: give each example of a split an id of its own")
-                places[one.id] = row.place
+                    if is_own:
+                        raise DataError(f"{twice}: give each example of a split an id of its own")
+                    reading.repeated.append(f"{row.place}: {twice}")
+                places.setdefault(one.id, row.place)
         except DataError as error:
             reading.bad(row, str(error))
         else:
-            labelled = [one for one in mapped if one.targets or not one.answerable]
             reading.unlabelled += len(mapped) - len(labelled) or not mapped
             reading.kept += [(row, example) for example in labelled]
 
 
-def _keep_side(reading: Reading, side: str, share: float) -> None:
+def _link(reading: Reading) -> None:
+    """Make one group of the examples that share a text, directly or through others."""
+    texts = [[formats.alike(text) for text in _texts(one)] for _, one in reading.kept]
+    pairs = zip(reading.kept, carving.connected(texts), strict=True)
+    reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
+
+
+def _texts(example: Example) -> list[str]:
+    return [text for text in (example.source, example.context) if text is not None]
+
+
+def _keep_side(reading: Reading, side: str) -> None:
+    """Leave the other side of the carve out.
+
+    Linked groups may be large: one that would fill more than dev's share alone stays in train.
+    """
     if side == "all":
         return
-    dev = carving.carve((example.group for _, example in reading.kept), share)
+    share, sizes = reading.task.facts.dev_share, Counter(one.group for _, one in reading.kept)
+    large = {group for group, size in sizes.items() if size > share * len(reading.kept)}
+    dev = carving.carve(sizes, share, stay=large if reading.task.facts.linked else set())
     reading.kept = [
         (row, example) for row, example in reading.kept if (example.group in dev) == (side == "dev")
     ]
@@ -211,6 +237,12 @@ def _tell(reading: Reading) -> None:
     name = reading.name
     if reading.unlabelled:
         _log.info("%s: %d rows without an answer left out", name, reading.unlabelled)
+    if reading.repeated:
+        shown = "; ".join(reading.repeated[:_NAMED])
+        _log.warning(
+            "%s: %d rows have the id of an earlier row, and are kept: %s",
+            *(name, len(reading.repeated), shown),
+        )
     if reading.malformed:
         shown = "; ".join(reading.malformed[:_NAMED])
         _log.warning("%s: %d malformed rows skipped: %s", name, len(reading.malformed), shown)

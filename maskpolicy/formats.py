@@ -1,14 +1,17 @@
-"""Reads the rows of official files, JSON Lines, JSON or TSV, and the values inside a row."""
+"""Reads the rows of official files (JSON Lines, JSON, TSV; also gzipped) and their values."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
@@ -32,17 +35,44 @@ def rows(path: Path, at: str = "", columns: Sequence[str] = ()) -> Iterator[Row]
     `at` may lead through lists, as in "data.paragraphs.qas": then a row also has the keys of all
     that encloses it. A line that is not JSON is a row with an error; a .json file that cannot be
     parsed raises DataError, because nothing of it can be used. A .tsv file has the names of its
-    columns in the first line, unless they are given as `columns`; there is no quoting.
+    columns in the first line, unless they are given as `columns`; there is no quoting. Each may
+    be gzipped.
     """
-    try:
-        if path.suffix == ".jsonl":
-            yield from _lines(path)
-        elif path.suffix == ".tsv":
-            yield from _table(path, columns)
+    name = ungzipped(path.name)
+    with opened(path) as stream:
+        if name.endswith(".jsonl"):
+            yield from _lines(stream, path)
+        elif name.endswith(".tsv"):
+            yield from _table(stream, path, columns)
         else:
-            yield from _items(path, at)
+            yield from _items(stream, path, at)
+
+
+def existing(path: Path) -> Path | None:
+    """Return the file, or its gzipped form where only that is there; None: neither is."""
+    gzipped = path.with_name(f"{path.name}.gz")
+    return next((file for file in (path, gzipped) if file.is_file()), None)
+
+
+def ungzipped(name: str) -> str:
+    """Return a file's name without the ending .gz."""
+    return name[:-3] if name.lower().endswith(".gz") else name
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, unpacking it where it is gzipped; DataError names one that cannot be read."""
+    try:
+        if ungzipped(path.name) == path.name:
+            with path.open("rb") as stream:
+                yield stream
+        else:
+            with gzip.open(path) as unpacked:
+                yield cast(IO[bytes], unpacked)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: damaged or no gzip file: {error}") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def text(row: Mapping[str, Any], *keys: str) -> str:
@@ -136,46 +166,44 @@ def digest(value: str) -> str:
     return hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _lines(path: Path) -> Iterator[Row]:
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            place = f"{path}, line {number}"
-            try:
-                decoded = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                if decoded.strip():
-                    yield _row(place, number, json.loads(decoded))
-            except UnicodeDecodeError as error:
-                yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
-            except (ValueError, RecursionError) as error:  # also a number of too many digits
-                yield Row(place, number, error=f"not JSON: {error}")
+def _lines(stream: IO[bytes], path: Path) -> Iterator[Row]:
+    for number, line in enumerate(stream, start=1):
+        place = f"{path}, line {number}"
+        try:
+            decoded = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            if decoded.strip():
+                yield _row(place, number, json.loads(decoded))
+        except UnicodeDecodeError as error:
+            yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
+        except (ValueError, RecursionError) as error:  # also a number of too many digits
+            yield Row(place, number, error=f"not JSON: {error}")
 
 
-def _table(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+def _table(stream: IO[bytes], path: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Yield the lines of a TSV file as {column: text}."""
     names = list(columns)
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            place = f"{path}, line {number}"
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
-                continue
-            fields = text.split("\t")
-            if not names:
-                names = fields
-            elif not text:
-                continue
-            elif len(fields) != len(names):
-                wrong = f"has {len(fields)} fields, not {len(names)} ({', '.join(names)})"
-                yield Row(place, number, error=wrong)
-            else:
-                yield Row(place, number, dict(zip(names, fields, strict=True)))
+    for number, line in enumerate(stream, start=1):
+        place = f"{path}, line {number}"
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
+            continue
+        fields = text.split("\t")
+        if not names:
+            names = fields
+        elif not text:
+            continue
+        elif len(fields) != len(names):
+            wrong = f"has {len(fields)} fields, not {len(names)} ({', '.join(names)})"
+            yield Row(place, number, error=wrong)
+        else:
+            yield Row(place, number, dict(zip(names, fields, strict=True)))
 
 
-def _items(path: Path, at: str) -> Iterator[Row]:
+def _items(stream: IO[bytes], path: Path, at: str) -> Iterator[Row]:
     try:
-        content = json.loads(path.read_text("utf-8-sig"))
+        content = json.loads(stream.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:  # also a number of too many digits

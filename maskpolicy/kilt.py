@@ -13,11 +13,18 @@ from maskpolicy.errors import DataError
 from maskpolicy.types import Example, Json
 
 KNOWLEDGE = "kilt_knowledgesource.json"
+START, END, SEPARATOR = "[START_ENT]", "[END_ENT]", "[SEP]"
 FOLDERS = ("kilt", "KILT", "data")
 SEPARATOR = "[SEP]"  # stands between subject and relation in zsRE's sources
 START, END = "[START_ENT]", "[END_ENT]"  # stand around the mention in entity linking's sources
 _PAGE = re.compile(rb'"wikipedia_id"\s*:\s*(?:"([^"]*)"|(\d+))')
 _HEAD = 400  # bytes of a page's line that hold its id
+_TURN = re.compile(r"._\d+\Z")  # ends a dialogue's id
+_NEEDS = {
+    "zsre": f"key 'input' must read SUBJECT {SEPARATOR} RELATION",
+    "wow": "key 'id' must read DIALOGUE_TURN, and key 'input' hold the turns alone",
+    "nq": "key 'input' must be a question",
+}
 
 Place = tuple[str, int, int]  # page, first and last paragraph
 
@@ -36,6 +43,24 @@ def answers(row: Json) -> tuple[str, ...]:
     if not all(isinstance(answer, str) for answer in kept):
         raise DataError("key 'output': every 'answer' must be text")
     return formats.distinct(kept)
+
+
+def check(row: Json, task: str) -> None:
+    """Raise DataError unless a row reads like those of `task`, one of zsre, wow and nq.
+
+    KILT's files share their keys. What tells them is the text of `input`, and the id of a dialogue.
+    """
+    source = formats.text(row, "input")
+    subject, mark, relation = source.partition(SEPARATOR)
+    if START in source:
+        found = "aidayago2"
+    elif mark:
+        found = "zsre" if subject.strip() and relation.strip() else ""
+    else:
+        found = "wow" if _TURN.search(formats.optional(row, "id")) else "nq"
+    if found != task:
+        looks = f": this looks like a row of {found}" if found not in ("", "nq") else ""
+        raise DataError(f"{_NEEDS[task]}{looks}; give task {task!r} its own file")
 
 
 def page(row: Json) -> str:
@@ -68,8 +93,8 @@ def _origins(row: Json) -> Iterator[dict[str, Any]]:
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
     """Return KILT's knowledge source where it lies in one of the folders, else nothing."""
-    found = (folder / KNOWLEDGE for folder in beside)
-    return [path for path in found if path.is_file()][:1]
+    found = (formats.existing(folder / KNOWLEDGE) for folder in beside)
+    return [path for path in found if path is not None][:1]
 
 
 def paragraphs(
@@ -102,7 +127,7 @@ def _wanted(row: Json, lead: bool) -> set[str]:
 
 def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield id and paragraphs of the wanted pages; other lines are not parsed."""
-    with path.open("rb") as stream:
+    with formats.opened(path) as stream:
         for number, line in enumerate(stream, start=1):
             head = _PAGE.search(line, 0, _HEAD)
             if head and (head[1] or head[2]).decode(errors="replace") not in wanted:

@@ -21,7 +21,8 @@ class Task(Protocol):
     beside, split)` returns the files that this reads. `beside` are the folders in which companions
     may lie, `split` is the official split of the rows: nothing that tells answers of another one
     may be read. `reading(row)` returns the text that learned policies read and what counts as the
-    answer in it, where these are not context and targets.
+    answer in it, where these are not context and targets. An attribute `metric` names the metric
+    where the task's fields choose it.
     """
 
     def example(self, row: Json) -> Example | list[Example] | None:

@@ -8,11 +8,9 @@ import json
 import re
 import shutil
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeAlias, cast
+from typing import IO, TypeAlias
 
 from maskpolicy import formats, hub
 from maskpolicy.errors import ConfigError, DataError
@@ -33,7 +31,7 @@ def stem(name: str) -> str:
 
     Raises ConfigError when they do not say that.
     """
-    plain = _without_gz(name)
+    plain = formats.ungzipped(name)
     _reader(name)
     return plain.rpartition(".")[0]
 
@@ -50,13 +48,8 @@ def rows(path: Path, columns: Columns) -> Iterator[Row]:
     at all or has no such columns.
     """
     read = _reader(path.name)
-    try:
-        with _opened(path) as stream:
-            yield from read(stream, path, columns)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged or no gzip file: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with formats.opened(path) as stream:
+        yield from read(stream, path, columns)
 
 
 def hub_rows(
@@ -79,15 +72,22 @@ def hub_rows(
             _check_columns(where, columns, loaded.column_names)
             loaded = loaded.select_columns(list(columns))
         for number, value in enumerate(loaded):
-            yield Row(f"{where}, row {number}", number, value)
+            if not _is_heading(value.get(columns[0])):
+                yield Row(f"{where}, row {number}", number, value)
 
 
-def _without_gz(name: str) -> str:
-    return name[:-3] if name.lower().endswith(".gz") else name
+def has_lines(name: str) -> bool:
+    """Say whether a file's rows may be single lines of a text, so that headings are left out."""
+    return _reader(Path(name).name) is _parquet
+
+
+def _is_heading(text: object) -> bool:
+    """Say whether a row is a heading of WikiText, whose Parquet files hold a row for each line."""
+    return isinstance(text, str) and _HEADING.fullmatch(text) is not None
 
 
 def _reader(name: str) -> Callable[[IO[bytes], Path, Columns], Iterator[Row]]:
-    plain = _without_gz(name).lower()
+    plain = formats.ungzipped(name).lower()
     if plain.startswith(KILT) and plain.endswith((".json", ".jsonl")):
         return _kilt
     for ending, read in _READERS.items():
@@ -97,16 +97,6 @@ def _reader(name: str) -> Callable[[IO[bytes], Path, Columns], Iterator[Row]]:
         f"corpus file {name}: its kind is unknown: the name must end in {', '.join(_READERS)} "
         f"(each also with .gz) or be {KILT}.json"
     )
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    if not path.name.lower().endswith(".gz"):
-        with path.open("rb") as stream:
-            yield stream
-        return
-    with gzip.open(path) as unpacked:
-        yield cast(IO[bytes], unpacked)
 
 
 def _lines(stream: Iterable[bytes], path: Path) -> Iterator[Row]:
@@ -130,7 +120,7 @@ def _text(stream: IO[bytes], path: Path, columns: Columns) -> Iterator[Row]:
         if line.error:
             yield line
             continue
-        ends = not line.value.strip() or _HEADING.fullmatch(line.value) is not None
+        ends = not line.value.strip() or _is_heading(line.value)
         if block and (ends or size > _BLOCK):
             yield _block(block, columns)
             block, size = [], 0
@@ -229,7 +219,8 @@ def _parquet(stream: IO[bytes], path: Path, columns: Columns) -> Iterator[Row]:
             number = 0
             for batch in file.iter_batches(_BATCH, columns=list(columns)):
                 for value in batch.to_pylist():
-                    yield Row(f"{path}, row {number}", number, value)
+                    if not _is_heading(value.get(columns[0])):
+                        yield Row(f"{path}, row {number}", number, value)
                     number += 1
         except pyarrow.ArrowException as error:
             raise DataError(f"{path}: no readable Parquet: {str(error).splitlines()[0]}") from error

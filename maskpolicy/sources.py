@@ -11,7 +11,7 @@ from maskpolicy import formats, hub, plugins
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.formats import Row
-from maskpolicy.metrics import METRICS
+from maskpolicy.metrics import METRICS, Metric, metric
 from maskpolicy.registry import Entry
 
 SPLITS = ("train", "dev", "test")
@@ -53,6 +53,7 @@ class TaskFacts:
     columns: tuple[str, ...] = ()  # of a .tsv file without a line of names
     hub: Hub | None = None
     keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
+    linked: bool = False  # examples that share a text belong together, also through others
     dev_share: float = 0.1  # of the groups of train, where dev is carved from it
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
     version: int = 1  # of a built-in task: raise it when an example would change
@@ -66,7 +67,7 @@ class TaskFacts:
         """Yield the rows of one of its files."""
         return formats.rows(path, self.at, self.columns)
 
-    def part(self, split: str) -> tuple[str, str]:
+    def part(self, split: str, edition: str = "") -> tuple[str, str]:
         """Return the official split that `split` is read from, and the side of the carve.
 
         test is the official labelled test, else the official dev; dev is the official dev where
@@ -74,9 +75,10 @@ class TaskFacts:
         """
         if split not in SPLITS:
             raise ConfigError(unknown("split", split, SPLITS))
-        official_dev = "test" in self.files and "dev" in self.files
+        named = self.names(edition)
+        official_dev = "test" in named and "dev" in named
         if split == "test":
-            return ("test" if "test" in self.files else "dev"), "all"
+            return ("test" if "test" in named else "dev"), "all"
         if split == "dev" and official_dev:
             return "dev", "all"
         return "train", "all" if official_dev else split
@@ -91,12 +93,19 @@ class Task:
     plugin: Any
     edition: str = ""  # "": any
 
+    @property
+    def metric(self) -> Metric:
+        """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
+        return metric(getattr(self.plugin, "metric", "") or self.facts.metric)
+
 
 @dataclass(frozen=True)
 class Found:
-    """The file of one official split, and the folders in which its companions may lie."""
+    """The file that a split is read from, and the folders in which its companions may lie."""
 
     path: Path
+    official: str  # the official split that the file holds
+    side: str  # "all" of it, or one side of the carve: "train" or "dev"
     beside: tuple[Path, ...] = field(default=())
 
 
@@ -150,29 +159,30 @@ def _places(task: Task, folder: Path) -> tuple[Path, ...]:
     return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
 
 
-def find(task: Task, official: str, folder: Path) -> Found:
-    """Return the official file of a split in `folder` or its official sub-folders.
+def find(task: Task, split: str, folder: Path) -> Found:
+    """Return the official file that a split is read from, in `folder` or official sub-folders.
 
     Of several editions the first that has any file there is read, so that no split mixes them.
-    A file of that name whose first row lacks the task's mark belongs to another task.
+    A file of that name whose first row lacks the task's mark belongs to another task. A gzipped
+    file is found as well, with .gz behind its name.
     """
     stated = task.facts
-    if official not in stated.files:
-        raise DataError(
-            f"task {task.name!r} has no labelled {official} file (it has {', '.join(stated.files)}"
-            f"): leave the task out, or register its file as {official!r}"
-        )
     beside = _places(task, folder)
     names: list[str] = []
     foreign: list[Path] = []
     for edition in (task.edition,) if task.edition else stated.editions or ("",):
-        every = stated.names(edition)
+        every, (official, side) = stated.names(edition), stated.part(split, edition)
+        if official not in every:
+            raise DataError(
+                f"task {task.name!r} has no labelled {official} file (it has {', '.join(every)}"
+                f"): leave the task out, or register its file as {official!r}"
+            )
         names.append(every[official])
-        for path in (folder / every[official] for folder in beside):
-            if path.is_file() and _is_marked(path, stated):
-                return Found(path, (path.parent, *beside))
-            foreign += [path] if path.is_file() else []
-        if any((f / name).is_file() for f in beside for name in every.values()):
+        for path in (formats.existing(folder / every[official]) for folder in beside):
+            if path is not None and _is_marked(path, stated):
+                return Found(path, official, side, (path.parent, *beside))
+            foreign += [path] if path is not None else []
+        if any(formats.existing(f / name) for f in beside for name in every.values()):
             break
     if foreign:
         raise DataError(
@@ -247,14 +257,25 @@ def hub_rows(
         return [Row(f"{where}, row {number}", number, value) for number, value in enumerate(loaded)]
 
 
-def rows(
-    task: Task, block: TaskBlock, official: str, folder: Path
-) -> tuple[Iterator[Row], tuple[Path, ...], str]:
-    """Return the rows of an official split, the folders beside them, and a name for messages."""
+@dataclass(frozen=True)
+class Opened:
+    """The rows that a split is read from; see Found."""
+
+    rows: Iterator[Row]
+    official: str
+    side: str
+    beside: tuple[Path, ...]
+    name: str  # for messages
+
+
+def rows(task: Task, block: TaskBlock, split: str, folder: Path) -> Opened:
+    """Return the rows that train, dev or test of a task is read from, of a file or the Hub."""
     if block.data == "hub":
         dataset, config = hub_config(task)
         splits = _HUB_SPLITS | hub_splits(task)
+        official, side = task.facts.part(split, task.edition)
         found = hub_rows(dataset, config or None, official, block.revision, splits)
-        return iter(found), (), dataset
-    file = find(task, official, folder)
-    return task.facts.rows(file.path), file.beside, str(file.path)
+        return Opened(iter(found), official, side, (), dataset)
+    file = find(task, split, folder)
+    rows = task.facts.rows(file.path)
+    return Opened(rows, file.official, file.side, file.beside, str(file.path))

@@ -19,10 +19,12 @@ from maskpolicy.types import Example, Json
     columns=("source", "label", "mark", "sentence"),
     mark="mark",
     hub=glue.hub("cola"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Cola:
-    """Sentences of the linguistic literature; 1 is acceptable."""
+    """Sentences of the linguistic literature; 1 is acceptable. Equal ones belong together."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

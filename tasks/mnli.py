@@ -34,7 +34,8 @@ TEXTS = ("sentence1|premise", "sentence2|hypothesis")
 class Mnli:
     """Premise and hypothesis; the test split has the genres of train, or (mismatched) others.
 
-    Hypotheses on one premise belong together. Rows without a gold label ("-") are left out.
+    Hypotheses on one premise belong together; a hypothesis alone links no premises, as short ones
+    ("I don't know.") stand with many. Rows without a gold label ("-") are left out.
     """
 
     # of the dev file; auto: the first that is there

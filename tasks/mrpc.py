@@ -20,10 +20,12 @@ TEXTS = ("#1 String|sentence1", "#2 String|sentence2")
     folders=("MRPC",),
     mark="Quality",
     hub=glue.hub("mrpc"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Mrpc:
-    """Pairs of sentences; 1 is a paraphrase."""
+    """Pairs of sentences; 1 is a paraphrase. Pairs that share a sentence belong together."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

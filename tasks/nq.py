@@ -14,13 +14,13 @@ from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
 
 # DPR's dev file may tell answers of the official dev, which is the test split
-_COMPANIONS = {"train": ("train",), "dev": ("dev", "test")}
+_COMPANIONS = {"train": ("train",), "dev": ("dev", "test"), "test": ("test",)}
 
 
 @task(
     "nq",
     group="closed-book",
-    metric="exact_match",
+    metric="nq_exact_match",
     editions=("open", "kilt", "efficientqa"),
     files={"train": "NQ-open.train.jsonl", "dev": "NQ-open.dev.jsonl"},
     others={
@@ -28,6 +28,7 @@ _COMPANIONS = {"train": ("train",), "dev": ("dev", "test")}
         "efficientqa": {
             "train": "NQ-open.train.jsonl",
             "dev": "NQ-open.efficientqa.dev.1.1.jsonl",
+            "test": "NQ-open.efficientqa.test.1.1.jsonl",
         },
     },
     folders=("nq_open", *kilt.FOLDERS),
@@ -43,7 +44,8 @@ class NaturalQuestions:
     """Questions to a search engine, in lower case.
 
     The context is KILT's provenance paragraph, else a passage of DPR's file. EfficientQA has the
-    train file of NQ-open and a dev file of its own.
+    train file of NQ-open, and a dev and a labelled test file of its own (its key `answer` is
+    read). Exact match decomposes accents (NFD), as NQ-open's script does.
     """
 
     # of the files; auto: the first that is there
@@ -58,6 +60,8 @@ class NaturalQuestions:
         targets = (*texts(row, "answer"), *kilt.answers(row))
         if not targets:
             return None
+        if not optional(row, "question"):
+            kilt.check(row, "nq")
         source = text(row, "question", "input")
         group = optional(row, "subject") or kilt.page(row) or alike(source)
         return Example(optional(row, "id"), group, source, targets)

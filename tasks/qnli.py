@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import glue
-from maskpolicy.formats import optional
 from maskpolicy.registry import task
 from maskpolicy.types import Example, Json
 
@@ -19,13 +18,13 @@ from maskpolicy.types import Example, Json
     folders=("QNLI",),
     mark="question",
     hub=glue.hub("qnli"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Qnli:
-    """A question and a sentence; pairs with one question belong together."""
+    """A question and a sentence; pairs that share either belong together."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""
-        return glue.example(
-            row, ("question", "sentence"), glue.ENTAILMENT, group=optional(row, "question")
-        )
+        return glue.example(row, ("question", "sentence"), glue.ENTAILMENT)

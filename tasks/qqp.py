@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import glue
-from maskpolicy.formats import optional
 from maskpolicy.registry import task
 from maskpolicy.types import Example, Json
 
@@ -19,17 +18,14 @@ from maskpolicy.types import Example, Json
     folders=("QQP",),
     mark="is_duplicate",
     hub=glue.hub("qqp"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Qqp:
-    """Pairs of questions; 1 is a duplicate. Pairs with one first question belong together."""
+    """Pairs of questions; 1 is a duplicate. Pairs that share a question belong together."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""
-        return glue.example(
-            row,
-            ("question1", "question2"),
-            glue.BINARY,
-            ("is_duplicate", "label"),
-            group=optional(row, "question1"),
-        )
+        texts = ("question1", "question2")
+        return glue.example(row, texts, glue.BINARY, ("is_duplicate", "label"))

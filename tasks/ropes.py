@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy.formats import digest, optional, records, text
+from maskpolicy.formats import digest, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
@@ -13,7 +13,7 @@ from maskpolicy.types import Example, Json
 @task(
     "ropes",
     group="multiple-choice",
-    metric="exact_match",
+    metric="exact_match_f1",
     files={"train": "train-v1.0.json", "dev": "dev-v1.0.json"},
     folders=("ropes-train-dev-v1.0",),
     at="data.paragraphs.qas",
@@ -30,10 +30,10 @@ class Ropes:
 
     def example(self, row: Json) -> Example | None:
         """Map a question with its paragraph's keys: a row of the Hub, or of the official file."""
+        background, situation = (text(row, key).strip() for key in ("background", "situation"))
         targets = tuple(text(answer, "text") for answer in records(row, "answers"))
         if not targets:
             return None
-        background, situation = optional(row, "background"), optional(row, "situation")
         parts = [
             text(row, "question").strip(),
             situation,
@@ -44,5 +44,5 @@ class Ropes:
             group=digest(background),
             source="\n".join(filter(None, parts)),
             targets=targets,
-            context="\n".join(filter(None, [situation, background])) or None,
+            context=f"{situation}\n{background}",
         )

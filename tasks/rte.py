@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import glue
-from maskpolicy.formats import optional
 from maskpolicy.registry import task
 from maskpolicy.types import Example, Json
 
@@ -19,13 +18,13 @@ from maskpolicy.types import Example, Json
     folders=("RTE",),
     mark="sentence2",
     hub=glue.hub("rte"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Rte:
-    """A text and a hypothesis; pairs with one text belong together."""
+    """A text and a hypothesis; pairs that share either belong together."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""
-        return glue.example(
-            row, ("sentence1", "sentence2"), glue.ENTAILMENT, group=optional(row, "sentence1")
-        )
+        return glue.example(row, ("sentence1", "sentence2"), glue.ENTAILMENT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from maskpolicy.errors import DataError
-from maskpolicy.formats import optional, records, text
+from maskpolicy.formats import digest, optional, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
@@ -14,21 +14,25 @@ from maskpolicy.types import Example, Json
 FACTS: dict[str, Any] = {
     "kind": "span",
     "group": "extractive",
-    "metric": "squad",
     "folders": ("squad",),
     "at": "data.paragraphs.qas",
+    "version": 2,
 }
 
 
 @task(
     "squad",
+    metric="squad_v1",
     files={"train": "train-v1.1.json", "dev": "dev-v1.1.json"},
     hub=Hub("rajpurkar/squad"),
     **FACTS,
 )
 @dataclass(frozen=True)
 class Squad:
-    """A question on a paragraph, which holds the answer. Those of one article belong together."""
+    """A question on a paragraph, which holds the answer.
+
+    Questions on one article belong together, or on one paragraph where the article has no title.
+    """
 
     def example(self, row: Json) -> Example | None:
         """Map a question with its paragraph's keys: a row of the Hub, or of the official file."""
@@ -37,6 +41,7 @@ class Squad:
 
 @task(
     "squad_v2",
+    metric="squad",
     files={"train": "train-v2.0.json", "dev": "dev-v2.0.json"},
     hub=Hub("rajpurkar/squad_v2"),
     unanswerable=True,
@@ -57,7 +62,7 @@ def _example(row: Json) -> Example:
     answers, context = records(row, "answers"), text(row, "context")
     return Example(
         id=text(row, "id"),
-        group=optional(row, "title"),
+        group=optional(row, "title") or digest(context),
         source=text(row, "question").strip(),
         targets=tuple(text(answer, "text") for answer in answers),
         context=context,

@@ -18,10 +18,12 @@ from maskpolicy.types import Example, Json
     folders=("SST-2",),
     mark="sentence",
     hub=glue.hub("sst2"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Sst2:
-    """Sentences and phrases of reviews; 1 is positive."""
+    """Sentences and phrases of reviews; 1 is positive. Equal ones belong together."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

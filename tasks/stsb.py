@@ -21,10 +21,15 @@ from maskpolicy.types import Example, Json
     folders=("STS-B",),
     mark="score",
     hub=glue.hub("stsb"),
+    linked=True,
+    version=2,
 )
 @dataclass(frozen=True)
 class Stsb:
-    """Pairs of sentences with a similarity: a number instead of classes."""
+    """Pairs of sentences with a similarity: a number instead of classes.
+
+    Pairs that share a sentence belong together.
+    """
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file (key score) or of the Hub (label; -1: none)."""

@@ -10,13 +10,14 @@ from typing import Literal
 
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import window
-from maskpolicy.formats import block, records, text, texts
+from maskpolicy.formats import alike, block, existing, opened, records, text, texts
 from maskpolicy.registry import task
 from maskpolicy.schema import Count
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
 
 _HIDDEN = "<unk>"  # the Hub's answer where the test set has none
+_WIKIPEDIA = "wikipedia/"  # the folder of evidence about Wikipedia's pages
 
 
 @task(
@@ -32,19 +33,29 @@ _HIDDEN = "<unk>"  # the Hub's answer where the test set has none
         {"unfiltered-web": "unfiltered", "web": "rc.web", "wikipedia": "rc.wikipedia"},
         bare=".nocontext",
     ),
+    version=2,
 )
 @dataclass(frozen=True)
 class TriviaQA:
     """Trivia questions; the context is a window of an evidence document that holds an answer.
 
-    Questions about one Wikipedia page belong together. `documents: false` does without evidence:
-    no context, and from the Hub megabytes instead of gigabytes.
+    Questions about one Wikipedia page belong together, and equal questions where a row names no
+    page. `documents: false` does without evidence: no context, and from the Hub megabytes instead
+    of gigabytes. Exact match normalises as SQuAD, as the closed-book literature does;
+    `normalisation: triviaqa` as TriviaQA's own script.
     """
 
     # of the files; auto: the first that is there
     edition: Literal["auto", "unfiltered-web", "web", "wikipedia"] = "auto"
     window: Count = 100  # words of an evidence document
     documents: bool = True  # read the evidence, for contexts
+    # of exact match: squad drops punctuation, triviaqa (its own script) puts a blank in its place
+    normalisation: Literal["squad", "triviaqa"] = "squad"
+
+    @property
+    def metric(self) -> str:
+        """The metric that the normalisation stands for."""
+        return "exact_match" if self.normalisation == "squad" else "triviaqa_exact_match"
 
     def example(self, row: Json) -> Example | None:
         """Map a row; its answer is Value, then the Aliases (and HumanAnswers, where verified)."""
@@ -57,12 +68,14 @@ class TriviaQA:
             *texts(answer, "Aliases", "aliases"),
             *texts(answer, "HumanAnswers"),
         )
-        pages = records(row, "EntityPages", "entity_pages")
+        source = text(row, "Question", "question")
+        names = [name for name, _ in _pages(row)]
+        pages = [name.removeprefix(_WIKIPEDIA) for name in names if name.startswith(_WIKIPEDIA)]
         kind = str(answer.get("Type") or answer.get("type") or "")
         return Example(
             id=text(row, "QuestionId", "question_id"),
-            group=_name(pages[0]) if pages else "",
-            source=text(row, "Question", "question"),
+            group=next(filter(None, pages), alike(source)),
+            source=source,
             targets=targets,
             slices={"answer type": kind},
         )
@@ -107,22 +120,27 @@ def _documents(row: Json, folders: Sequence[Path]) -> Iterator[str]:
             continue
         for path in _files(name, folders):
             try:
-                yield path.read_text("utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise DataError(f"evidence {path} cannot be read: {error}") from error
+                with opened(path) as stream:
+                    yield stream.read().decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
 
 
 def _pages(row: Json) -> Iterator[tuple[str, str]]:
     """Yield (name under evidence/, text inside the row) of each document, by rank."""
     for page in records(row, "EntityPages", "entity_pages"):
-        yield f"wikipedia/{_name(page)}", page.get("wiki_context") or ""
+        yield f"{_WIKIPEDIA}{_name(page)}", page.get("wiki_context") or ""
     found = records(row, "SearchResults", "search_results")
     for page in sorted(found, key=_rank):
         yield f"web/{_name(page)}", page.get("search_context") or ""
 
 
 def _name(page: Json) -> str:
-    return str(page.get("Filename") or page.get("filename") or "")
+    """Return a document's name; one that leads out of the evidence folder raises DataError."""
+    name = str(page.get("Filename") or page.get("filename") or "")
+    if ".." in name.split("/"):
+        raise DataError(f"key 'Filename': {name!r} leads out of the evidence folder")
+    return name
 
 
 def _rank(page: Json) -> float:
@@ -134,6 +152,7 @@ def _rank(page: Json) -> float:
 
 def _files(name: str, folders: Sequence[Path]) -> list[Path]:
     try:
-        return [path for folder in folders if (path := folder / name).is_file()][:1]
+        found = (existing(folder / name) for folder in folders)
+        return [path for path in found if path is not None][:1]
     except OSError:  # a name that no file system takes
         return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from maskpolicy import choices
 from maskpolicy.errors import DataError
-from maskpolicy.formats import block, optional, records, text, texts
+from maskpolicy.formats import block, digest, optional, records, text, texts
 from maskpolicy.registry import task
 from maskpolicy.types import Example, Json
 
@@ -18,12 +18,14 @@ from maskpolicy.types import Example, Json
     files={"train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"},
     folders=("wiqa-dataset-v2-october-2019", "wiqa-dataset-v2"),
     mark="question.para_steps",
+    version=2,
 )
 @dataclass(frozen=True)
 class Wiqa:
     """Stem, choices and the steps of the process, which are the context too.
 
-    Questions on one process belong together. `steps: false` leaves the steps out of the source.
+    Questions on one process belong together: on one paragraph, else on one influence graph, else
+    on the same steps. `steps: false` leaves the steps out of the source.
     """
 
     choose: choices.Choose = "generate"  # write a choice, or take the likeliest one
@@ -40,9 +42,10 @@ class Wiqa:
             return None
         process = "\n".join(filter(None, map(choices.clean, texts(question, "para_steps"))))
         stem = choices.clean(text(question, "stem"))
+        text_id = digest(process) if process else ""
         return Example(
             id=optional(about, "ques_id"),
-            group=str(about.get("para_id") or ""),
+            group=str(about.get("para_id") or about.get("graph_id") or text_id),
             source="\n".join(
                 filter(None, [stem, choices.shown(given), process if self.steps else ""])
             ),

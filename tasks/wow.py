@@ -32,6 +32,7 @@ class WizardOfWikipedia:
         targets = kilt.answers(row)
         if not targets:
             return None
+        kilt.check(row, "wow")
         identity, source = text(row, "id"), text(row, "input")
         dialogue = identity.rpartition("_")[0] or identity
         turns = str(source.count("\n") + 1)

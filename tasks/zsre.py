@@ -34,8 +34,9 @@ class ZeroShotRE:
         targets = kilt.answers(row)
         if not targets:
             return None
+        kilt.check(row, "zsre")
         source = text(row, "input")
-        subject, _, relation = (part.strip() for part in source.partition("[SEP]"))
+        subject, _, relation = (part.strip() for part in source.partition(kilt.SEPARATOR))
         return Example(text(row, "id"), subject, source, targets, slices={"relation": relation})
 
     def evidence(

@@ -165,6 +165,15 @@ def test_examples_are_printed_as_json_lines(call, small_world):
     assert "[SEP]" in rows[0]["source"]
 
 
+def test_examples_tell_of_rows_that_are_left_out(call, tmp_path):
+    rows = [{"question": "where is it", "answer": ["Ulm"]}, {"question": "unlabelled"}]
+    path = tmp_path / "NQ-open.dev.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    code, out, err = call("examples", "nq", "--data", tmp_path)
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert f"{path}: 1 rows without an answer left out" in err
+
+
 def test_examples_take_the_split_and_the_tasks_keys(call, small_world):
     words = ("examples", "triviaqa", "--data", small_world / "tasks")
     train = call(*words, "--split", "train", "documents=false")[1]

@@ -101,13 +101,15 @@ def test_dprs_file_of_the_test_side_is_not_read(world, tmp_path):
 
 
 def test_an_empty_context_and_one_without_the_answer_are_counted(tmp_path):
-    paragraphs = [
-        {"background": text, "situation": "", "qas": [qa(number)]}
-        for number, text in enumerate(["Ulm, in the Ulm area.", " ", "Bonn.", "ulm!"] * 4)
-    ]
-    data = {"version": "1", "data": [{"paragraphs": paragraphs}]}
-    (tmp_path / "train-v1.0.json").write_text(json.dumps(data))
-    found = [contexts.find(TaskBlock("ropes", "it"), side, tmp_path) for side in contexts.SPLITS]
+    choices = [{"label": label, "text": text} for label, text in (("A", "Ulm"), ("B", "Rome"))]
+    question = {"stem": "Where?", "choices": choices}
+    for split in contexts.SPLITS:
+        rows = [
+            {"id": f"{number}", "para": text, "question": question, "answerKey": "A"}
+            for number, text in enumerate(["Ulm, in the Ulm area.", " ", "Bonn.", "ulm!"] * 2)
+        ]
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = [contexts.find(TaskBlock("quartz", "it"), side, tmp_path) for side in contexts.SPLITS]
     total = {name: sum(counts[name] for _, counts in found) for name in found[0][1]}
     assert total["examples"] == 16
     assert total["without_context"] == 4
@@ -123,10 +125,6 @@ def test_an_alias_inside_a_longer_one_is_no_answer_of_its_own(tmp_path):
     found, _ = contexts.find(TaskBlock("nq", "nq"), "train", tmp_path, [text, "Anna."])
     spans = [text[start:end] for start, end in found[0]["answers"]]
     assert spans == ["Burmley College", "Burmley"]
-
-
-def qa(number):
-    return {"id": str(number), "question": "Where?", "answers": [{"text": "Ulm"}]}
 
 
 @pytest.mark.parametrize("task", ["ropes", "wiqa", "quartz"])

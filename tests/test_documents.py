@@ -91,6 +91,18 @@ def test_parquet_is_read_with_its_columns(tmp_path, name):
     assert [(d.id, d.text, d.columns) for d in found] == [("a:0", "Ada met.", {"spans": [[0, 3]]})]
 
 
+def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
+    rows = ["", " = Ada = \n", " She was born . \n", " = = Life = = \n", " a = b \n"]
+    parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet", limit=2)
+    assert [(one.id, one.text) for one in found] == [
+        ("a:2", " She was born . \n"),
+        ("a:4", " a = b \n"),
+    ]
+    found = readers.hub_rows(str(tmp_path), ["text"])
+    assert [row.value["text"].strip() for row in found] == ["", "She was born .", "a = b"]
+
+
 def test_a_null_in_parquet_is_a_malformed_row(tmp_path):
     parquet.write_table(pyarrow.table({"text": ["Ada.", None]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"a\.parquet, row 1: key 'text' is missing"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -57,6 +58,14 @@ def test_a_malformed_file_is_one_line(tmp_path, content, reason):
     with pytest.raises(DataError, match=rf"biencoder-nq-dev\.json.*{reason}") as error:
         look_up("q", ("Ulm",), path)
     assert "\n" not in str(error.value)
+
+
+def test_a_gzipped_companion_is_found_and_read(tmp_path):
+    text = json.dumps([item("Where?", "It is in Ulm.")])
+    path = tmp_path / "biencoder-nq-train.json.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert dpr.companions("nq", [tmp_path], ("train",)) == [path]
+    assert look_up("where", ["Ulm"], path) == "It is in Ulm."
 
 
 def test_companions_are_of_one_folder(tmp_path):

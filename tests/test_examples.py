@@ -142,6 +142,22 @@ def test_rows_without_an_answer_are_counted(tmp_path):
     assert (len(split.examples), split.unlabelled) == (1, 3)
 
 
+def test_an_id_that_comes_twice_in_an_official_file_is_told_and_both_rows_stay(tmp_path, caplog):
+    path = write(tmp_path / NAMES["dev"], [row(1), row(2), row(1, subject="Ulm"), row(1)])
+    with caplog.at_level(logging.WARNING):
+        split = examples.load(block(), "test", tmp_path)
+    assert [(one.id, one.group) for one in split.examples] == [
+        ("q1", "Town 1"),
+        ("q2", "Town 2"),
+        ("q1", "Ulm"),
+        ("q1", "Town 1"),
+    ]
+    told = f"{path}, line 3: id 'q1' is that of {path}, line 1 too"
+    assert split.repeated[0] == told and len(split.repeated) == 2
+    assert "2 rows have the id of an earlier row, and are kept" in caplog.text
+    assert told in caplog.text
+
+
 @pytest.mark.parametrize("rows", [[], [{"id": "a"}]])
 def test_a_split_without_a_usable_row_is_refused(tmp_path, rows):
     write(tmp_path / NAMES["dev"], rows)

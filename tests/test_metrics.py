@@ -55,6 +55,13 @@ def test_normalise(text, plain):
         ("squad", "", [], 1.0),
         ("squad", "Oder", [], 0.0),
         ("squad", "the", ["a"], 1.0),  # as in SQuAD's script: neither has a word left
+        ("squad_v1", "the", ["a"], 0.0),  # as in the script of v1.1: no word in common
+        ("nq_exact_match", "Zu\u0308rich", ["Zürich"], 1.0),
+        ("exact_match", "Zu\u0308rich", ["Zürich"], 0.0),
+        ("triviaqa_exact_match", "rock and roll", ["Rock-and-Roll"], 1.0),
+        ("exact_match", "rock and roll", ["Rock-and-Roll"], 0.0),
+        ("triviaqa_exact_match", "US", ["U.S."], 0.0),
+        ("triviaqa_exact_match", "Ohm s law", ["Ohm’s law"], 1.0),
     ],
 )
 def test_score(name, prediction, answers, expected):
@@ -106,6 +113,16 @@ LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
             2 / 3,
             {"exact_match": 2 / 3},
         ),
+        # SQuAD 2.0 drops answers without a word: "a" is no answer beside another, and empty alone
+        (
+            "squad",
+            ["the", "the", ""],
+            [["a", "Oder"], ["a"], ["a"]],
+            2 / 3,
+            {"exact_match": 2 / 3},
+        ),
+        # 1 of 2 equal; F1 2 * 1 / (2 + 1) and 1
+        ("exact_match_f1", ["cup B", "B"], [["B"], ["B"]], 0.5, {"f1": 5 / 6}),
         ("exact_match", ["a b", "b"], [["a"], ["b"]], 0.5, {}),
     ],
 )
@@ -137,6 +154,8 @@ def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
             {"correlation": 100.0, "pearson": 100.0, "spearman": 100.0},
         ),
         "squad": (["York", "Hull"], [["York"], ["Leeds"]], {"squad": 50.0, "exact_match": 50.0}),
+        "squad_v1": (["York"], [["a York"]], {"squad_v1": 100.0, "exact_match": 100.0}),
+        "exact_match_f1": (["York"], [["York City"]], {"exact_match_f1": 0.0, "f1": 66.666667}),
     }
     kinds = evaluation.AnswerMetric.__subclasses__()
     assert {kind.called for kind in kinds} == set(metrics.METRICS)

@@ -85,6 +85,42 @@ def test_wiqa_takes_the_label_where_the_choices_letter_is_not_given(tmp_path):
     assert one("wiqa", tmp_path, {**WIQA, "question": question}).targets == ("no effect",)
 
 
+def test_the_process_of_wiqa_is_told_by_its_paragraph_graph_or_steps(tmp_path):
+    about = WIQA["metadata"]
+    graph = {key: value for key, value in about.items() if key != "para_id"}
+    neither = {key: value for key, value in graph.items() if key != "graph_id"}
+    rows = [
+        {**WIQA, "metadata": {**each, "ques_id": f"q{n}"}}
+        for n, each in enumerate((about, graph, neither, neither))
+    ]
+    write(tmp_path / "test.jsonl", *rows)
+    groups = [one.group for one in examples.read(block("wiqa"), "test", tmp_path)]
+    assert groups[:2] == ["1", "2"] and groups[2] == groups[3] not in ("", "q2")
+
+
+@pytest.mark.parametrize("key", ["background", "situation"])
+@pytest.mark.parametrize("value", [None, " "])
+def test_a_paragraph_of_ropes_without_background_or_situation_is_refused(tmp_path, key, value):
+    bad = {**PARAGRAPH, key: value, "qas": [{**QA, "id": "8"}]}
+    place = r"dev-v1.0.json, data\[0\].paragraphs\[1\].qas\[0\]: "
+    with pytest.raises(DataError, match=f"{place}key '{key}' is (missing|empty)"):
+        ropes(tmp_path, PARAGRAPH, bad)
+    found = ropes(tmp_path, PARAGRAPH, bad, on_error="skip")
+    assert [one.id for one in found.examples] == ["7"] and len(found.malformed) == 1
+
+
+def test_a_file_of_squad_is_no_file_of_ropes(tmp_path):
+    answer = {"text": "cup B", "answer_start": 0}
+    paragraph = {"context": "cup B is sweet.", "qas": [{**QA, "answers": [answer]}]}
+    with pytest.raises(DataError, match=r"qas\[0\]: key 'background' is missing"):
+        ropes(tmp_path, paragraph)
+
+
+def test_ropes_reports_f1_beside_exact_match():
+    metric = sources.task(block("ropes")).metric
+    assert (metric.title, list(metric.besides)) == ("exact match", ["f1"])
+
+
 def test_wiqa_without_steps(tmp_path):
     plain = one("wiqa", tmp_path, WIQA, {"steps": False})
     assert plain.source.endswith("rivers.\n(A) more (B) less (C) no effect")

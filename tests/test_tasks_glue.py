@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -159,6 +160,53 @@ def test_dev_is_carved_from_train_by_premise(tmp_path):
     assert dev and not {one.group for one in train} & {one.group for one in dev}
 
 
+def test_equal_sentences_of_cola_stand_on_one_side(tmp_path):
+    lines = [f"gj04\t{i % 2}\t\tThey said {i // 2}." for i in range(200)]
+    write(tmp_path, "cola", *lines, "gj04\t1\t\tthey  said 0.", file="train.tsv")
+    train, dev = (examples.read(block("cola"), split, tmp_path) for split in ("train", "dev"))
+    assert len(train) + len(dev) == 201 and len(dev) > 10
+    sides = [{one.source.lower().replace("  ", " ") for one in side} for side in (train, dev)]
+    assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize("name", ["mrpc", "stsb", "qqp", "qnli", "rte"])
+def test_pairs_that_share_a_text_belong_together_also_through_others(tmp_path, name):
+    line, (first, second, _) = ROWS[name]
+
+    def pair(one, two):
+        cells = line.split("\t")
+        cells[cells.index(first)], cells[cells.index(second)] = one, two
+        return "\t".join(cells)
+
+    lines = [pair("A.", "B."), pair("D.", "E."), pair("C.", "b."), pair("C.", "F.")]
+    groups = [one.group for one in load(tmp_path, name, *lines).examples]
+    assert groups[0] == groups[2] == groups[3] != groups[1]
+
+
+def test_hypotheses_on_one_premise_belong_together(tmp_path):
+    line = ROWS["mnli"][0]
+    lines = [line, line.replace("It is wet.", "Who?"), line.replace("It rains.", "No.")]
+    found = load(tmp_path, "mnli", *lines, file="dev_matched.tsv").examples
+    assert [one.group for one in found] == ["It rains.", "It rains.", "No."]
+
+
+def test_a_linked_group_larger_than_devs_share_stays_in_train(tmp_path):
+    lines = [f"{i}\tText {i}.\tText {i + 1}.\tentailment" for i in range(60)]
+    lines += [f"{i}\tPremise {i}.\tIt is {i}.\tentailment" for i in range(60, 90)]
+    write(tmp_path, "rte", *lines, file="train.tsv")
+    train, dev = (examples.read(block("rte"), split, tmp_path) for split in ("train", "dev"))
+    assert len({one.group for one in train if one.source.startswith("Text")}) == 1
+    assert dev and all(one.source.startswith("Premise") for one in dev)
+
+
+def test_a_gzipped_table_is_read(tmp_path):
+    write(tmp_path, "rte", ROWS["rte"][0])
+    path = tmp_path / "RTE" / "dev.tsv"
+    (tmp_path / "RTE" / "dev.tsv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert examples.read(block("rte"), "test", tmp_path)[0].context == "I was."
+
+
 CONTEXT = "The Oder runs through Lindau. "
 QA = {
     "id": "1",
@@ -180,6 +228,16 @@ def test_squad(tmp_path):
     assert example.source == "What runs through Lindau?"
     assert example.targets == ("The Oder", "Oder")
     assert (example.context, example.start, example.answerable) == (CONTEXT, 0, True)
+
+
+def test_questions_on_one_paragraph_belong_together_where_the_article_has_no_title(tmp_path):
+    paragraphs = [
+        {"context": CONTEXT + str(n % 2), "qas": [{**QA, "id": f"{n}"}]} for n in range(4)
+    ]
+    content = {"data": [{"paragraphs": paragraphs}]}
+    (tmp_path / "dev-v1.1.json").write_text(json.dumps(content))
+    groups = [one.group for one in examples.read(block("squad"), "test", tmp_path)]
+    assert groups[:2] == groups[2:] and groups[0] != groups[1]
 
 
 def test_an_answers_outer_blanks_move_its_start(tmp_path):

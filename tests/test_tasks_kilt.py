@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -103,6 +104,53 @@ def test_the_hubs_columns_give_the_same_example():
         },
     }
     assert sources.task(TaskBlock("zsre", "zsre")).plugin.example(row).targets == ("Danube",)
+
+
+NAMES = {**FILES, "nq": "nq-dev-kilt.jsonl", "aidayago2": "aidayago2-dev-kilt.jsonl"}
+OUTPUT = [{"answer": "Ulm"}]
+ROWS = {
+    "zsre": ZSRE,
+    "wow": {"id": "54aaf22e-99cd-11ea_0", "input": "I love rap music.", "output": OUTPUT},
+    "nq": {"id": "-5004457603684974952", "input": "where is the minster", "output": OUTPUT},
+    "aidayago2": {"id": "947testa A:0", "input": "In [START_ENT] Ulm [END_ENT]", "output": OUTPUT},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("other", NAMES)
+def test_a_file_of_another_task_is_refused_by_row(tmp_path, name, other):
+    write(tmp_path / NAMES[name], [ROWS[name], ROWS[other]])
+    if name == other:
+        assert len(read(name, tmp_path)) == 2
+        return
+    with pytest.raises(DataError, match=rf"{NAMES[name]}, line 2: key '(input|id)' must"):
+        read(name, tmp_path)
+    found = examples.load(TaskBlock(name, name, on_error="skip"), "test", tmp_path)
+    assert (len(found.examples), len(found.malformed)) == (1, 1)
+
+
+def test_a_relation_needs_its_subject(tmp_path):
+    write(tmp_path / FILES["zsre"], [{**ZSRE, "input": " [SEP] river"}])
+    with pytest.raises(DataError, match=r"line 1: key 'input' must read SUBJECT \[SEP\] RELATION"):
+        read("zsre", tmp_path)
+
+
+def test_gzipped_rows_and_knowledge_source_are_read(tmp_path):
+    for name, rows in ((FILES["zsre"], [ZSRE]), ("kilt_knowledgesource.json", PAGES)):
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+    (example,) = read("zsre", tmp_path)
+    assert example.context == "Ulm is a city.\nIt lies on the Danube."
+    found = [path.name for path in examples.files(TaskBlock("zsre", "zsre"), "test", tmp_path)]
+    assert found == [f"{FILES['zsre']}.gz", "kilt_knowledgesource.json.gz"]
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}" * 999)[:-9]])
+def test_a_damaged_gzip_file_is_one_line(tmp_path, content):
+    path = tmp_path / f"{FILES['zsre']}.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{path.name}: damaged or no gzip file"):
+        read("zsre", tmp_path)
 
 
 @pytest.mark.parametrize(("name", "split", "count"), [("zsre", "test", 5), ("wow", "test", 200)])

@@ -63,14 +63,33 @@ def test_questions_on_one_page_belong_together(tmp_path):
 def test_editions(tmp_path):
     write(tmp_path / "NQ-open.dev.jsonl", OPEN)
     write(tmp_path / "kilt" / "nq-dev-kilt.jsonl", KILT)
-    write(tmp_path / "NQ-open.efficientqa.dev.1.1.jsonl", {**OPEN, "question": "efficient"})
+    rated = {"def_correct_predictions": ["In Ulm"], "answer_and_def_correct_predictions": ["Ulm"]}
+    row = {**OPEN, "question": "efficient", **rated}
+    write(tmp_path / "NQ-open.efficientqa.test.1.1.jsonl", row)
     read = {
         edition: examples.read(block(edition=edition), "test", tmp_path)[0]
         for edition in ("auto", "open", "kilt", "efficientqa")
     }
     assert read["auto"] == read["open"]
     assert (read["kilt"].id, read["kilt"].targets) == ("-7", ("Ulm",))
-    assert read["efficientqa"].source == "efficient"
+    assert (read["efficientqa"].source, read["efficientqa"].id) == ("efficient", "test-1")
+    assert read["efficientqa"].targets == ("Ulm", "Ulm, Germany")
+
+
+def test_efficientqa_has_an_official_dev_and_all_of_nq_opens_train(tmp_path):
+    rows = [{"question": f"question {n}", "answer": ["Ulm"]} for n in range(30)]
+    write(tmp_path / "NQ-open.train.jsonl", *rows)
+    for split, question in (("dev", "of dev"), ("test", "of test")):
+        path = tmp_path / f"NQ-open.efficientqa.{split}.1.1.jsonl"
+        write(path, {"question": question, "answer": ["Ulm"]})
+    read = {
+        split: [one.source for one in examples.read(block(edition="efficientqa"), split, tmp_path)]
+        for split in sources.SPLITS
+    }
+    assert (len(read["train"]), read["dev"], read["test"]) == (30, ["of dev"], ["of test"])
+    (tmp_path / "NQ-open.efficientqa.test.1.1.jsonl").unlink()
+    with pytest.raises(DataError, match=r"has no NQ-open.efficientqa.test.1.1.jsonl"):
+        examples.read(block(edition="efficientqa"), "test", tmp_path)
 
 
 def test_contexts_from_kilt_and_from_dpr(tmp_path):

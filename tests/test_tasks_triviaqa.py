@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -92,7 +93,42 @@ def test_questions_on_one_page_belong_together(tmp_path):
     rows = [question(n, EntityPages=[{"Filename": f"Town_{n % 2}.txt"}]) for n in range(4)]
     write(tmp_path / "web-dev.json", [*rows, question(4)])
     groups = [example.group for example in examples.read(block(), "test", tmp_path)]
-    assert groups == ["Town_0.txt", "Town_1.txt", "Town_0.txt", "Town_1.txt", "tc_4"]
+    pages = ["Town_0.txt", "Town_1.txt"]
+    assert groups == [*pages, *pages, "where was person 4 born?"]
+
+
+@pytest.mark.parametrize("name", ["../../../secret.txt", "a/../../../secret.txt", ".."])
+@pytest.mark.parametrize("key", ["EntityPages", "SearchResults"])
+def test_a_document_outside_the_evidence_folder_is_refused(tmp_path, key, name):
+    (tmp_path / "secret.txt").write_text("The secret of Ulm.")
+    evidence(tmp_path / "qa", "wikipedia/Ohm.txt", "Erlangen")
+    evidence(tmp_path / "qa", "web/Ohm.txt", "Erlangen")
+    row = question(1, **{key: [{"Filename": name, "Rank": 1}]})
+    write(tmp_path / "qa" / "web-dev.json", [question(0), row])
+    with pytest.raises(DataError, match=r"Data\[1\]: key 'Filename': .* leads out of the evidence"):
+        examples.read(block(), "test", tmp_path)
+    found = examples.load(TaskBlock("triviaqa", "t", {}, on_error="skip"), "test", tmp_path)
+    assert [one.id for one in found.examples] == ["tc_0"] and len(found.malformed) == 1
+    files = [path.name for path in examples.files(block(), "test", tmp_path)]
+    assert files == ["web-dev.json"]
+
+
+def test_the_normalisation_chooses_the_metric():
+    assert sources.task(block()).metric.name == "exact_match"
+    chosen = sources.task(block(normalisation="triviaqa")).metric.name
+    assert chosen == "triviaqa_exact_match"
+
+
+def test_gzipped_questions_and_evidence_are_read(tmp_path):
+    row = question(1, EntityPages=[{"Filename": "Ohm.txt"}])
+    path = tmp_path / "qa" / "web-dev.json.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(json.dumps({"Data": [row]}).encode()))
+    page = tmp_path / "evidence" / "wikipedia" / "Ohm.txt.gz"
+    page.parent.mkdir(parents=True)
+    page.write_bytes(gzip.compress(b"Born in Ulm."))
+    assert examples.read(block(), "test", tmp_path)[0].context == "Born in Ulm."
+    assert examples.files(block(), "test", tmp_path) == [path, page]
 
 
 def test_without_documents_no_evidence_is_read(tmp_path):

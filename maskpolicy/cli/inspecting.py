@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import STORE, AsJson, Keys, Plugins, StorePath, console
+from maskpolicy.cli.words import STORE, AsJson, Keys, Plugins, StorePath, console, log_to
 from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.types import Json
 
@@ -68,6 +68,7 @@ def examples(
     from maskpolicy import config, plugins, yaml_file
     from maskpolicy import examples as splits
 
+    log_to(console(err=True))  # which rows are left out
     plugins.load_files(plugin or ())
     given = {"name": task, **yaml_file.assignments(keys or ()), "data": config.HUB}
     block = config.task_block(given, "examples", Path.cwd())  # its mistakes come before --data's
@@ -122,14 +123,15 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
     from maskpolicy.config import TaskBlock
 
     block = TaskBlock(task, task, data=str(folder))
-    facts = sources.task(block).facts
+    made = sources.task(block)
+    facts = made.facts
     try:
         train, dev, test = (
             examples.read(block, split, folder, contexts=False) for split in sources.SPLITS
         )
     except DataError:
         return {}
-    material = majority.Material(train, facts.metric, facts.keep, facts.unanswerable)
+    material = majority.Material(train, made.metric.name, facts.keep, facts.unanswerable)
     found = majority.best(material, dev, test, facts.kind)
     return {"majority": round(100 * found.score, 1), "rule": found.rule}
 

@@ -47,7 +47,9 @@ def _mean(one: Callable[[str, Sequence[str]], float]) -> Part:
 
 
 _BOTH = {"accuracy": _mean(answers.label), "f1": together.f1}
-_EXACT = {"exact_match": _mean(answers.squad_exact)}
+_EXACT = {"exact_match": _mean(answers.exact_match)}
+_EXACT_2 = {"exact_match": _mean(answers.squad_exact)}
+_F1 = {"f1": _mean(answers.f1)}
 _CORRELATIONS = {"pearson": together.pearson, "spearman": together.spearman}
 
 
@@ -55,6 +57,9 @@ METRICS = {
     entry.name: entry
     for entry in (
         Metric("exact_match", answers.exact_match, "exact match"),
+        Metric("exact_match_f1", answers.exact_match, "exact match", besides=_F1),
+        Metric("nq_exact_match", answers.nq_exact_match, "exact match"),
+        Metric("triviaqa_exact_match", answers.triviaqa_exact_match, "exact match"),
         Metric("f1", answers.f1, "unigram F1", graded=True),
         Metric("kilt_accuracy", answers.kilt_accuracy, "KILT accuracy"),
         Metric("multiple_choice", answers.multiple_choice, "accuracy"),
@@ -62,7 +67,8 @@ METRICS = {
         Metric("accuracy_f1", answers.label, "mean of accuracy and F1", parts=_BOTH),
         Metric("matthews", answers.label, "Matthews", parts={"matthews": together.matthews}),
         Metric("correlation", answers.closeness, "mean correlation", parts=_CORRELATIONS),
-        Metric("squad", answers.squad_f1, "SQuAD F1", besides=_EXACT, graded=True),
+        Metric("squad_v1", answers.f1, "SQuAD F1", besides=_EXACT, graded=True),
+        Metric("squad", answers.squad_f1, "SQuAD F1", version=2, besides=_EXACT_2, graded=True),
     )
 }
 

@@ -4,26 +4,57 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_BLANKS = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
 
 
 def normalise(text: str) -> str:
     """Lower the text; drop ASCII punctuation, then articles; make every blank one space.
 
     SQuAD's normalisation (Rajpurkar et al. 2016), which KILT's F1 and the closed-book literature
-    share. TriviaQA's own script puts a blank where this drops punctuation.
+    share.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def normalise_nq(text: str) -> str:
+    """Normalise as SQuAD, after decomposing accented letters (NFD).
+
+    As the script of NQ-open does (Lee et al. 2019): one letter with an accent equals the letter
+    followed by a combining accent.
+    """
+    return normalise(unicodedata.normalize("NFD", text))
+
+
+def normalise_triviaqa(text: str) -> str:
+    """Normalise as TriviaQA's script (Joshi et al. 2017): punctuation becomes a blank.
+
+    So "U.S." is "u s" and not "us". Typographic single quotes count as punctuation too.
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_BLANKS)).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised prediction equals a normalised answer, else 0."""
     guess = normalise(prediction)
     return float(any(guess == normalise(answer) for answer in answers))
+
+
+def nq_exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """Return exact match by the normalisation of NQ-open."""
+    guess = normalise_nq(prediction)
+    return float(any(guess == normalise_nq(answer) for answer in answers))
+
+
+def triviaqa_exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """Return exact match by the normalisation of TriviaQA."""
+    guess = normalise_triviaqa(prediction)
+    return float(any(guess == normalise_triviaqa(answer) for answer in answers))
 
 
 def kilt_accuracy(prediction: str, answers: Sequence[str]) -> float:
@@ -64,18 +95,23 @@ def closeness(prediction: str, answers: Sequence[str]) -> float:
 
 
 def squad_f1(prediction: str, answers: Sequence[str]) -> float:
-    """Return SQuAD's F1; of a question without an answer, 1 for the empty prediction, else 0.
+    """Return SQuAD 2.0's F1; of a question without an answer, 1 for the empty prediction, else 0.
 
-    As the official script of SQuAD 2.0: where a side has no word left, only equality counts.
+    As the official script: where a side has no word left, only equality counts.
     """
     guess = normalise(prediction).split()
-    right = [normalise(answer).split() for answer in answers if normalise(answer)] or [[]]
+    right = [answer.split() for answer in _left(answers)]
     return max(_overlap(guess, one) if guess and one else float(guess == one) for one in right)
 
 
 def squad_exact(prediction: str, answers: Sequence[str]) -> float:
-    """Return SQuAD's exact match; without an answer the empty prediction is right."""
-    return exact_match(prediction, answers) if answers else float(not normalise(prediction))
+    """Return SQuAD 2.0's exact match; without an answer the empty prediction is right."""
+    return float(normalise(prediction) in _left(answers))
+
+
+def _left(answers: Sequence[str]) -> list[str]:
+    """Return the normalised answers that have a word left; without any, the empty answer."""
+    return list(filter(None, map(normalise, answers))) or [""]
 
 
 def _overlap(guess: Sequence[str], answer: Sequence[str]) -> float:

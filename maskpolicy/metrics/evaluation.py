@@ -46,6 +46,24 @@ class ExactMatch(AnswerMetric):
     called = "exact_match"
 
 
+class ExactMatchF1(AnswerMetric):
+    """Exact match after normalisation, and unigram F1 beside it (ROPES)."""
+
+    called = "exact_match_f1"
+
+
+class NqExactMatch(AnswerMetric):
+    """Exact match by the normalisation of NQ-open."""
+
+    called = "nq_exact_match"
+
+
+class TriviaQAExactMatch(AnswerMetric):
+    """Exact match by TriviaQA's own normalisation."""
+
+    called = "triviaqa_exact_match"
+
+
 class F1(AnswerMetric):
     """Unigram F1 after normalisation."""
 
@@ -88,7 +106,13 @@ class Correlation(AnswerMetric):
     called = "correlation"
 
 
+class SquadV1(AnswerMetric):
+    """SQuAD's F1 and exact match, v1.1."""
+
+    called = "squad_v1"
+
+
 class Squad(AnswerMetric):
-    """SQuAD's F1 and exact match, v1.1 and v2.0."""
+    """SQuAD's F1 and exact match, v2.0, where a question may have no answer."""
 
     called = "squad"

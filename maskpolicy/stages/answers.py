@@ -35,6 +35,7 @@ def examples(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
             "examples": len(lines),
             "unlabelled": found.unlabelled,
             "malformed": len(found.malformed),
+            "repeated": len(found.repeated),
         }
     if "hub" in params and block.revision:
         hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from maskpolicy import budgets, hardware, hashes, learned, metrics, plugins, sources
+from maskpolicy import budgets, hardware, hashes, learned, plugins, sources
 from maskpolicy.budgets import Training
 from maskpolicy.config import Experiment, PolicyBlock, TaskBlock, instance
 from maskpolicy.errors import ConfigError
@@ -202,10 +202,10 @@ class _Builder:
 
     def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
         """Fine-tune a model on a task, and answer its test examples."""
-        facts = sources.facts(plugins.find("task", task.name))
+        made = sources.task(task)
+        facts, metric = made.facts, made.metric
         self.check(task, facts.kind)
         inputs = {"tokenizer": self.inputs.tokenizer, "examples": self.inputs.examples(task)}
-        metric = metrics.metric(facts.metric)
         params: dict[str, Json] = {
             "spec": _spec(replace(self.experiment.finetune, seed=seed)),
             "keep": facts.keep,
@@ -213,9 +213,11 @@ class _Builder:
         }
         if facts.kind != "text":
             params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
-        choose = getattr(sources.task(task).plugin, "choose", "generate")
+        choose = getattr(made.plugin, "choose", "generate")
         if choose != "generate":
             params["choose"] = choose
+        if self.experiment.finetune.eval_every and metric.version > 1:
+            params["metric_version"] = metric.version  # it chooses the weights
         tuned = self.inputs.stage("finetune", label, params, model=model, **inputs)
         tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
         tuned = _resumable(tuned, self.experiment.finetune)
@@ -224,8 +226,8 @@ class _Builder:
 
     def majority(self, task: TaskBlock) -> Stage:
         """Guess a task's answers without a model."""
-        facts = sources.facts(plugins.find("task", task.name))
-        metric = metrics.metric(facts.metric)
+        made = sources.task(task)
+        facts, metric = made.facts, made.metric
         params: dict[str, Json] = {
             "metric": metric.name,
             "metric_version": metric.version,
