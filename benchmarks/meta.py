@@ -66,7 +66,7 @@ def prepare(folder: Path) -> None:
     tokenizer = models.train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     tokenizer.save_pretrained(folder / "model")
     models.build("mini", tokenizer, 0).save_pretrained(folder / "model")
-    block = task_block({"name": "triviaqa"}, "", Path())
+    block = task_block({"name": "triviaqa"}, "", ())
     (folder / "contexts").mkdir()
     for split in contexts.SPLITS:
         rows, _ = contexts.find(block, split, folder / "tasks")

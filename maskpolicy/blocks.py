@@ -172,19 +172,23 @@ def _warmed(value: Any, given: Any) -> Any:
     return replace(value, **fit)
 
 
-def task_blocks(items: Sequence[Any], where: str, folder: Path, data: str) -> tuple[TaskBlock, ...]:
+def task_blocks(
+    items: Sequence[Any], where: str, folders: Sequence[Path], data: str
+) -> tuple[TaskBlock, ...]:
     """Return the columns of an experiment, each with a label of its own; see `task_block`."""
     given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [task_block(item, f"{where}[{i}]", folder, data) for i, item in enumerate(given)]
+    blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
     differ = [resolved_task(block) for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
-def task_block(given: Mapping[str, Any], where: str, folder: Path, data: str = WORLD) -> TaskBlock:
+def task_block(
+    given: Mapping[str, Any], where: str, folders: Sequence[Path], data: str = WORLD
+) -> TaskBlock:
     """Return one column from its keys; `data` is where it comes from unless they say.
 
-    Raises ConfigError at `where`. Folders are looked up in `folder`, then from here.
+    Raises ConfigError at `where`. Paths are looked up in `folders`, then from here.
     """
     name = given["name"]
     entry = _find("task", name, where)
@@ -195,7 +199,7 @@ def task_block(given: Mapping[str, Any], where: str, folder: Path, data: str = W
     _made(entry, values, where)
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
-    block["data"] = data_source(block["data"], at(where, "data"), folder)
+    block["data"] = data_source(block["data"], at(where, "data"), folders)
     block["fields"] = _plain(values, where)
     return TaskBlock(**block)
 
@@ -223,11 +227,13 @@ def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Entry
         raise ConfigError(f"{where}: {error}") from error
 
 
-def data_source(given: str, where: str, folder: Path, names: Sequence[str] = (WORLD, HUB)) -> str:
+def data_source(
+    given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
+) -> str:
     """Return where tasks come from: one of `names`, or the absolute path of a folder."""
     if given in names:
         return given
-    found = yaml_file.locate(given, folder) if given else None
+    found = yaml_file.locate(given, folders) if given else None
     if found is None or not found.is_dir():
         world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
         raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import hardware, keys, learned, plugins, sources
+from maskpolicy import hardware, keys, learned, plugins, remarks, sources
 from maskpolicy.comparable import TRAININGS
 from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, resolved
 from maskpolicy.experiment import resolved_policy, resolved_task
@@ -18,72 +18,85 @@ from maskpolicy.graph import Outcome, Stage, topological
 from maskpolicy.majority import FILE
 from maskpolicy.results import (
     EARLY,
+    LEFT_OUT,
     PART,
     SETTINGS,
     STEP,
     Result,
     Run,
     document,
+    dropped,
+    early_name,
     file_name,
     json_file,
+    parse,
     parsed,
     write,
 )
+from maskpolicy.stages import Graph
+from maskpolicy.stages.answers import AUDIT
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 
 log = logging.getLogger(__name__)
 _CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result tells
 WRITTEN = "world.json"  # beside the tasks of a written world
-Cells = Mapping[tuple[str, str, int], Stage]
-"""The stage of kind "evaluate" of each (policy label, task label, seed)."""
 
 
 def collect(
     experiment: Experiment,
-    cells: Cells,
+    graph: Graph,
     outcomes: Mapping[str, Outcome],
     store: Store,
     out: Path,
-    early: Mapping[tuple[str, str, int, int], Stage] | None = None,
-    majority: Mapping[str, Stage] | None = None,
 ) -> Run:
     """Write results/, predictions/ and experiment.json below `out`, each file atomically.
 
-    `early` are the cells of models that were kept before the end of the intermediate stage, by step
-    too: they go to steps/, which no leaderboard reads. `majority` are the stages that guess each
-    task's answers: every cell of a task repeats what they give. Files of cells that the experiment
-    no longer has are removed. Raises StoreError when `out` cannot be written.
+    Cells of models that were kept before the end of the intermediate stage go to steps/, which no
+    leaderboard reads. A cell without an outcome was left out by --only: what `out` holds of it is
+    used if it is of the same stages. All other files of results stay, but `results.read` passes
+    them over. Raises StoreError when `out` cannot be written.
     """
-    policies = {block.label: block for block in experiment.policies}
-    tasks = {block.label: block for block in experiment.tasks}
-    guessed = {task: _guessed(outcomes.get(stage.key)) for task, stage in (majority or {}).items()}
-
-    def result(policy: str, task: str, seed: int, stage: Stage) -> Result:
-        outcome = outcomes.get(stage.key) or Outcome(stage, error="not run")
-        made = _result(experiment, policies[policy], tasks[task], seed, outcome, store)
-        return replace(made, majority=guessed.get(task))
-
-    ended, before, written = [], [], set()
-    for cell, stage in cells.items():
-        ended.append(result(*cell, stage))
-        written |= _save(ended[-1], out, outcomes.get(stage.key))
-    for (policy, task, seed, step), stage in (early or {}).items():
-        made = result(policy, task, seed, stage)
-        before.append(replace(made, config={**made.config, STEP: step}))
-        written.add(path := out / EARLY / f"{file_name(policy, task, seed)}--{step}.json")
+    left_out: list[str] = []
+    ended: list[Result] = []
+    before: list[Result] = []
+    for cell, stage in graph.cells.items():
+        name = file_name(*cell)
+        path = out / "results" / f"{name}.json"
+        result = _result(experiment, graph, cell, stage, outcomes, store, path)
+        if result is None:
+            left_out.append(name)
+            continue
+        ended.append(result)
+        write(path, document(result))
+        if stage.key in outcomes:
+            _save_answers(result, outcomes[stage.key], out / "predictions" / f"{name}.jsonl")
+    for (policy, task, seed, step), stage in graph.early.items():
+        name = early_name(policy, task, seed, step)
+        path = out / EARLY / f"{name}.json"
+        result = _result(experiment, graph, (policy, task, seed), stage, outcomes, store, path)
+        if result is None:
+            left_out.append(name)
+            continue
+        before.append(replace(result, config={**result.config, STEP: step}))
         write(path, document(before[-1]))
-    _remove_others(out, written)
-    write(out / SETTINGS, json_file({"name": experiment.name, **resolved(experiment)}))
-    return Run(
+    _remove_broken(out)
+    about = {"name": experiment.name, **resolved(experiment)}
+    write(out / SETTINGS, json_file(about | ({LEFT_OUT: left_out} if left_out else {})))
+    run = Run(
         out,
         tuple(ended),
         experiment.baseline,
-        tuple(policies),
-        tuple(tasks),
+        tuple(block.label for block in experiment.policies),
+        tuple(block.label for block in experiment.tasks),
         tuple(before),
         experiment.name,
+        tuple(name for name in left_out if name in {file_name(*cell) for cell in graph.cells}),
+        dropped(out),
     )
+    if run.dropped:
+        log.info("%s: %s; --out keeps runs apart", out, remarks.dropped(run))
+    return run
 
 
 def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
@@ -119,42 +132,64 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     return json.loads(keys.canonical(config))  # in the order in which it is read back
 
 
-def _save(result: Result, out: Path, outcome: Outcome | None) -> set[Path]:
-    """Write a cell's result and, unless it failed, its predictions; return their paths."""
-    name = file_name(result.policy, result.task, result.seed)
-    write(about := out / "results" / f"{name}.json", document(result))
-    if result.error is not None or outcome is None or outcome.artifact is None:
-        return {about}
-    text = (outcome.artifact.path / "predictions.jsonl").read_bytes()
-    write(answers := out / "predictions" / f"{name}.jsonl", text)
-    return {about, answers}
+def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
+    """Write the predictions of a cell; those of one that failed are removed."""
+    if result.error is not None or outcome.artifact is None:
+        path.unlink(missing_ok=True)
+    else:
+        write(path, (outcome.artifact.path / "predictions.jsonl").read_bytes())
 
 
 def _result(
     experiment: Experiment,
-    policy: PolicyBlock,
-    task: TaskBlock,
-    seed: int,
-    outcome: Outcome,
+    graph: Graph,
+    cell: tuple[str, str, int],
+    stage: Stage,
+    outcomes: Mapping[str, Outcome],
     store: Store,
-) -> Result:
-    behind = topological([outcome.stage])
+    path: Path,
+) -> Result | None:
+    """Return what became of a cell; one that was not run has what the file at `path` says.
+
+    None where that is not there, or is of other stages.
+    """
+    policy = next(block for block in experiment.policies if block.label == cell[0])
+    task = next(block for block in experiment.tasks if block.label == cell[1])
+    behind = topological([stage])
+    made = Result(
+        *cell,
+        sources.facts(plugins.find("task", task.name)).group,
+        cell_config(experiment, policy, task, cell[2]),
+        {each.name: each.key for each in behind},
+        origin=_origin(task.data),
+        code=_code(behind),
+        majority=_about_task(graph.majority.get(task.label), FILE, store),
+        audit=_about_task(graph.audits.get(task.label), AUDIT, store),
+    )
+    outcome = outcomes.get(stage.key)
+    if outcome is None:
+        known = parse(path) if path.is_file() else None
+        if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
+            return None
+        return replace(
+            made,
+            metrics=known.metrics,
+            work=known.work,
+            majority=made.majority or known.majority,
+            audit=made.audit or known.audit,
+        )
     metrics = None
     if outcome.artifact is not None:
         metrics = parsed(outcome.artifact.path / "result.json")
-    return Result(
-        policy.label,
-        task.label,
-        seed,
-        sources.facts(plugins.find("task", task.name)).group,
-        cell_config(experiment, policy, task, seed),
-        {stage.name: stage.key for stage in behind},
-        metrics,
-        _work(behind, store),
-        outcome.error or (None if metrics is not None else "its artifact is not in the store"),
-        _origin(task.data),
-        _code(behind),
-    )
+    error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
+    return replace(made, metrics=metrics, work=_work(behind, store), error=error)
+
+
+def _about_task(stage: Stage | None, file: str, store: Store) -> Json:
+    """Return what a stage found of a task that no cell depends on, None where it is not there."""
+    if stage is None or store.peek(stage.key) is None:
+        return None
+    return parsed(store.path(stage.key) / file)
 
 
 def _origin(data: str) -> str:
@@ -174,13 +209,6 @@ def _code(behind: Iterable[Stage]) -> Json:
     return {"versions": versions, "policy": keys.digest(files) if files else None}
 
 
-def _guessed(outcome: Outcome | None) -> Json:
-    """Return what a stage that guesses answers has found, None where it failed."""
-    if outcome is None or outcome.artifact is None:
-        return None
-    return parsed(outcome.artifact.path / FILE)
-
-
 def _work(behind: Iterable[Stage], store: Store) -> Json:
     """Return what the intermediate stage recorded of its work, if there is such a stage."""
     for stage in behind:
@@ -190,23 +218,13 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
     return None
 
 
-def _remove_others(out: Path, wanted: set[Path]) -> None:
-    """Remove the files of cells that are gone, and what a killed process was writing."""
-    gone = 0
-    for folder, ending in (("results", "json"), ("predictions", "jsonl"), (EARLY, "json")):
-        for path in (out / folder).glob(f"*--*--*.{ending}"):
-            if path not in wanted:
-                path.unlink(missing_ok=True)
-                gone += folder == "results"
+def _remove_broken(out: Path) -> None:
+    """Remove what a killed process was writing."""
+    for folder in ("results", "predictions", EARLY):
         for path in (out / folder).glob(f".*{PART}"):
             writer = path.name.removesuffix(PART).rpartition(".")[2]
             if writer.isdecimal() and not _is_alive(int(writer)):
                 path.unlink(missing_ok=True)
-    if gone:
-        log.info(
-            f"{out}: removed {gone} results of an earlier run, which this one does not have; "
-            "--out keeps runs apart"
-        )
 
 
 def _is_alive(process: int) -> bool:

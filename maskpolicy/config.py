@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from maskpolicy import learned, plugins, schema, yaml_file
+from maskpolicy import learned, plugins, schema, written, yaml_file
 from maskpolicy.blocks import (
     data_source,
     how_block,
@@ -34,6 +34,7 @@ from maskpolicy.registry import HOW_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.sections import corpus_block, model_block, training_blocks, world_block
 from maskpolicy.tracking import Tracker
+from maskpolicy.written import Written
 
 __all__ = [
     "HUB",
@@ -49,6 +50,7 @@ __all__ = [
     "instance",
     "load",
     "make",
+    "of",
     "policy_block",
     "resolved",
     "task_block",
@@ -87,42 +89,48 @@ def load(
 ) -> Experiment:
     """Return the experiment of a YAML file after `key=value` overrides; see `make`.
 
-    Paths are looked up beside the file, then in the working directory.
+    Paths are looked up beside the file, then in the working directory; those of a file that `run`
+    kept in its folder, beside the file that was run and where it was run from.
     """
-    path = Path(path)
-    given = yaml_file.read(path, overrides)
-    return make(given, path.stem, f"{path}: ", path.resolve().parent, plugin_files)
+    return of(written.read(Path(path), overrides, plugin_files), path)
+
+
+def of(asked: Written, path: str | Path) -> Experiment:
+    """Return the experiment that was `asked` for in the file `path`; see `load`."""
+    given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
+    return make(given, asked.name, f"{path}: ", asked.folders, asked.plugins)
 
 
 def make(
     given: dict[str, Any],
     name: str,
     where: str,
-    folder: Path,
+    folders: Sequence[Path],
     plugin_files: Sequence[str | Path] = (),
     needs: Sequence[str] = ("policies", "tasks", "seeds"),
 ) -> Experiment:
     """Return the experiment of the keys `given`, which are used up.
 
-    `plugin_files` are loaded besides those that the keys name; `needs` are lists that must not be
-    empty. Raises ConfigError: where, key, and what to do.
+    Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded
+    besides those that the keys name; `needs` are lists that must not be empty. Raises ConfigError:
+    where, key, and what to do.
     """
     shared = _shared(given, where)
     file = File(**schema.block(File, given, where, others=HOW_KEYS))
-    modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folder)
+    modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
     plugins.load_files(modules)
-    model = model_block(file.model, at(where, "model"), folder)
+    model = model_block(file.model, at(where, "model"), folders)
     policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
-    data = data_source(file.data, at(where, "data"), folder)
+    data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
     runs = _runs(file, where)
     trainings = training_blocks(given, model, where)
-    tasks = task_blocks(file.tasks, at(where, "tasks"), folder, data)
+    tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
     _check_learned(policies, tasks, data, at(where, "policies"))
     return Experiment(
         name=name,
         model=model,
-        corpus=corpus_block(file.corpus, at(where, "corpus"), folder),
+        corpus=corpus_block(file.corpus, at(where, "corpus"), folders),
         policies=policies,
         tasks=tasks,
         data=data,
@@ -147,13 +155,14 @@ def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _plugins(
-    named: Sequence[str], added: Sequence[str | Path], where: str, folder: Path
+    named: Sequence[str], added: Sequence[str | Path], where: str, folders: Sequence[Path]
 ) -> tuple[str, ...]:
     paths = []
     for index, name in enumerate(named):
-        found = yaml_file.locate(name, folder)
+        found = yaml_file.locate(name, folders)
         if found is None:
-            raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {folder}")
+            beside = next(iter(folders), Path.cwd())
+            raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {beside}")
         paths.append(str(found))
     return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
 

@@ -37,6 +37,7 @@ PRESETS: Mapping[str, Preset] = {
             "initializer_range": 0.06,
             **_NO_DROPOUT,
         },
+        positions=512,
         summary="4 layers of width 128, trained from scratch on the embedded world",
     ),
     "base": Preset(
@@ -50,6 +51,7 @@ PRESETS: Mapping[str, Preset] = {
             "type_vocab_size": 1,
             "layer_norm_eps": 1e-5,
         },
+        positions=512,
         summary="12 layers of width 768, RoBERTa-base's shape, trained from scratch",
     ),
 }

@@ -30,6 +30,7 @@ class Request:
     store: Path
     workers: int
     logs: Path
+    only: Sequence[str] = ()  # a part of the experiment
 
 
 def check(count: int) -> None:
@@ -127,7 +128,7 @@ def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
     with suppress(MaskpolicyError):
         experiment = config.load(request.file, request.keys, request.plugins)
         store = Store(request.store)
-        plan = stages.build(experiment, store.hash_file)
+        plan = stages.part(stages.build(experiment, store.hash_file), request.only)
         logger.setLevel(logging.INFO)
         graph.execute(
             plan.targets, store, targets=plan.targets, workers=request.workers, logs=request.logs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from maskpolicy import comparable, comparisons, gathering, metrics, predictions
+from maskpolicy import comparable, comparisons, gathering, metrics, predictions, remarks
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.gathering import ABSENT, Cell, Draft, Gap
@@ -165,6 +165,10 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     if clashes and not mixed:
         raise ConfigError(f"{clashes[0]}: give one another label; --mixed tells them by their runs")
     label = baseline or runs[0].baseline
+    absent = []
+    if baseline is None and label in _left_out(runs, drafts):
+        absent = [f"{label}, the baseline, was left out: rows are compared with {drafts[0].label}"]
+        label = drafts[0].label
     if not any(draft.is_called(label) for draft in drafts):
         raise ConfigError(
             f"baseline: {unknown('row', label, (d.label for d in drafts))}; name one as --baseline"
@@ -177,10 +181,16 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     guesses, disagreed = gathering.majority(runs)
     notes = [note for row in rows for note in _missing(row)]
     notes += [*_unpaired(rows), *_luck(drafts), *_told(drafts), *gathering.renamed(drafts)]
-    notes += [*disagreed, *(f"mixed: {line}" for line in unlike)]
+    notes += [*disagreed, *absent, *remarks.of(runs), *(f"mixed: {line}" for line in unlike)]
     majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
     groups = _groups(drafts, tasks)
     return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority)
+
+
+def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
+    """Return the rows of runs that --only left out whole."""
+    stated = {label for run in runs if run.left_out for label in run.policies}
+    return {label for label in stated if not any(draft.is_called(label) for draft in drafts)}
 
 
 def _rows(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from maskpolicy import budgets, plugins
@@ -37,7 +36,7 @@ def tasks(
             raise ConfigError(f"{place}: {name} is there twice")
         known = [column for column in columns if column.label == name]
         known += [column for column in columns if column.name == name]
-        made = known[0] if known else task_block({"name": name}, place, Path(), data)
+        made = known[0] if known else task_block({"name": name}, place, (), data)
         found.append(replace(made, label=name, context=False))
     return tuple(found)
 

@@ -26,6 +26,7 @@ class Preset:
 
     vocabulary: int  # entries of the byte-level BPE, special tokens included
     config: Mapping[str, Any]  # of transformers.BartConfig
+    positions: int  # the most tokens that the model takes
     summary: str
 
 
@@ -47,6 +48,7 @@ PRESETS: Mapping[str, Preset] = {
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,
         },
+        positions=512,
         summary="2+2 layers of width 128, trained from scratch on the embedded world",
     ),
 }

@@ -23,6 +23,8 @@ from maskpolicy.types import Example, How, Passage, Policy, Spans
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+ENDS = 2  # special tokens of a text: <s> and </s>
+
 
 @dataclass(frozen=True)
 class Specials:
@@ -106,6 +108,22 @@ def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragge
     framed.flat = some.take(places, mode="clip")  # both ends are written over
     framed.flat[begins], framed.flat[stops - 1] = ends
     return framed
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How many of some texts are longer than a model reads or writes, and lose an end."""
+
+    what: str  # sources, targets, questions or choices
+    count: int
+    texts: int
+    limit: int  # tokens that a text may have
+    key: str  # of the budget: max_source or max_target
+
+    @classmethod
+    def of(cls, what: str, lengths: NDArray[np.int64], limit: int, key: str) -> Cut:
+        """Count the lengths, shape (n,) in tokens, above `limit`."""
+        return cls(what, int((lengths > limit).sum()), len(lengths), limit, key)
 
 
 @dataclass(frozen=True, eq=False)

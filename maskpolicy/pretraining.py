@@ -74,7 +74,7 @@ def experiment(
         "tasks": [],
         "baseline": block.name,
     }
-    return config.make(wanted, PRETRAIN, "", Path.cwd(), plugin_files, needs=("corpus",))
+    return config.make(wanted, PRETRAIN, "", (Path.cwd(),), plugin_files, needs=("corpus",))
 
 
 def claim(out: Path, verb: str = PRETRAIN) -> None:

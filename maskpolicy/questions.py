@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from maskpolicy.collecting import Cells
 from maskpolicy.errors import DataError
 from maskpolicy.nodes import Stage
 from maskpolicy.predictions import lines
@@ -19,20 +18,16 @@ def path(folder: Path, task: str) -> Path:
     return folder / "questions" / f"{slug(task)}.jsonl"
 
 
-def save(cells: Cells, store: Store, folder: Path) -> None:
+def save(cells: Mapping[tuple[str, str, int], Stage], store: Store, folder: Path) -> None:
     """Write questions/*.jsonl, ids and sources, for every task whose examples are in the store.
 
-    Files of tasks that the experiment no longer has are removed. Raises StoreError.
+    Raises StoreError.
     """
     stages: Mapping[str, Stage] = {task: stage for (_, task, _), stage in cells.items()}
     for task, stage in stages.items():
         examples = stage.inputs.get("examples")
         if examples is not None and store.peek(examples.key) is not None:
             write(path(folder, task), _text(store.path(examples.key) / "test.jsonl").encode())
-    wanted = {path(folder, task) for task in stages}
-    for found in (folder / "questions").glob("*.jsonl"):
-        if found not in wanted:
-            found.unlink(missing_ok=True)
 
 
 def read(folder: Path, task: str, wanted: set[str]) -> dict[str, str]:

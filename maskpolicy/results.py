@@ -15,8 +15,9 @@ from maskpolicy.errors import DataError, StoreError
 from maskpolicy.types import Json
 
 VERSION = 1
-MARKS = ("experiment.json", "results", "predictions", "logs")  # of a run, an unfinished one too
-SETTINGS = "experiment.json"
+SETTINGS, WRITTEN = "experiment.json", "experiment.yaml"  # resolved, and as the user wrote it
+MARKS = (SETTINGS, WRITTEN, "results", "predictions", "logs")  # of a run, an unfinished one too
+LEFT_OUT = "left_out"  # the key of SETTINGS that names cells which --only left out
 EARLY, STEP = "steps", "intermediate_step"  # the folder of early cells, and their key of a config
 PART = ".part"  # ends the name of a file that is being written, after the writer's process
 
@@ -37,6 +38,7 @@ class Result:
     origin: str = ""  # of the questions: world, hub or files; "": as config.task.data says
     code: Json = None  # {"versions": of the trainings' code, "policy": digest}; None: not known
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
+    audit: Json = None  # of the task's data: test examples in train, texts that were cut
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Run:
     tasks: tuple[str, ...] = field(default=())
     early: tuple[Result, ...] = field(default=())  # of models kept before the stage's end
     experiment: str = ""  # its name, "" where it is not known
+    left_out: tuple[str, ...] = ()  # cells that --only left out, by the names of their files
+    dropped: tuple[str, ...] = ()  # cells in the folder that its experiment does not have any more
 
     @property
     def name(self) -> str:
@@ -69,11 +73,11 @@ class Run:
 
 def read(folder: Path) -> Run:
     """Return the results of a folder that `maskpolicy run` wrote; DataError names a bad file."""
-    paths = sorted((folder / "results").glob("*.json"))
+    paths = _current(folder, "results")
     if not paths:
         raise DataError(f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote")
-    results = tuple(_read(path) for path in paths)
-    early = tuple(_read(path) for path in sorted((folder / EARLY).glob("*.json")))
+    results = tuple(parse(path) for path in paths)
+    early = tuple(parse(path) for path in _current(folder, EARLY))
     if any(not isinstance(result.config.get(STEP), int) for result in early):
         raise DataError(f"{folder / EARLY}: a file tells no {STEP}: remove it and run again")
     config = settings(folder)
@@ -86,6 +90,8 @@ def read(folder: Path) -> Run:
             tuple(block["label"] for block in config.get("tasks", ())),
             early,
             str(config.get("name", "")),
+            tuple(name for name in config.get(LEFT_OUT, ()) if name in (_cells(folder) or ())),
+            dropped(folder),
         )
     except (AttributeError, KeyError, TypeError):
         raise _foreign(folder) from None
@@ -106,6 +112,47 @@ def plugin_files(folder: Path) -> list[str]:
     return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
+def dropped(folder: Path) -> tuple[str, ...]:
+    """Return the names of results that a folder holds of cells that its experiment lacks now."""
+    known = _cells(folder)
+    names = [path.stem for path in sorted((folder / "results").glob("*.json"))]
+    return tuple(name for name in names if known is not None and name not in known)
+
+
+def _current(folder: Path, kind: str) -> list[Path]:
+    """Return the files of results that count: of cells of the experiment that were not left out."""
+    known = _cells(folder, early=kind == EARLY)
+    left_out = settings(folder).get(LEFT_OUT, ())
+    return [
+        path
+        for path in sorted((folder / kind).glob("*.json"))
+        if known is None or (path.stem in known and path.stem not in left_out)
+    ]
+
+
+def _cells(folder: Path, early: bool = False) -> set[str] | None:
+    """Return the names of the cells of a folder's experiment; None where it does not say.
+
+    `early` are those of models that were kept before the end of the intermediate stage.
+    """
+    config = settings(folder)
+    if not {"policies", "tasks", "seeds"} <= config.keys():
+        return None
+    try:
+        cells = [
+            (row["label"], task["label"], seed)
+            for row in config["policies"]
+            for task in config["tasks"]
+            for seed in config["seeds"]
+        ]
+        if early:
+            steps = config.get("keep_at", ())
+            return {early_name(*cell, step) for cell in cells for step in steps}
+        return {file_name(*cell) for cell in cells}
+    except (KeyError, TypeError):
+        raise _foreign(folder) from None
+
+
 def _foreign(folder: Path) -> DataError:
     return DataError(f"{folder / SETTINGS}: not written by `maskpolicy run`: remove it")
 
@@ -115,9 +162,14 @@ def file_name(policy: str, task: str, seed: int) -> str:
     return f"{slug(policy)}--{slug(task)}--{seed}"
 
 
+def early_name(policy: str, task: str, seed: int, step: int) -> str:
+    """Return the name, without ending, of the file of a cell whose model was kept at a step."""
+    return f"{file_name(policy, task, seed)}--{step}"
+
+
 def fingerprint(folder: Path) -> str:
-    """Return a digest of the results in a run's folder, to tell whether they have changed."""
-    files = sorted((folder / "results").glob("*.json"))
+    """Return a digest of the results of a run, to tell whether they have changed."""
+    files = _current(folder, "results")
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
@@ -159,7 +211,8 @@ def write(path: Path, data: bytes, option: str = "--out") -> None:
         raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
 
 
-def _read(path: Path) -> Result:
+def parse(path: Path) -> Result:
+    """Return the result that a file holds; raises DataError."""
     values = parsed(path)
     try:
         if values.pop("version") != VERSION:

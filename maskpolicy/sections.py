@@ -15,14 +15,14 @@ from maskpolicy.schema import at
 from maskpolicy.types import Json
 
 
-def model_block(given: Any, where: str, folder: Path) -> Model:
+def model_block(given: Any, where: str, folders: Sequence[Path]) -> Model:
     """Return the model; a name that is no preset must be a folder, or look like a Hub name."""
     block = {"name": given} if isinstance(given, str) else given
     model = Model(**schema.block(Model, block, where))
     _check_layers(model, where)
     if model.is_scratch:
         return model
-    found = yaml_file.locate(model.name, folder) if model.name else None
+    found = yaml_file.locate(model.name, folders) if model.name else None
     if found is not None and found.is_dir():
         return replace(model, name=str(found))
     example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
@@ -48,7 +48,7 @@ def _check_layers(model: Model, where: str) -> None:
         raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
 
 
-def corpus_block(given: Any, where: str, folder: Path) -> Corpus:
+def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> Corpus:
     """Return the corpus, its patterns expanded; it is of the world, of files or of the Hub."""
     if isinstance(given, str) and given != WORLD:
         raise ConfigError(
@@ -62,24 +62,24 @@ def corpus_block(given: Any, where: str, folder: Path) -> Corpus:
     only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
     if only_hub and not values["hub"]:
         raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
-    values["files"] = _files(values["files"], f"{where}.files", folder)
+    values["files"] = _files(values["files"], f"{where}.files", folders)
     return Corpus(**values)
 
 
-def _files(patterns: Sequence[str], where: str, folder: Path) -> tuple[str, ...]:
+def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:
     """Return the paths that patterns stand for, each once; one without any raises ConfigError."""
     found: list[str] = []
     for index, pattern in enumerate(patterns):
-        files = yaml_file.matches(pattern, folder)
+        files = yaml_file.matches(pattern, folders)
         if not files:
-            raise ConfigError(f"{where}[{index}]: {_no_file(pattern, folder)}")
+            raise ConfigError(f"{where}[{index}]: {_no_file(pattern, folders)}")
         found += map(str, files)
     return tuple(dict.fromkeys(found))
 
 
-def _no_file(pattern: str, folder: Path) -> str:
+def _no_file(pattern: str, folders: Sequence[Path]) -> str:
     """Return why a path or pattern gives no file, and what to write instead."""
-    found = yaml_file.locate(pattern, folder)
+    found = yaml_file.locate(pattern, folders)
     if found is None:
         return f"no such file {pattern!r}"
     if not found.is_dir():

@@ -12,10 +12,10 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.schema import at, wrong
 
 
-def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys of a YAML file after its overrides; raises ConfigError with file and line."""
+def read(path: Path) -> str:
+    """Return the text of a YAML file; raises ConfigError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: not UTF-8 text (byte {error.start}): save it as UTF-8"
@@ -23,13 +23,18 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{path}: cannot be read: {reason}; name an experiment file") from None
-    values = _parse(text, str(path))
-    if not isinstance(values, dict) or not values:
-        raise ConfigError(f"{path}: must be a block of keys such as 'model: mini'")
+
+
+def values(text: str, where: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the keys of YAML `text` after its overrides; raises ConfigError with `where`."""
+    place = where.removesuffix(": ")
+    made = _parse(text, place)
+    if not isinstance(made, dict) or not made:
+        raise ConfigError(f"{place}: must be a block of keys such as 'model: mini'")
     for override in overrides:
-        _apply(values, override)
-    _refuse(values, f"{path}: ")
-    return values
+        _apply(made, override)
+    _refuse(made, where)
+    return made
 
 
 def assignments(overrides: Sequence[str]) -> dict[str, Any]:
@@ -136,11 +141,11 @@ def _first(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def locate(text: str, folder: Path) -> Path | None:
-    """Return the file or folder `text` as an absolute path: beside the YAML, else from here."""
+def locate(text: str, folders: Sequence[Path]) -> Path | None:
+    """Return the file or folder `text` as an absolute path: in `folders`, else from here."""
     try:
         path = Path(text).expanduser()
-        for candidate in (folder / path, Path.cwd() / path):
+        for candidate in (folder / path for folder in (*folders, Path.cwd())):
             if candidate.exists():
                 return candidate.resolve()
     except (OSError, RuntimeError, ValueError):  # too long, no such user, a NUL
@@ -148,12 +153,12 @@ def locate(text: str, folder: Path) -> Path | None:
     return None
 
 
-def matches(pattern: str, folder: Path) -> list[Path]:
+def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
     """Return the files that a path or a pattern with * stands for, absolute and sorted."""
-    found = locate(pattern, folder)
+    found = locate(pattern, folders)
     if found is not None:
         return [found] if found.is_file() else []
-    for start in (folder, Path.cwd()):
+    for start in (*folders, Path.cwd()):
         # not Path.glob: it refuses absolute patterns
         hits = glob.glob(pattern, root_dir=start, recursive=True)  # noqa: PTH207
         files = sorted((start / hit).resolve() for hit in hits if (start / hit).is_file())

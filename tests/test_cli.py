@@ -333,6 +333,7 @@ def test_a_run_writes_leaderboard_results_predictions_and_its_record(finished):
     assert [row["policy"] for row in board["rows"]] == ["none", "random"]
     assert set(contents(finished / "out")) == {
         "experiment.json",
+        "experiment.yaml",
         "leaderboard.json",
         "leaderboard.md",
         "leaderboard.csv",
@@ -363,6 +364,7 @@ def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finis
     monkeypatch.chdir(finished)
     assert call("run", "tiny.yaml")[0] == 0
     one, other = contents(finished / "runs" / "tiny"), contents(finished / "out")
+    assert one.pop("experiment.yaml") != other.pop("experiment.yaml")  # each says where it was run
     pages = [each.pop("leaderboard.html").splitlines() for each in (one, other)]
     assert one == other
     differ = [a for a, b in zip(*pages, strict=True) if a != b]

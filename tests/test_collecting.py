@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy import collecting, config, results
+from maskpolicy import collecting, config, leaderboard, results
 from maskpolicy.graph import Run, Stage, execute, stage
+from maskpolicy.stages import Graph
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 
@@ -47,7 +48,8 @@ def collected(experiment, tmp_path):
             ("random", "zsre", 0): Stage("collecting-cell", "d", {"score": 1.0}),
         }
         outcomes = execute(cells.values(), store)
-        return collecting.collect(experiment, cells, outcomes, store, tmp_path / out)
+        graph = Graph(tuple(cells.values()), cells, {})
+        return collecting.collect(experiment, graph, outcomes, store, tmp_path / out)
 
     return collected
 
@@ -94,17 +96,21 @@ def test_a_second_run_writes_the_same_bytes(collected, tmp_path):
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_files_of_cells_that_are_gone_are_removed(collected, caplog, tmp_path):
+def test_results_of_cells_that_are_gone_stay_and_are_not_read(collected, caplog, tmp_path):
     caplog.set_level("INFO")
     gone = tmp_path / "out" / "results" / "old--zsre--0.json"
-    kept = tmp_path / "out" / "results" / "notes.txt"
     gone.parent.mkdir(parents=True)
     gone.write_text("{}")
-    kept.write_text("mine")
-    collected()
-    assert not gone.exists()
-    assert "removed 1 results of an earlier run" in caplog.text
-    assert kept.exists()
+    before = collected("other")
+    run = collected()
+    assert gone.exists()
+    assert "old--zsre--0" in caplog.text
+    assert run.dropped == ("old--zsre--0",)
+    again = results.read(tmp_path / "out")
+    assert again.dropped == run.dropped
+    assert {r.policy for r in again.results} == {"none", "random"}
+    assert results.fingerprint(tmp_path / "out") == results.fingerprint(before.folder)
+    assert any("old--zsre--0" in note for note in leaderboard.build([again]).notes)
 
 
 def test_a_none_cell_holds_nothing_of_the_intermediate_stage(experiment):

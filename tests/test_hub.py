@@ -31,7 +31,7 @@ from maskpolicy.store import Store
 
 given = dict(model="{NAME}", corpus="world", policies=["none"], tasks=["zsre"])
 try:
-    built = stages.build(config.make(given, "it", "", Path.cwd()))
+    built = stages.build(config.make(given, "it", "", ()))
     cell = next(iter(built.cells.values()))
     wanted = [cell.inputs["tokenizer"], built.pretrained["none", 0]]
     for outcome in graph.execute(wanted, Store(sys.argv[1])).values():

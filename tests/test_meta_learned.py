@@ -205,7 +205,7 @@ def test_wrong_settings_are_refused_when_the_file_is_read(keys, message):
 
 def experiment(*policies):
     given = {"model": "mini", "corpus": "world", "policies": ["none", *policies], "seeds": [0]}
-    return config.make({**given, "tasks": ["triviaqa", "zsre"]}, "it", "it: ", Path())
+    return config.make({**given, "tasks": ["triviaqa", "zsre"]}, "it", "it: ", ())
 
 
 def fits(made):

@@ -71,8 +71,8 @@ def examples(
     log_to(console(err=True))  # which rows are left out
     plugins.load_files(plugin or ())
     given = {"name": task, **yaml_file.assignments(keys or ()), "data": config.HUB}
-    block = config.task_block(given, "examples", Path.cwd())  # its mistakes come before --data's
-    block = replace(block, data=config.data_source(data, "--data", Path.cwd(), [config.HUB]))
+    block = config.task_block(given, "examples", ())  # its mistakes come before --data's
+    block = replace(block, data=config.data_source(data, "--data", (), [config.HUB]))
     for line in splits.lines(block, split, Path(block.data), limit):
         typer.echo(line)
 

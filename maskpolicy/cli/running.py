@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maskpolicy.cli import ranking
-from maskpolicy.cli.words import STORE, File, Keys, Plugins, StorePath, console, end, log_to
+from maskpolicy.cli.words import STORE, File, Keys, Only, Plugins, StorePath, console, end, log_to
 
 if TYPE_CHECKING:
     from maskpolicy.config import Experiment
@@ -28,35 +28,39 @@ def run(
     ] = None,
     store: StorePath = STORE,
     plugin: Plugins = None,
+    only: Only = None,
     jobs: Annotated[int, typer.Option(min=1, help="Stages at a time, a process for each.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import config, graph, processes, progress, results, stages
+    from maskpolicy import config, graph, processes, progress, results, stages, written
     from maskpolicy.jobs import Request, beside, check
     from maskpolicy.store import Store
 
     check(jobs)
     notes = console(err=True)
     log_to(notes)
-    experiment = config.load(file, keys or (), plugin or ())
-    folder = out or Path("runs") / experiment.name
+    asked = written.read(file, keys or (), plugin or ())
+    experiment = config.of(asked, file)
+    folder = out or asked.home or Path("runs") / experiment.name
     results.claim(folder, results.MARKS)
     artifacts = Store(store)
-    plan = stages.build(experiment, artifacts.hash_file)
+    whole = stages.build(experiment, artifacts.hash_file)
+    plan = stages.part(whole, only or ())
     order = graph.topological(plan.targets)
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
+    written.save(asked, folder)
     logs = folder / "logs"
-    request = Request(file, keys or (), plugin or (), store, workers, logs)
+    request = Request(file, keys or (), plugin or (), store, workers, logs, only or ())
     with beside(jobs, request), progress.Bars(notes, len(order)) as bars:
         outcomes = graph.execute(
             order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs
         )
     processes.dismiss()
-    _publish(experiment, plan, outcomes, artifacts, folder, started, jobs)
+    _publish(experiment, whole, outcomes, artifacts, folder, started, jobs)
     failed = sum(outcomes[stage.key].error is not None for stage in plan.stages)
     why = f"the notes of {folder / 'leaderboard.md'} say why"
     end(outcomes.values(), f"{failed} of {len(plan.stages)} cells failed: {why}")
@@ -75,9 +79,7 @@ def _publish(
     from maskpolicy import collecting, leaderboard, page, progress, questions, records, report
 
     screen = console()
-    collected = collecting.collect(
-        experiment, plan.cells, outcomes, store, folder, plan.early, plan.majority
-    )
+    collected = collecting.collect(experiment, plan, outcomes, store, folder)
     board = leaderboard.build([collected])
     report.save(board, folder)
     ranking.show(board, screen, gaps=False)  # the bars have told what failed
@@ -91,7 +93,13 @@ def _publish(
     screen.print(f"written to {folder}", soft_wrap=True)
 
 
-def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugins = None) -> None:
+def plan(
+    file: File,
+    keys: Keys = None,
+    store: StorePath = STORE,
+    plugin: Plugins = None,
+    only: Only = None,
+) -> None:
     """Print the stages of an experiment and what is there of each; computes nothing."""
     from collections import Counter
 
@@ -104,7 +112,7 @@ def plan(file: File, keys: Keys = None, store: StorePath = STORE, plugin: Plugin
     log_to(console(err=True))
     experiment = config.load(file, keys or (), plugin or ())
     artifacts = Store(store)
-    made = stages.build(experiment, artifacts.hash_file)
+    made = stages.part(stages.build(experiment, artifacts.hash_file), only or ())
     planned = graph.plan(made.targets, artifacts, targets=made.targets)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:

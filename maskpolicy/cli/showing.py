@@ -98,7 +98,7 @@ def _tokenizer(name: str, artifacts: Store) -> Any:
     from maskpolicy import model as models
 
     keys = {"model": name, "corpus": config.WORLD, "policies": [config.NONE], "tasks": []}
-    experiment = config.make(keys, "show", "", Path.cwd(), needs=())
+    experiment = config.make(keys, "show", "", (), needs=())
     if not experiment.model.is_scratch:
         return models.load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)

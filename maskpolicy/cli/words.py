@@ -29,6 +29,10 @@ Plugins: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A file with policies or tasks; repeatable."),
 ]
+Only: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ROW/TASK", help="Only these cells; ROW or /TASK: all of it; repeatable."),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StorePath: TypeAlias = Annotated[
     Path,

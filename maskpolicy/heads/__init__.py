@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from maskpolicy.budgets import Training
 from maskpolicy.heads import label, span, text
-from maskpolicy.objectives import ExampleSteps
+from maskpolicy.objectives import Cut, ExampleSteps
 from maskpolicy.training import Loss
 from maskpolicy.types import Example, Json
 
@@ -26,12 +27,14 @@ class Head:
     loss: Loss
     answer: Callable[..., list[str]]
     """(model, tokenizer, examples, params, spec, progress) -> a prediction for each example"""
+    cuts: Callable[[Any, Sequence[Example], Training, Json, bool], list[Cut]]
+    """(tokenizer, examples, spec, params, whether they are trained on) -> texts that are cut"""
 
 
 HEADS: Mapping[str, Head] = {
-    "text": Head(text.start, text.load, text.steps, text.loss, text.answer),
-    "label": Head(label.start, label.load, label.steps, label.loss, label.answer),
-    "span": Head(span.start, span.load, span.steps, span.loss, span.answer),
+    "text": Head(text.start, text.load, text.steps, text.loss, text.answer, text.cuts),
+    "label": Head(label.start, label.load, label.steps, label.loss, label.answer, label.cuts),
+    "span": Head(span.start, span.load, span.steps, span.loss, span.answer, span.cuts),
 }
 
 

@@ -13,7 +13,7 @@ from maskpolicy.batching import Batch, Pairs
 from maskpolicy.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.heads.inputs import BETWEEN, Progress, batches, cut, joined, tuned, with_head
-from maskpolicy.objectives import ExampleSteps, Specials, tokenize
+from maskpolicy.objectives import ENDS, Cut, ExampleSteps, Specials, tokenize
 from maskpolicy.ragged import Ragged
 from maskpolicy.types import Example, Json
 
@@ -80,6 +80,17 @@ def answer(
             choices = examples[index].choices
             answers[index] = choices[int(row.argmax())] if choices else f"{row.item():.4f}"
     return answers
+
+
+def cuts(
+    tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json, training: bool
+) -> list[Cut]:
+    """Count the inputs, of one text or of two, that lose an end."""
+    firsts = tokenize([example.source for example in examples], tokenizer)
+    seconds = tokenize([example.context or "" for example in examples], tokenizer)
+    has_second = np.asarray([example.context is not None for example in examples])
+    lengths = firsts.lengths + seconds.lengths + np.where(has_second, BETWEEN, ENDS)
+    return [Cut.of("sources", lengths, spec.max_source, "max_source")]
 
 
 def _target(example: Example) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from maskpolicy.batching import Batch, Pairs
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import encode
 from maskpolicy.heads.inputs import BETWEEN, Progress, batches, joined, tuned, with_head
-from maskpolicy.objectives import ExampleSteps, Specials, tokenize
+from maskpolicy.objectives import Cut, ExampleSteps, Specials, tokenize
 from maskpolicy.ragged import Ragged
 from maskpolicy.types import Example, Json
 
@@ -107,6 +107,14 @@ def answer(
     ]
 
 
+def cuts(
+    tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json, training: bool
+) -> list[Cut]:
+    """Count the questions that lose an end; contexts are read whole, window by window."""
+    questions = tokenize([example.source for example in examples], tokenizer)
+    return [Cut.of("questions", questions.lengths, _room(spec) // 2, "max_source")]
+
+
 def _logits(model: Any, batch: Batch) -> torch.Tensor:
     """Return the scores of start and end, (b, n, 2); padding scores as low as can be."""
     import torch
@@ -122,7 +130,7 @@ def _windows(
     """Yield the windows of each example; a question takes half of the room at most."""
     questions = tokenize([example.source for example in examples], tokenizer)
     contexts = encode([example.context or "" for example in examples], tokenizer)
-    room = max(2, spec.max_source - BETWEEN)
+    room = _room(spec)
     for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         question = question[: room // 2]
         size = room - len(question)
@@ -135,6 +143,11 @@ def _windows(
             yield _Window(number, source, len(question) + BETWEEN - 1, offsets[begin:end])
             if end >= len(ids):
                 break
+
+
+def _room(spec: Training) -> int:
+    """Return the tokens that a question and a part of its context have together."""
+    return max(2, spec.max_source - BETWEEN)
 
 
 def _place(window: _Window, example: Example) -> tuple[int, int]:

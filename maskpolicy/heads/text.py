@@ -10,7 +10,7 @@ from maskpolicy import model as models
 from maskpolicy.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.generation import generate, rank
-from maskpolicy.objectives import ExampleSteps, Specials
+from maskpolicy.objectives import ENDS, Cut, ExampleSteps, Specials, tokenize
 from maskpolicy.types import Example, Json
 
 Progress = Callable[[int, int, str], None]
@@ -64,6 +64,28 @@ def answer(
         how["max_target"] = spec.max_target
         return rank(model, tokenizer, sources, _choices(examples), **how)
     return generate(model, tokenizer, sources, **how)
+
+
+def cuts(
+    tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json, training: bool
+) -> list[Cut]:
+    """Count the sources that lose an end, and the targets or choices that do.
+
+    params: {"choose"}. Only the targets of train are read by the model.
+    """
+    found = [_cut("sources", [one.source for one in examples], tokenizer, spec, "max_source")]
+    if training:
+        first = [one.targets[0] for one in examples]
+        found.append(_cut("targets", first, tokenizer, spec, "max_target"))
+    elif params.get("choose") == "likelihood":
+        every = [choice for given in _choices(examples) for choice in given]
+        found.append(_cut("choices", every, tokenizer, spec, "max_target"))
+    return found
+
+
+def _cut(what: str, texts: Sequence[str], tokenizer: Any, spec: Training, key: str) -> Cut:
+    lengths = tokenize(texts, tokenizer).lengths + ENDS
+    return Cut.of(what, lengths, getattr(spec, key), key)
 
 
 def _choices(examples: Sequence[Example]) -> list[tuple[str, ...]]:

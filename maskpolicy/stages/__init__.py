@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from maskpolicy.stages.assembly import Graph, build, tokenizer
+from maskpolicy.stages.parts import part
 
-__all__ = ["Graph", "build", "tokenizer"]
+__all__ = ["Graph", "build", "part", "tokenizer"]

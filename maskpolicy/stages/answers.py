@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from maskpolicy import audit as audits
 from maskpolicy import examples as task_examples
 from maskpolicy import hardware, heads, hub, metrics
 from maskpolicy import majority as guesses
@@ -18,6 +20,9 @@ from maskpolicy.graph import Run, stage
 from maskpolicy.metrics import Total
 from maskpolicy.sources import SPLITS
 from maskpolicy.types import Example, Json
+
+AUDIT = "audit.json"
+log = logging.getLogger(__name__)
 
 
 @stage("examples", version=2)
@@ -39,6 +44,34 @@ def examples(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
         }
     if "hub" in params and block.revision:
         hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
+
+
+@stage("audit")
+def audit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Count test examples that stand in train, and texts that are cut.
+
+    params: {"head", "choose", "max_source", "max_target", "positions"}; where the positions are
+    null, those of the input "model".
+    """
+    from transformers import AutoConfig
+
+    most = params["positions"]
+    if most is None:
+        most = models.positions(models.load_weights(AutoConfig, str(inputs["model"]), None))
+    limits = {key: min(params[key], most) for key in ("max_source", "max_target")}
+    head, spec = heads.of(params), replace(Training(), **limits)
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    train, test = (read_examples(inputs["examples"], split) for split in ("train", "test"))
+    cuts = [
+        {"split": split, **asdict(cut), "key": cut.key if params[cut.key] <= most else "positions"}
+        for split, rows in (("train", train), ("test", test))
+        for cut in head.cuts(tokenizer, rows, spec, params, split == "train")
+    ]
+    shared = audits.overlap(train, test, contexts=params.get("head", "text") != "text")
+    found = {"test_in_train": shared, "cuts": cuts}
+    (out / AUDIT).write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
+    for line in audits.notes(run.name, found):
+        log.warning("%s", line)
 
 
 def read_examples(folder: Path, split: str) -> list[Example]:

@@ -31,13 +31,17 @@ class Graph:
     pretrained: Mapping[tuple[str, int], Stage]  # what is fine-tuned, by policy label and run
     early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
     majority: Mapping[str, Stage] = field(default_factory=dict)  # by task label
+    audits: Mapping[str, Stage] = field(default_factory=dict)  # by task label
 
     @property
     def targets(self) -> tuple[Stage, ...]:
-        """What a run leaves in the store: cells, majority guesses, and the models to be kept."""
+        """What a run leaves in the store: audits, cells, models to be kept and majority guesses.
+
+        Audits come first, so that a user hears of the data before hours of training.
+        """
         tuned = [stage.inputs["model"] for stage in self.stages]
         kept = (stage for stage in tuned if not stage.transient)
-        return (*self.stages, *kept, *self.majority.values())
+        return (*self.audits.values(), *self.stages, *kept, *self.majority.values())
 
 
 def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
@@ -76,7 +80,9 @@ class _Builder:
                     cells[block.label, task.label, seed] = self.evaluate(task, model, seed, label)
         early = self.early()
         majority = {task.label: self.majority(task) for task in self.experiment.tasks}
-        return Graph((*cells.values(), *early.values()), cells, pretrained, early, majority)
+        audits = {task.label: self.audit(task) for task in self.experiment.tasks}
+        every = (*cells.values(), *early.values())
+        return Graph(every, cells, pretrained, early, majority, audits)
 
     def early(self) -> dict[tuple[str, str, int, int], Stage]:
         """Make the cells of models that are kept before the end of the intermediate stage.
@@ -200,6 +206,31 @@ class _Builder:
         code = plugins.code(plugins.find("policy", block.name))
         return {"policy": block.name, "fields": block.fields, "code": code}
 
+    def audit(self, task: TaskBlock) -> Stage:
+        """What to know of a task's data: no score depends on it."""
+        model, spec = self.experiment.model, self.experiment.finetune
+        positions = self.kind.presets[model.name].positions if model.is_scratch else None
+        limits = {"max_source": spec.max_source, "max_target": spec.max_target}
+        return self.inputs.stage(
+            "audit",
+            task.label,
+            {**limits, "positions": positions, **self.head(task)},
+            tokenizer=self.inputs.tokenizer,
+            examples=self.inputs.examples(task),
+            model=None if model.is_scratch else self.base,
+        )
+
+    def head(self, task: TaskBlock) -> dict[str, Json]:
+        """What a stage's key says of how a task is answered; nothing of a text that is written."""
+        facts = sources.facts(plugins.find("task", task.name))
+        params: dict[str, Json] = {}
+        if facts.kind != "text":
+            params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
+        choose = getattr(sources.task(task).plugin, "choose", "generate")
+        if choose != "generate":
+            params["choose"] = choose
+        return params
+
     def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
         """Fine-tune a model on a task, and answer its test examples."""
         made = sources.task(task)
@@ -210,12 +241,8 @@ class _Builder:
             "spec": _spec(replace(self.experiment.finetune, seed=seed)),
             "keep": facts.keep,
             "metric": metric.name,
+            **self.head(task),
         }
-        if facts.kind != "text":
-            params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
-        choose = getattr(made.plugin, "choose", "generate")
-        if choose != "generate":
-            params["choose"] = choose
         if self.experiment.finetune.eval_every and metric.version > 1:
             params["metric_version"] = metric.version  # it chooses the weights
         tuned = self.inputs.stage("finetune", label, params, model=model, **inputs)

@@ -1,0 +1,52 @@
+"""What a board says of its runs besides their scores: of their data, and of what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maskpolicy import audit
+from maskpolicy.results import Run
+
+_NAMED = 6  # cells that a note names
+
+
+def of(runs: Sequence[Run]) -> list[str]:
+    """Return a note for each thing, of several runs with their names."""
+    found = []
+    for run in runs:
+        prefix = f"{run.name}: " if len(runs) > 1 else ""
+        about = [left_out(run), dropped(run), *data(run)]
+        found += [f"{prefix}{line}" for line in about if line]
+    return found
+
+
+def left_out(run: Run) -> str:
+    """Return what --only left out, "" for nothing."""
+    if not run.left_out:
+        return ""
+    count = len(run.left_out)
+    were = "cell was" if count == 1 else "cells were"
+    return f"{count} {were} left out by --only: {_some(run.left_out)}"
+
+
+def dropped(run: Run) -> str:
+    """Return which results of earlier experiments lie in a run's folder, "" for none."""
+    if not run.dropped:
+        return ""
+    return (
+        f"not on this board, and kept in results/: {len(run.dropped)} of cells that the experiment "
+        f"does not have any more ({_some(run.dropped)})"
+    )
+
+
+def data(run: Run) -> list[str]:
+    """Return what the audits of a run's tasks found, by task."""
+    audits = {one.task: one.audit for one in run.results if one.audit is not None}
+    return [
+        line for task in run.columns if task in audits for line in audit.notes(task, audits[task])
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
