@@ -32,12 +32,16 @@ class Answers:
         if self._metric.graded and len(self._examples[key]) < _SAMPLE:
             self._examples[key].append(example)
 
+    def counts(self, key: Hashable) -> Counter[str]:
+        """Return how many examples of a key accept each answer; not to be changed."""
+        return self._counts.get(key, Counter())
+
     def best(self, key: Hashable, choices: Sequence[str] = ()) -> str:
         """Return the best guess for a key, "" for an unknown one.
 
         Where there are choices it is the one that is most frequent as an answer, else the first.
         """
-        counts = self._counts.get(key, Counter())
+        counts = self.counts(key)
         if choices:
             return max(choices, key=lambda choice: counts[choice])
         if key not in self._found:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import TypeAlias
 
 from maskpolicy import kilt, metrics
 from maskpolicy.majority.answers import Answers
-from maskpolicy.majority.templates import Template, Templates
+from maskpolicy.majority.relations import Relations
+from maskpolicy.majority.templates import Templates
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.types import Example
 
@@ -28,6 +30,16 @@ class Material:
     metric: str
     keep: str = "start"  # the end of a source at which the question is: TaskFacts.keep
     unanswerable: bool = False  # whether some contexts hold no answer
+
+    @cached_property
+    def templates(self) -> Templates:
+        """The templates of train's questions."""
+        return Templates(self.train, self.keep)
+
+    @cached_property
+    def relations(self) -> Relations:
+        """The relations of train's questions, with their answers."""
+        return Relations(self.templates, self.metric)
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ def _commonest(material: Material) -> Guess:
 
 
 def _template(material: Material) -> Guess:
-    templates, answers = Templates(material.train, material.keep), Answers(material.metric)
+    templates, answers = material.templates, Answers(material.metric)
     for template, examples in templates.examples.items():
         for example in examples:
             answers.add(template, example)
@@ -55,51 +67,36 @@ def _template(material: Material) -> Guess:
 
 
 def _relation(material: Material) -> Guess:
-    """Count all templates together that share an answer: they are wordings of one relation."""
-    templates, answers = Templates(material.train, material.keep), Answers(material.metric)
-    holding: dict[str, list[Template]] = defaultdict(list)
-    for template, examples in templates.examples.items():
-        for answer in dict.fromkeys(answer for one in examples for answer in one.targets):
-            holding[answer].append(template)
-    learnt: set[Template] = set()
-
-    def learn(template: Template) -> None:
-        own = [answer for one in templates.examples[template] for answer in one.targets]
-        for other in dict.fromkeys(other for answer in own for other in holding[answer]):
-            for example in templates.examples[other]:
-                answers.add(template, example)
-        learnt.add(template)
-
-    def guess(example: Example) -> str:
-        template = templates.of(example)
-        if template not in learnt:
-            learn(template)
-        return answers.best(template, example.choices)
-
-    return guess
+    relations = material.relations
+    return lambda example: relations.answers.best(relations.of(example), example.choices)
 
 
 def _in_source(material: Material) -> Guess:
-    overall = _commonest(material)
-    counts = Counter(answer for one in material.train for answer in dict.fromkeys(one.targets))
-    known: dict[str, tuple[int, str]] = {}
-    for answer, count in counts.items():
-        words = normalise(answer)
-        if 0 < len(words.split()) <= _LONGEST and count > known.get(words, (0, ""))[0]:
-            known[words] = (count, answer)
-    longest = max((len(words.split()) for words in known), default=0)
+    relations, overall = material.relations, Answers(material.metric)
+    known: dict[str, list[str]] = defaultdict(list)
+    for example in material.train:
+        overall.add(None, example)
+    for answer in overall.counts(None):
+        known[normalise(answer)].append(answer)
+    longest = min(_LONGEST, max(len(text.split()) for text in known))
 
     def guess(example: Example) -> str:
-        words = normalise(example.source).split()
-        found = [
-            known[text]
-            for start in range(len(words))
-            for end in range(start + 1, min(start + longest, len(words)) + 1)
-            if (text := " ".join(words[start:end])) in known
-        ]
-        return max(found, key=lambda each: each[0])[1] if found else overall(example)
+        relation = relations.of(example)
+        own, every = relations.answers.counts(relation), overall.counts(None)
+        found = [answer for text in _spans(example, longest) for answer in known.get(text, ())]
+        if found:
+            return max(found, key=lambda answer: (own[answer], every[answer]))
+        return relations.answers.best(relation, example.choices)
 
     return guess
+
+
+def _spans(example: Example, longest: int) -> Iterator[str]:
+    """Yield all spans of up to so many normalised words of a source."""
+    words = normalise(example.source).split()
+    for start in range(len(words)):
+        for end in range(start + 1, min(start + longest, len(words)) + 1):
+            yield " ".join(words[start:end])
 
 
 def _mention(material: Material) -> Guess | None:
@@ -164,7 +161,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule("commonest answer", "the most frequent answer", _commonest),
         Rule("relation", "the most frequent answer to questions of the same relation", _relation),
         Rule("template", "the most frequent answer to questions of the same template", _template),
-        Rule("in the source", "the most frequent answer that the source holds", _in_source),
+        Rule("in the source", "the most frequent answer of it that the source holds", _in_source),
         Rule("mention", "the most frequent page of the mention, or the mention itself", _mention),
         Rule("place", "the choice at the place where the right one is most often", _place),
     ),
