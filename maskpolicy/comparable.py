@@ -91,11 +91,7 @@ def parts(result: Result) -> dict[str, Part]:
 
 
 def identity(result: Result) -> dict[str, Json]:
-    """Return what the results of one row share, whatever its name.
-
-    Of "world" and "code" two results may lack one: a row's columns need not all read the world,
-    and results of earlier versions name no code.
-    """
+    """Return what all results of one row share, whatever the row is called."""
     config, stages = result.config, result.stages
     left_out = ("task", "intermediate_seed", "intermediate_seeds", "world", "train_on")
     found: dict[str, Json] = {
@@ -109,12 +105,13 @@ def identity(result: Result) -> dict[str, Json]:
 
 
 def loose(result: Result) -> dict[str, Json]:
-    """Return what the results of one row share where both have it: the world, versions, code."""
-    found = {
-        name: part.identity
-        for name, part in parts(result).items()
-        if name == "world" or name.startswith("version of ")
-    }
+    """Return what those results of one row share that have it.
+
+    These are the world, which not every column reads, the questions and the metric of each column,
+    and the versions and code that results of earlier versions do not name.
+    """
+    shared = identity(result)
+    found = {name: part.identity for name, part in parts(result).items() if name not in shared}
     code = (result.code or {}).get("policy")
     return found if code is None else {**found, "code": code}
 

@@ -195,6 +195,40 @@ def test_one_row_computed_on_two_machines_is_one_row():
     assert any(note.startswith("finetune.precision is auto and fp32") for note in board.notes)
 
 
+@pytest.mark.parametrize("section", ["world", "task"])
+def test_results_on_other_questions_are_never_joined_into_one_row(section):
+    other = whole()
+    other[section] |= {"seed": 5} if section == "world" else {"data": "hub"}
+    runs = [run(cell(whole()), baseline="supervised"), run(cell(other, seed=1), name="b")]
+    board = leaderboard.build(runs, mixed=True)
+    assert [row.label for row in board.rows] == ["supervised (a)", "supervised (b)"]
+
+
+@given(st.data())
+def test_a_board_is_the_same_however_its_results_are_spread_over_runs(data):
+    cells = [
+        result(policy, task, seed, (17 * seed + 5 * len(policy) + len(task)) % 10 / 10)
+        for policy in ("none", "random", "original")
+        for task in ("zsre", "wow")
+        for seed in range(4)
+    ]
+    places = data.draw(st.lists(st.sampled_from([1, 2, 3]), min_size=24, max_size=24))
+    first = [one for one, place in zip(cells, places, strict=True) if place & 1]
+    second = [one for one, place in zip(cells, places, strict=True) if place & 2]
+    if not (first and second):
+        return
+    order = ("none", "random", "original")
+    runs = [
+        replace(run(*some, name=name), policies=order)
+        for some, name in ((first, "a"), (second, "b"))
+    ]
+    alone = leaderboard.build([replace(run(*cells), policies=order)])
+    joined = leaderboard.build(runs)
+    scores = [{row.label: row.scores for row in board.rows} for board in (alone, joined)]
+    assert scores[0] == scores[1]
+    assert (alone.best(), alone.notes) == (joined.best(), joined.notes)
+
+
 def test_other_code_of_a_policy_is_another_row():
     one = cell(whole(), code={"versions": {}, "policy": "a"})
     other = cell(whole(), code={"versions": {}, "policy": "b"})
