@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from maskpolicy import stats
 from maskpolicy.gathering import Cell
 from maskpolicy.predictions import Answers
 
+CONDITION = (
+    "The test answers for other seeds and other examples of the same kind. It holds the "
+    "pre-trained model, the corpus and the world or data set fixed, and says nothing about others."
+)
 FEWEST = 3  # seeds with an intermediate run of their own, for a mark of significance
 Reader = Callable[[Cell], Answers | None]
 Cells = Mapping[int, Cell | None]
@@ -18,13 +22,28 @@ Cells = Mapping[int, Cell | None]
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean difference over examples in points, with its own 95% interval."""
+
+    difference: float
+    low: float
+    high: float
+    p: float  # of a difference as large as this one, if there is none
+    groups: int
+    detectable: float  # the difference that this leaderboard finds with a probability of 80%
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """One cell against the baseline, in points; without a test, `reason` says why."""
+    """One cell against the baseline; without a test, `reason` says why."""
 
     seeds: int  # in both rows
-    found: stats.Estimate | None = None
-    p_holm: float | None = None  # adjusted over all tests of the leaderboard
+    found: Estimate | None = None  # once its family was judged
+    p_holm: float | None = None  # adjusted over all tests of the family
     reason: str | None = None
+    pair: stats.Pair | None = field(default=None, compare=False, repr=False)
+    is_average: bool = False  # over tasks
+    paired: tuple[int, ...] = field(default=(), compare=False, repr=False)  # the seeds
 
     @property
     def is_significant(self) -> bool:
@@ -32,9 +51,12 @@ class Comparison:
         return self.p_holm is not None and self.p_holm < stats.LEVEL
 
 
-def compare(row: Cells, base: Cells, read: Reader) -> Comparison:
-    """Compare a row with the baseline on one task.
+def compare(
+    row: Cells, base: Cells, read: Reader, rows: tuple[str, str] = ("row", "baseline")
+) -> Comparison:
+    """Pair a row with the baseline on one task; `judge` tests it among its family.
 
+    `rows` are two names of which no other row of the family has one.
     There is no test unless every seed has its own intermediate run and there are three or more:
     the luck of a shared run is part of the difference, and nothing in the data shows how large.
     """
@@ -57,20 +79,55 @@ def compare(row: Cells, base: Cells, read: Reader) -> Comparison:
         return Comparison(len(pairs), reason="the rows were not asked the same examples")
     if not first.groups.any():
         return Comparison(len(pairs), reason="all examples share one paragraph or document")
-    table = np.stack([mine.scores.astype(np.float64) - other.scores for mine, other in found])
-    if not np.ptp(table):
+    mine, other = (np.stack([cell.scores for cell in row]) for row in zip(*found, strict=True))
+    if not np.ptp(mine - other):
         return Comparison(len(pairs), reason="the rows differ on no example, or on all alike")
-    return Comparison(len(pairs), stats.estimate(100 * table, first.groups))
+    made = stats.pair(mine, other, first.groups, rows)
+    return Comparison(len(pairs), pair=made, paired=tuple(sorted(row.keys() & base.keys())))
 
 
-def adjust(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
-    """Return the comparisons with Holm's p-values over all that were tested."""
-    tested = [each.found.p for each in comparisons if each is not None and each.found is not None]
-    values = iter(stats.holm(tested))
+def average(members: Sequence[Comparison | None]) -> Comparison:
+    """Return the comparison of two rows on the average of several tasks."""
+    pairs = [each.pair for each in members if each is not None and each.pair is not None]
+    seeds = {each.paired for each in members if each is not None}
+    if len(pairs) < len(members) or len(seeds) > 1:
+        return Comparison(0, reason="not all of its tasks could be tested for the same seeds")
+    paired = seeds.pop()
+    return Comparison(len(paired), pair=stats.average(pairs), is_average=True, paired=paired)
+
+
+def judge(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
+    """Return the comparisons of one family with their tests, p-values adjusted for all of them."""
+    tested = {
+        index: each
+        for index, each in enumerate(comparisons)
+        if each is not None and each.pair is not None
+    }
+    order = sorted(tested, key=lambda index: tested[index].is_average)
+    single = [each.pair for each in tested.values() if each.pair and not each.is_average]
+    means = [each.pair for each in tested.values() if each.pair and each.is_average]
+    verdicts = dict(zip(order, stats.judge(single, means), strict=True))
     return [
-        replace(each, p_holm=next(values)) if each is not None and each.found else each
-        for each in comparisons
+        _judged(each, verdicts[index], len(tested)) if each and index in tested else each
+        for index, each in enumerate(comparisons)
     ]
+
+
+def _judged(comparison: Comparison, verdict: stats.Verdict, tests: int) -> Comparison:
+    pair = comparison.pair
+    if pair is None:
+        return comparison
+    mean, error = 100 * float(pair.mean), 100 * float(verdict.error)
+    low, high = stats.interval(mean, error, verdict.freedom)
+    found = Estimate(
+        mean,
+        low,
+        high,
+        float(verdict.p),
+        pair.groups,
+        error * stats.detectable(verdict.freedom, tests),
+    )
+    return replace(comparison, found=found, p_holm=float(verdict.p_holm))
 
 
 def _pairs(row: Cells, base: Cells) -> list[tuple[Cell, Cell]]:

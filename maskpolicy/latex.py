@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from maskpolicy import measured
-from maskpolicy.leaderboard import Board, Score
+from maskpolicy.comparisons import CONDITION
+from maskpolicy.leaderboard import Board, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.stats import LEVEL
 
@@ -26,7 +27,7 @@ def render(board: Board) -> str:
     best = board.best()
     tasks = [measured.column(board, task) for task in board.tasks]
     groups = len(board.groups) * [""]
-    columns = [*(each.title for each in tasks), *(f"mean of {group}" for group in board.groups)]
+    columns = [*(each.title for each in tasks), *map(average_label, board.groups)]
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
@@ -47,6 +48,7 @@ def render(board: Board) -> str:
     about = f"% percent, {shown}; bold: best of its column\n"
     about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
+    about += f"% {CONDITION}\n" if board.tests else ""
     lines += [r"\bottomrule", *_facts(board, 1 + len(columns)), r"\end{tabular}"]
     return _HEAD + about + "\n".join(lines) + "\n"
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
-from maskpolicy import comparable, comparisons, gathering, metrics, predictions, remarks
+from maskpolicy import (
+    comparable,
+    comparisons,
+    gathering,
+    metrics,
+    predictions,
+    remarks,
+    standings,
+)
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.gathering import ABSENT, Cell, Draft, Gap
 from maskpolicy.results import Run
+from maskpolicy.standings import Standing, Versus
 from maskpolicy.types import Json
 
 VERSION = 1
@@ -90,12 +99,24 @@ class Board:
     notes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, as far as it is known
+    pairs: tuple[Versus, ...] = ()  # all pairs of rows on all tasks and averages, one family
+
+    @cached_property
+    def standings(self) -> Mapping[str, Mapping[str, Standing]]:
+        """By task or average, and by row: the ranks that the row may have."""
+        return standings.standings(self.pairs)
 
     @property
     def seeds(self) -> int:
         """The most seeds that a score has."""
         scores = (score for row in self.rows for score in row.scores.values() if score)
         return max((len(score.seeds) for score in scores), default=0)
+
+    @property
+    def tests(self) -> int:
+        """The number of differences that were tested, one family."""
+        scores = (score for row in self.rows for score in row.scores.values() if score)
+        return sum(bool(score.comparison and score.comparison.found) for score in scores)
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -176,7 +197,8 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     names = gathering.names(drafts)
     present = (task for draft in drafts for task, _ in draft.cells)
     tasks = gathering.order((run.tasks for run in runs), present)
-    rows = _rows(drafts, names, tasks, label)
+    read = cache(lambda cell: predictions.read(cell.predictions, cell.result))
+    rows = _rows(drafts, names, tasks, label, read)
     chosen = names[_baseline(drafts, label, drafts[0])]
     guesses, disagreed = gathering.majority(runs)
     notes = [note for row in rows for note in _missing(row)]
@@ -184,7 +206,18 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     notes += [*disagreed, *absent, *remarks.of(runs), *(f"mixed: {line}" for line in unlike)]
     majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
     groups = _groups(drafts, tasks)
-    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority)
+    cells = {
+        name: {task: draft.of(task) for task in tasks}
+        for name, draft in zip(names, drafts, strict=True)
+    }
+    means = {average_label(group): members for group, members in groups.items()}
+    pairs = tuple(standings.versus(cells, means, read))
+    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority, pairs)
+
+
+def average_label(group: str) -> str:
+    """Return the name of the column that averages a group of tasks."""
+    return f"mean of {group}"
 
 
 def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
@@ -194,13 +227,17 @@ def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
 
 
 def _rows(
-    drafts: Sequence[Draft], names: Sequence[str], tasks: Sequence[str], label: str
+    drafts: Sequence[Draft],
+    names: Sequence[str],
+    tasks: Sequence[str],
+    label: str,
+    read: comparisons.Reader,
 ) -> list[Row]:
     """Score every row and compare it with the baseline of its own run."""
     bases = [_baseline(drafts, label, draft) for draft in drafts]
     wanted = [drafts[base].seeds for base in bases]
     means = [_scores(*each, tasks) for each in zip(drafts, wanted, strict=True)]
-    tested = _compared(drafts, bases, tasks)
+    tested = _compared(drafts, bases, tasks, read)
     rows = []
     for index, (draft, name, base) in enumerate(zip(drafts, names, bases, strict=True)):
         scores = {
@@ -214,18 +251,25 @@ def _rows(
 
 
 def _compared(
-    drafts: Sequence[Draft], bases: Sequence[int], tasks: Sequence[str]
+    drafts: Sequence[Draft],
+    bases: Sequence[int],
+    tasks: Sequence[str],
+    read: comparisons.Reader,
 ) -> dict[tuple[int, str], Comparison | None]:
     """Compare each row's cells with its baseline's, adjusted for the number of all tests."""
-    read = cache(lambda cell: predictions.read(cell.predictions, cell.result))
     places = [(index, task) for index in range(len(drafts)) for task in tasks]
     found = [
-        None
-        if index == bases[index]
-        else comparisons.compare(drafts[index].of(task), drafts[bases[index]].of(task), read)
+        None if index == bases[index] else _compare(drafts, index, bases[index], task, read)
         for index, task in places
     ]
-    return dict(zip(places, comparisons.adjust(found), strict=True))
+    return dict(zip(places, comparisons.judge(found), strict=True))
+
+
+def _compare(
+    drafts: Sequence[Draft], row: int, base: int, task: str, read: comparisons.Reader
+) -> Comparison:
+    names = (str(row), str(base))
+    return comparisons.compare(drafts[row].of(task), drafts[base].of(task), read, names)
 
 
 def _scores(draft: Draft, seeds: Iterable[int], tasks: Sequence[str]) -> dict[str, Score | None]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from maskpolicy import latex, markdown, measured
 from maskpolicy.comparable import TRAININGS
-from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score
+from maskpolicy.comparisons import CONDITION, Comparison
+from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.results import write
 from maskpolicy.stats import LEVEL
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _DIGITS = 4
-_TEST = ("low", "high", "p", "p_holm", "significant")
+_TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
 SIGNIFICANT = "†"
+RANKS = (
+    "Ranks that each row may have, all of them at once in 95 of 100 experiments, from tests of all "
+    "pairs of rows; = tied with the best: no row is significantly better"
+)
 
 
 def save(board: Board, out: Path, *, work: bool = False) -> None:
@@ -47,6 +52,16 @@ def to_json(board: Board, *, work: bool = False) -> Json:
         LABEL: {task: round(one.percent, _DIGITS) for task, one in board.majority.items()},
         "majority_rules": {task: one.rule for task, one in board.majority.items()},
         "rows": rows,
+        "ranks": {
+            column: {label: [one.low, one.high] for label, one in ranks.items()}
+            for column, ranks in board.standings.items()
+        },
+        "tied_with_best": tied_with_best(board),
+        "pairs": [
+            {"column": each.column, "row": each.row, "other": each.other}
+            | _comparison(each.comparison, each.comparison.is_significant)
+            for each in board.pairs
+        ],
         "notes": list(board.notes),
     }
 
@@ -67,6 +82,62 @@ def _measured(board: Board) -> Json:
     }
 
 
+def tied_with_best(board: Board) -> dict[str, list[str]]:
+    """Return by task or average the rows than which no other is significantly better."""
+    return {
+        column: [label for label, one in ranks.items() if one.is_tied_with_best]
+        for column, ranks in board.standings.items()
+    }
+
+
+def to_pairs(board: Board) -> Table:
+    """Return all pairs of rows as a table for the terminal, the first minus the second."""
+    from rich.table import Table
+
+    tested = sum(each.comparison.found is not None for each in board.pairs)
+    title = f"all pairs of rows, in points; p adjusted for {tested} tests (Holm)"
+    table = Table("column", "row", "minus", title=title)
+    for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
+        table.add_column(name, justify="right")
+    for each in board.pairs:
+        table.add_row(each.column, each.row, each.other, *_pair(each.comparison))
+    return table
+
+
+def to_ranks(board: Board) -> Table:
+    """Return the ranks that each row may have as a table for the terminal."""
+    from rich.table import Table
+
+    table = Table("policy", title=RANKS)
+    for column in board.standings:
+        table.add_column(column, justify="right")
+    for row in board.rows:
+        table.add_row(row.label, *ranks_of(board, row.label))
+    return table
+
+
+def ranks_of(board: Board, label: str) -> list[str]:
+    """Return the ranks of one row as text for each column; = where it is tied with the best."""
+    found = (ranks.get(label) for ranks in board.standings.values())
+    return [
+        "–" if one is None else f"{one}{' =' if one.is_tied_with_best else ''}" for one in found
+    ]
+
+
+def _pair(comparison: Comparison) -> list[str]:
+    found = comparison.found
+    if found is None or comparison.p_holm is None:
+        return [f"no test: {comparison.reason}", "", "", "", ""]
+    mark = SIGNIFICANT if comparison.is_significant else ""
+    return [
+        f"{found.difference:+.1f}{mark}",
+        f"{found.low:+.1f} to {found.high:+.1f}",
+        f"{found.p:.3g}",
+        f"{comparison.p_holm:.3g}",
+        f"±{found.detectable:.1f}",
+    ]
+
+
 def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, its notes below."""
     head, body = _cells(board, work)
@@ -76,11 +147,18 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     if board.majority:
         about.append(f"{SENTENCE}.")
+    if board.tests:
+        about.append(CONDITION)
     facts = measured.facts(board)
     about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
     table = markdown.plain_table(head, body, numbers=True)
-    return "\n".join([table, "", *about, *([""] if notes else []), *notes]) + "\n"
+    parts = [table, "", *about, *([""] if notes else []), *notes]
+    if board.standings:
+        lines = [[row.label, *ranks_of(board, row.label)] for row in board.rows]
+        ranks = markdown.plain_table(["policy", *board.standings], lines, numbers=True)
+        parts += ["", f"{RANKS}.", "", ranks]
+    return "\n".join(parts) + "\n"
 
 
 def to_csv(board: Board, *, work: bool = False) -> str:
@@ -136,7 +214,7 @@ def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
     """Return the texts of the head and of the rows, majority first: tasks, averages, work."""
     columns = [measured.column(board, task) for task in board.tasks]
     head = ["policy", *(f"{each.title}: {_under(board, each)}" for each in columns)]
-    head += [f"mean of {group}" for group in board.groups]
+    head += [average_label(group) for group in board.groups]
     head += [name.replace("_", " ") for name in WORK] if work else []
     body = [_majority(board, work)] if board.majority else []
     for row in board.rows:
@@ -193,9 +271,12 @@ def _score(score: Score | None) -> Json:
 
 def comparison_json(score: Score) -> Json:
     """Return a comparison as JSON; a test that could not be made is null, with its reason."""
-    comparison = score.comparison
-    if comparison is None:
+    if score.comparison is None:
         return None
+    return _comparison(score.comparison, score.is_significant)
+
+
+def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]:
     found = comparison.found
     numbers = {
         "difference": found and round(found.difference, _DIGITS),
@@ -206,8 +287,9 @@ def comparison_json(score: Score) -> Json:
     }
     return {
         **numbers,
-        "significant": score.is_significant,
+        "significant": is_significant,
         "seeds": comparison.seeds,
         "groups": found and found.groups,
+        "detectable": found and round(found.detectable, _DIGITS),
         "reason": comparison.reason,
     }

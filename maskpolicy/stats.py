@@ -1,104 +1,205 @@
-"""Whether two policies differ: a paired test in which seeds and examples are random effects."""
+"""Test differences between rows; seeds and groups of examples are random effects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.05  # of the test; its complement is that of the interval
+POWER = 0.8  # with which a test is said to find a difference
+SHARED = 2  # how much the family's run noise counts, in times of a pair's own
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
 
-class Crossed(NamedTuple):
-    """Mean, its standard error and its degrees of freedom, for each table of a batch."""
+class Pair(NamedTuple):
+    """The difference of two rows on one task, and its parts; scores lie between 0 and 1.
 
-    mean: Floats
-    error: Floats
-    freedom: Floats
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean difference with the interval that holds the true one in 95 of 100 experiments."""
-
-    difference: float  # mean over groups, not over examples
-    low: float
-    high: float
-    p: float  # of a difference as large as this one, if there is none
-    seeds: int
-    groups: int
-
-
-def estimate(differences: Floats, groups: NDArray[np.integer[Any]]) -> Estimate:
-    """Test whether differences (seeds, examples) are zero on average over both.
-
-    `groups` (examples,) numbers the paragraph, document or dialogue of each example. Needs two
-    seeds and two groups.
+    Every array has the leading axes of the scores: none for one leaderboard, one for a batch of
+    simulated ones.
     """
-    table = by_group(differences, groups)
-    found = crossed(table)
-    p, half = _student(found)
-    mean = float(found.mean)
-    return Estimate(mean, mean - float(half), mean + float(half), float(p), *table.shape)
+
+    rows: tuple[str, str]  # whose difference it is: the first minus the second
+    of_seed: Floats  # (.., seeds) each seed's mean difference over examples
+    chance: Floats  # the part of `runs` that single examples explain
+    taste: Floats  # variance of `mean`, because a row suits some groups more than others
+    slope: Floats  # what run noise of one squared logit in both rows would add to `runs`
+    groups: int
+    group_freedom: float  # degrees of freedom of `taste`
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds both rows have."""
+        return self.of_seed.shape[-1]
+
+    @property
+    def mean(self) -> Floats:
+        """The difference: the mean over seeds and examples."""
+        return self.of_seed.mean(-1)
+
+    @property
+    def runs(self) -> Floats:
+        """The variance of one seed's mean difference."""
+        return self.of_seed.var(-1, ddof=1)
+
+
+class Verdict(NamedTuple):
+    """A pair after its family was seen; arrays as in Pair."""
+
+    error: Floats  # standard error of the mean
+    freedom: float  # degrees of freedom of Student's t
+    p: Floats  # two-sided, of this pair alone
+    p_holm: Floats  # adjusted for all pairs of the family
+
+
+def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str]) -> Pair:
+    """Take the difference of two rows on one task apart.
+
+    `mine` and `other` (.., seeds, examples) hold scores between 0 and 1 of the same seeds and
+    examples; `groups` (examples,) numbers the paragraph, document or dialogue of each example.
+    Needs two seeds and two groups. The square of a group's deviation is divided by the share of
+    examples outside it (Bell and McCaffrey 2002, CR2), and the number of groups is the effective
+    one (Kish 1965), so that a few large groups do not count as many.
+    """
+    weights = np.bincount(groups) / len(groups)
+    table = by_group(mine.astype(np.float64) - other, groups)
+    seeds = table.shape[-2]
+    of_seed, of_group = table @ weights, table.mean(-2)
+    mean = of_seed.mean(-1)
+    rest = table - of_group[..., None, :] - of_seed[..., None] + mean[..., None, None]
+    factors = weights**2 / (1 - weights)
+    chance = (rest**2).sum(-2) @ factors / (seeds - 1)
+    between = (of_group - mean[..., None]) ** 2 @ factors
+    return Pair(
+        rows,
+        of_seed,
+        chance,
+        np.maximum(0, between - chance / seeds),
+        _slope(mine) + _slope(other),
+        len(weights),
+        max(1.0, 1 / float((weights**2).sum()) - 1),
+    )
+
+
+def average(pairs: Sequence[Pair]) -> Pair:
+    """Return the mean difference of the same two rows over several tasks, for the same seeds.
+
+    A run's luck may be common to all tasks, so `slope` takes it as common. Groups of different
+    tasks are drawn apart.
+    """
+    number = len(pairs)
+    return Pair(
+        pairs[0].rows,
+        np.mean([each.of_seed for each in pairs], axis=0),
+        sum((each.chance for each in pairs), np.zeros(())) / number**2,
+        sum((each.taste for each in pairs), np.zeros(())) / number**2,
+        (sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
+        sum(each.groups for each in pairs),
+        min(each.group_freedom for each in pairs),
+    )
+
+
+def judge(pairs: Sequence[Pair], averages: Sequence[Pair] = ()) -> list[Verdict]:
+    """Test all pairs of one family, e.g. of a leaderboard, in the given order.
+
+    `averages` over tasks belong to the family and come last; they say nothing new about noise.
+
+    With three seeds a pair shows its own run noise with two degrees of freedom, and by chance as
+    far too small. The noise of the whole family, on the logit scale, counts SHARED times as much
+    as the pair's own (Smyth 2004, with fixed weights), but never makes it smaller: a row or task
+    that is noisier than the others keeps its own noise. docs/statistics.md has the simulations.
+    """
+    if not pairs:
+        return []
+    shared = min(SHARED, _contrasts(pairs) - 1)
+    noise = run_noise(pairs)
+    found = [_alone(each, noise, shared) for each in (*pairs, *averages)]
+    adjusted = holm(np.stack([p for _, _, p in found]))
+    return [Verdict(*each, p_holm) for each, p_holm in zip(found, adjusted, strict=True)]
+
+
+def run_noise(pairs: Sequence[Pair]) -> Floats:
+    """Return the variance between runs of one row, in squared logits, pooled over all pairs."""
+    over = sum((each.seeds - 1) * (each.runs - each.chance) for each in pairs)
+    slopes = sum((each.seeds - 1) * each.slope for each in pairs)
+    return np.maximum(0, over) / np.maximum(slopes, np.finfo(float).tiny)
+
+
+def interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
+    """Return the ends of the interval that holds the true mean in 95 of 100 experiments."""
+    from scipy.stats import t as student
+
+    half = float(student.isf(LEVEL / 2, freedom)) * error
+    return mean - half, mean + half
+
+
+@lru_cache(maxsize=4096)
+def detectable(freedom: float, tests: int) -> float:
+    """Return the smallest difference that a test finds with a probability of POWER.
+
+    In standard errors of the difference, for Student's t with `freedom` degrees of freedom, at the
+    level that Holm's rule gives the first of `tests` comparisons.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import nct
+    from scipy.stats import t as student
+
+    bound = float(student.isf(LEVEL / tests / 2, freedom))
+
+    def lacking(shift: float) -> float:
+        return float(nct.sf(bound, freedom, shift)) - POWER
+
+    high = bound + 1
+    while lacking(high) < 0:
+        high *= 2
+    return float(brentq(lacking, 0, high, xtol=1e-6))
 
 
 def by_group(values: Floats, groups: NDArray[np.integer[Any]]) -> Floats:
-    """Return (.., groups), the means of values (.., examples) over each group's examples.
-
-    So a paragraph with ten questions counts as much as one with two. Weighing groups by their size
-    instead finds differences where there are none when a few groups are large (docs/log.md).
-    """
+    """Return (.., groups), the means of values (.., examples) over each group's examples."""
     sizes = np.bincount(groups)
     order = np.argsort(groups, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     return np.add.reduceat(values[..., order], starts, axis=-1, dtype=np.float64) / sizes
 
 
-def crossed(table: Floats) -> Crossed:
-    """Return the mean of each table (.., seeds, groups) with both factors random.
-
-    The variance of the mean is (MS_seed + max(0, MS_group - MS_rest)) / (S G). Its degrees of
-    freedom are Satterthwaite's, over both terms, so that few groups are not taken for many.
-    """
-    seeds, groups = table.shape[-2:]
-    mean = table.mean((-2, -1))
-    of_seed, of_group = table.mean(-1), table.mean(-2)
-    rest = table - of_seed[..., None] - of_group[..., None, :] + mean[..., None, None]
-    ms_seed = groups * ((of_seed - mean[..., None]) ** 2).sum(-1) / (seeds - 1)
-    ms_group = seeds * ((of_group - mean[..., None]) ** 2).sum(-1) / (groups - 1)
-    ms_rest = (rest**2).sum((-2, -1)) / ((seeds - 1) * (groups - 1))
-    more = np.maximum(0, ms_group - ms_rest)
-    variance = ms_seed + more
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = variance**2 / (ms_seed**2 / (seeds - 1) + more**2 / (groups - 1))
-    known = np.where(np.isfinite(freedom), freedom, np.inf)
-    return Crossed(mean, np.sqrt(variance / (seeds * groups)), known)
-
-
-def p_values(found: Crossed) -> Floats:
-    """Return the two-sided p of each mean; 0 or 1 where nothing varies."""
-    return _student(found)[0]
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number (Holm 1979), in the given order."""
-    adjusted = [0.0] * len(values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
-        adjusted[index] = highest
+def holm(values: Floats | Sequence[float]) -> Floats:
+    """Return p-values (tests, ..) adjusted for the number of tests (Holm 1979)."""
+    found = np.asarray(values, dtype=np.float64)
+    order = np.argsort(found, axis=0, kind="stable")
+    steps = np.arange(len(found), 0, -1).reshape(-1, *(1,) * (found.ndim - 1))
+    raised = np.minimum(1, steps * np.take_along_axis(found, order, 0))
+    adjusted = np.empty_like(found)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=0), 0)
     return adjusted
 
 
-def _student(found: Crossed) -> tuple[Floats, Floats]:
-    """Return p and half the width of the interval."""
+def _alone(pair: Pair, noise: Floats, shared: int) -> tuple[Floats, float, Floats]:
+    """Return the standard error of a pair, its degrees of freedom, and p before adjustment."""
     from scipy.stats import t as student
 
+    family = noise * pair.slope + pair.chance
+    runs = np.maximum(pair.runs, (pair.runs + shared * family) / (1 + shared))
+    error = np.sqrt(runs / pair.seeds + pair.taste)
+    freedom = min((pair.seeds - 1) * (1 + shared), pair.group_freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.abs(found.mean) / found.error
-    p = 2 * student.sf(np.where(found.mean == 0, 0.0, size), found.freedom)
-    return p, student.isf(LEVEL / 2, found.freedom) * found.error
+        size = np.where(pair.mean == 0, 0.0, np.abs(pair.mean) / error)
+    return error, freedom, 2 * student.sf(size, freedom)
+
+
+def _slope(scores: Floats) -> Floats:
+    """Return how much a squared logit moves the squared mean score: (p (1 - p))^2."""
+    share = scores.mean((-1, -2), dtype=np.float64)
+    return (share * (1 - share)) ** 2
+
+
+def _contrasts(pairs: Sequence[Pair]) -> int:
+    """Return how many differences between rows are independent: 1 for one row and its baseline."""
+    names = {name: place for place, name in enumerate({name for p in pairs for name in p.rows})}
+    signs = np.zeros((len(pairs), len(names)))
+    for line, each in enumerate(pairs):
+        signs[line, [names[name] for name in each.rows]] = 1, -1
+    return int(np.linalg.matrix_rank(signs))

@@ -31,6 +31,7 @@ def leaderboard(
     baseline: Annotated[str | None, Flag(metavar="ROW", help="Default: the first run's.")] = None,
     mixed: Annotated[bool, Flag("--mixed", help="Rank rows that are not comparable.")] = False,
     work: Annotated[bool, Flag("--work", help="Show the work of the intermediate stage.")] = False,
+    pairs: Annotated[bool, Flag("--pairs", help="Print the tests of all pairs of rows.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Join the results of runs into one leaderboard."""
@@ -48,6 +49,9 @@ def leaderboard(
         typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
     else:
         show(board, console(), work=work)
+        if pairs:
+            console().print(report.to_ranks(board))
+            console().print(report.to_pairs(board))
 
 
 def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:

@@ -9,12 +9,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskpolicy import measured
+from maskpolicy import measured, report
+from maskpolicy.comparisons import CONDITION
 from maskpolicy.leaderboard import Board
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.page import behind, differences, embedded, provenance, reported, view
 from maskpolicy.results import Run, write
-from maskpolicy.stats import LEVEL
+from maskpolicy.stats import LEVEL, POWER
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ def render(board: Board) -> str:
         level=LEVEL,
         majority=LABEL,
         sentence=SENTENCE,
+        power=POWER,
+        ranks=list(board.standings),
+        ranks_about=report.RANKS,
+        ranked=[(row.label, report.ranks_of(board, row.label)) for row in board.rows],
+        condition=CONDITION,
         notes=board.notes,
         measured=measured.facts(board),
         reported=reported.beside(table, board),

@@ -36,6 +36,7 @@ class Cell:
     delta: str = ""
     arrow: str = ""
     interval: str = ""
+    detectable: str = ""  # the difference that would have been marked, where none is
     effect: int = 0  # -4..4
     best: bool = False
     significant: bool = False
@@ -64,6 +65,7 @@ class Table:
     groups: tuple[tuple[str, int], ...]  # and the number of their columns
     luck: tuple[str, ...]  # why differences have no test
     seeds: int  # the most that a score has
+    tests: int  # differences that were tested
     majority: tuple[tuple[str, str], ...] = ()  # by column: what a guess reaches, and its rule
 
     @property
@@ -86,7 +88,7 @@ class Table:
     @property
     def has_test(self) -> bool:
         """Whether any cell could be tested."""
-        return any(cell.interval for line in self.lines for cell in line.cells)
+        return self.tests > 0
 
 
 def table(board: Board) -> Table:
@@ -107,7 +109,16 @@ def table(board: Board) -> Table:
         groups[column.group] += 1
     luck = _luck(board)
     majority = tuple(_majority(board, column) for column in columns) if board.majority else ()
-    return Table(board.baseline, columns, lines, tuple(groups.items()), luck, board.seeds, majority)
+    return Table(
+        board.baseline,
+        columns,
+        lines,
+        tuple(groups.items()),
+        luck,
+        board.seeds,
+        board.tests,
+        majority,
+    )
 
 
 def _columns(board: Board) -> tuple[Column, ...]:
@@ -146,6 +157,7 @@ def _cell(board: Board, row: Row, column: Column, best: dict[str, set[str]]) -> 
         score=f"{score.mean:.1f}",
         std="" if score.std is None else f"{score.std:.1f}",
         interval=_interval(score),
+        detectable=_detectable(score),
         best=score.is_complete and row.label in best[task],
         significant=delta is not None and score.is_significant,
         incomplete=missing,
@@ -198,6 +210,13 @@ def _interval(score: Score) -> str:
     if not found:
         return ""
     return f"{found.low:+.1f} to {found.high:+.1f}".replace("-", "−")
+
+
+def _detectable(score: Score) -> str:
+    found = score.comparison and score.comparison.found
+    if not found or score.is_significant or found.detectable <= 0:
+        return ""
+    return f"±{found.detectable:.1f}"
 
 
 def _about(config: Json) -> str:

@@ -49,7 +49,8 @@
       return make("p", {}, `No test against ${against}: ${test.reason}.`);
     }
     const p = (value) => (value < 0.001 ? "< 0.001" : `= ${value.toFixed(3)}`);
-    const mark = test.significant ? "It is significant." : "It is not significant.";
+    const mark = test.significant ? "It is significant." : "It is not significant: this leaderboard "
+      + `marks a difference of ${number(test.detectable, 1)} points with a probability of 80%.`;
     return make("p", {},
       `Against ${against}, paired over ${test.seeds} seeds and ${test.groups} groups of examples: `
       + `${signed(test.difference)} points, `

@@ -1,0 +1,110 @@
+"""Ranks that rows may have, from tests of all pairs."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import folders
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation import Design, all_pairs, batches
+
+from maskpolicy import leaderboard, report, results, stats
+from maskpolicy.comparisons import Comparison, Estimate
+from maskpolicy.standings import Versus, standings
+
+ROWS = {"none": 0.1, "random": 0.12, "salient-span": 0.9, "supervised": 0.92}
+
+
+def versus(row: str, other: str, difference: float, p: float) -> Versus:
+    found = Estimate(difference, difference - 1, difference + 1, p, 20, 5.0)
+    return Versus("triviaqa", row, other, Comparison(3, found, p))
+
+
+def test_a_rank_is_bounded_by_the_rows_that_are_better_and_worse():
+    found = standings(
+        [versus("a", "b", 9, 0.01), versus("a", "c", 5, 0.2), versus("b", "c", -3, 0.04)]
+    )["triviaqa"]
+    assert {label: str(one) for label, one in found.items()} == {"a": "1-2", "b": "3", "c": "1-2"}
+    assert [label for label, one in found.items() if one.is_tied_with_best] == ["a", "c"]
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=6, unique=True), st.floats(0, 4))
+def test_ranks_hold_the_order_that_was_seen(means, noise):
+    """Pairs that differ by more than the noise are significant: the true order is within."""
+    labels = [f"row {number}" for number in range(len(means))]
+    scores = dict(zip(labels, means, strict=True))
+    found = standings(
+        [
+            versus(one, two, scores[one] - scores[two], 0.5 if gap <= noise else 0.01)
+            for one, two in combinations(labels, 2)
+            for gap in [abs(scores[one] - scores[two])]
+        ]
+    )["triviaqa"]
+    order = sorted(labels, key=scores.__getitem__, reverse=True)
+    assert all(found[label].low <= order.index(label) + 1 <= found[label].high for label in labels)
+    assert any(one.is_tied_with_best for one in found.values())
+
+
+def test_a_column_without_a_test_has_no_ranks(tmp_path):
+    board = leaderboard.build([results.read(folders.write(tmp_path, ROWS, seeds=2))])
+    assert board.standings == {}
+    assert "ranks" not in report.to_markdown(board).lower()
+
+
+def test_ranks_and_pairs_of_a_leaderboard(tmp_path):
+    folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=5)
+    board = leaderboard.build([results.read(tmp_path)])
+    assert list(board.standings) == ["triviaqa", "mean of closed-book", "nq"] or set(
+        board.standings
+    ) == {"triviaqa", "nq", "mean of closed-book"}
+    document = json.loads(json.dumps(report.to_json(board)))
+    assert len(document["pairs"]) == 6 * 3
+    assert document["tied_with_best"]["nq"] == ["salient-span", "supervised"]
+    assert document["ranks"]["nq"] == {
+        "none": [3, 4],
+        "random": [3, 4],
+        "salient-span": [1, 2],
+        "supervised": [1, 2],
+    }
+    assert "1-2 =" in report.to_markdown(board)
+
+
+def test_the_average_of_two_tasks_is_that_of_their_differences(tmp_path):
+    folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=3)
+    board = leaderboard.build([results.read(tmp_path)])
+    found = {(each.column, each.row, each.other): each.comparison.found for each in board.pairs}
+    one, two, mean = (
+        found[column, "none", "salient-span"]
+        for column in ("triviaqa", "nq", "mean of closed-book")
+    )
+    assert one is not None
+    assert two is not None
+    assert mean is not None
+    assert mean.difference == pytest.approx((one.difference + two.difference) / 2)
+    assert mean.high - mean.low < max(one.high - one.low, two.high - two.low)
+
+
+def test_a_row_that_lacks_a_task_has_no_average(tmp_path):
+    folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=3)
+    for path in (tmp_path / "results").glob("random--nq--*.json"):
+        path.unlink()
+    board = leaderboard.build([results.read(tmp_path)])
+    means = [each for each in board.pairs if each.column.startswith("mean")]
+    assert {each.row for each in means if each.comparison.found is None} >= {"random"} or any(
+        "random" in (each.row, each.other) and each.comparison.found is None for each in means
+    )
+
+
+@pytest.mark.parametrize("louder", ["all alike", "one row", "baseline"])
+def test_all_pairs_and_averages_hold_their_level_together(louder):
+    design = Design(rows=4, tasks=3, sizes=(3,) * 30, louder=louder, common=1.0)
+    marked, boards = 0.0, 400
+    for _, made in batches(design, boards, 0):
+        found = stats.judge(*all_pairs(made, design.sizes))
+        smallest = np.min([each.p_holm for each in found], axis=0)
+        marked += (smallest < stats.LEVEL).sum()
+    assert marked / boards <= 0.06
