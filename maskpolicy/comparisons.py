@@ -83,7 +83,7 @@ def compare(
     if not np.ptp(mine - other):
         return Comparison(len(pairs), reason="the rows differ on no example, or on all alike")
     made = stats.pair(mine, other, first.groups, rows)
-    return Comparison(len(pairs), pair=made, paired=tuple(sorted(row.keys() & base.keys())))
+    return Comparison(len(pairs), pair=made, paired=tuple(cell.result.seed for cell, _ in pairs))
 
 
 def average(members: Sequence[Comparison | None]) -> Comparison:

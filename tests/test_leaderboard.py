@@ -64,8 +64,8 @@ def test_the_json_is_of_version_1():
         result("random", "triviaqa", 0, 0.5),
         result("random", "triviaqa", 1, 0.625),
     )
-    keys = ["version", "baseline", "measured", "majority", "majority_rules", "rows", "notes"]
-    assert list(found) == keys
+    first = ["version", "baseline", "measured", "majority", "majority_rules", "rows"]
+    assert list(found) == [*first, "ranks", "tied_with_best", "pairs", "notes"]
     assert (found["version"], found["baseline"]) == (1, "none")
     assert [list(row) for row in found["rows"]] == [["policy", "config", "scores"]] * 2
     assert found["rows"][1]["policy"] == "random"
