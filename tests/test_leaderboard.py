@@ -78,7 +78,7 @@ def test_the_json_is_of_version_1():
         "n": 8,
         "delta": 18.75,
         "comparison": {
-            **dict.fromkeys(("difference", "low", "high", "p", "p_holm")),
+            **dict.fromkeys(("difference", "low", "high", "p", "p_holm", "detectable")),
             "significant": False,
             "seeds": 2,
             "groups": None,
