@@ -216,8 +216,9 @@ def _results(made: Made) -> str:
         about = f"{about[:-1]} ({made.tuned_with})."
     if any(score.source == "world" for score in made.scores):
         about += (
-            " Tasks of the embedded world have the format of the data sets of these names, and "
-            "questions about an invented world: their scores are none on those data sets."
+            " Tasks of the embedded world use the file formats of the data sets of the same names. "
+            "Their questions are about an invented world, so such a score says nothing about the "
+            "data set."
         )
     head = "| task | data | metric | score (%) | seeds | test examples |"
     lines = [head, "|---|---|---|---:|---|---:|"]

@@ -81,7 +81,8 @@ def compare(
         return Comparison(len(pairs), reason="all examples share one paragraph or document")
     mine, other = (np.stack([cell.scores for cell in row]) for row in zip(*found, strict=True))
     if not np.ptp(mine - other):
-        return Comparison(len(pairs), reason="the rows differ on no example, or on all alike")
+        reason = "the difference is the same for every seed and example"
+        return Comparison(len(pairs), reason=reason)
     made = stats.pair(mine, other, first.groups, rows)
     return Comparison(len(pairs), pair=made, paired=tuple(cell.result.seed for cell, _ in pairs))
 

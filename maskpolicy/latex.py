@@ -54,10 +54,10 @@ def render(board: Board) -> str:
 
 
 def _facts(board: Board, width: int) -> list[str]:
-    """Return what the board was measured on as lines below the table."""
-    texts = (f"{name}: {fact}" for name, fact in measured.facts(board).items())
-    start = rf"\multicolumn{{{width}}}{{p{{0.9\linewidth}}}}"
-    return [rf"{start}{{\footnotesize {escape(text)}}} \\" for text in texts]
+    """Return what the board was measured on as a paragraph below the table."""
+    texts = [escape(f"{name}: {fact}.") for name, fact in measured.facts(board).items()]
+    start = rf"\multicolumn{{{width}}}{{p{{0.9\linewidth}}}}{{\footnotesize"
+    return [start, *texts, r"} \\"]
 
 
 def _majority(board: Board) -> str:

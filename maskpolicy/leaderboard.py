@@ -18,7 +18,7 @@ from maskpolicy import (
 )
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.gathering import ABSENT, Cell, Draft, Gap
+from maskpolicy.gathering import Cell, Draft, Gap
 from maskpolicy.results import Run
 from maskpolicy.standings import Standing, Versus
 from maskpolicy.types import Json
@@ -320,7 +320,8 @@ def _missing(row: Row) -> list[str]:
             seed = "" if gap.seed is None else f", seed {gap.seed}"
             notes.append(f"{row.label}, {gap.task}{seed}: {gap.reason}")
     if nowhere:
-        notes.append(f"{row.label}, {_seeds(nowhere)}: {ABSENT}, and {row.against} has them")
+        lacks = f"{row.label} lacks {_seeds(nowhere)} of its baseline {row.against}"
+        notes.append(f"{lacks}: its differences are over the seeds of both")
     return notes
 
 
@@ -328,7 +329,8 @@ def _unpaired(rows: Sequence[Row]) -> list[str]:
     """Return a note for each row with seeds that its baseline has not, and so no difference of."""
     seeds = {row.label: {seed for _, seed in row.cells} for row in rows}
     return [
-        f"{row.label}, {_seeds(more)}: in no difference to {row.against}, which has none of them"
+        f"{row.label} has {_seeds(more)}, which its baseline {row.against} lacks: differences "
+        "leave them out"
         for row in rows
         if (more := sorted(seeds[row.label] - seeds[row.against]))
     ]

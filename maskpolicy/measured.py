@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from maskpolicy import keys
 from maskpolicy.budgets import SCRATCH
-from maskpolicy.experiment import HUB, SEQ2SEQ, WORLD
+from maskpolicy.experiment import HUB, SEQ2SEQ, WORLD, Model
 from maskpolicy.leaderboard import Board, Row
 from maskpolicy.results import Result
 from maskpolicy.types import How, Json
@@ -111,8 +113,9 @@ def _model(result: Result) -> str:
     name, kind = block.get("name", "not known"), block.get("kind", SEQ2SEQ)
     if name in SCRATCH.get(kind, ()):
         encoder = "" if kind == SEQ2SEQ else f" {kind}"
-        layers = f" of {block['layers']} layers" if block.get("layers") else ""
-        return f"{name}{encoder}{layers}, built from scratch on the embedded world"
+        texts = [f"{key.replace('_', ' ')} {_plain(block[key])}" for key in _changed(block, Model)]
+        shape = f" ({', '.join(texts)})" if texts else ""
+        return f"{name}{encoder}{shape}, built from scratch on the embedded world"
     if Path(name).is_absolute():
         return f"{Path(name).name} (a local folder)"
     return f"{name} at {block['revision']}" if block.get("revision") else name
@@ -129,14 +132,19 @@ def _corpus(result: Result) -> str:
 
 def _world(result: Result) -> str:
     block = result.config.get("world") or {}
-    usual = {field.name: field.default for field in fields(Settings)}
-    changed = {
-        key: value
-        for key, value in block.items()
-        if key != "seed" and value != (list(d) if isinstance(d := usual.get(key), tuple) else d)
-    }
-    texts = [f"{key.replace('_', ' ')} {_plain(value)}" for key, value in changed.items()]
+    changed = (key for key in _changed(block, Settings) if key != "seed")
+    texts = [f"{key.replace('_', ' ')} {_plain(block[key])}" for key in changed]
     return ", ".join([f"seed {block['seed']}", *texts]) if "seed" in block else ""
+
+
+def _changed(block: Json, schema: Any) -> list[str]:
+    """Return the keys of a block, besides a name and a kind, that are not a schema's defaults."""
+    usual = {field.name: keys.plain(field.default) for field in fields(schema) if _has(field)}
+    return [key for key, value in block.items() if key in usual and value != usual[key]]
+
+
+def _has(field: Field[Any]) -> bool:
+    return field.default is not MISSING and field.name not in ("name", "kind", "revision")
 
 
 def _how(board: Board) -> str:
@@ -155,9 +163,9 @@ def _data(board: Board) -> list[str]:
     """Return a text for each source of questions: the columns that are from there."""
     columns = [column(board, task) for task in board.tasks]
     named = {
-        WORLD: f"{INVENTED}, the embedded world in the format of the data set of that name",
-        HUB: "from the Hub",
-        FILES: "from files of the user's",
+        WORLD: f"{INVENTED} (the embedded world, in the file formats of the data sets so called)",
+        HUB: "read from the Hub",
+        FILES: "read from local files",
     }
     texts = []
     for name, text in named.items():

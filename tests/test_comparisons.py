@@ -99,7 +99,7 @@ def test_rows_that_never_differ_have_no_interval(tmp_path):
     for row in (1, 2):
         found = compared(tmp_path, row=row)
         assert (found.found, found.p_holm) == (None, None)
-        assert found.reason == "the rows differ on no example, or on all alike"
+        assert found.reason == "the difference is the same for every seed and example"
     board = leaderboard.build([results.read(tmp_path)])
     assert "0.0 to +0.0" not in page.render(board)
 

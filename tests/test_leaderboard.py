@@ -237,8 +237,9 @@ def test_differences_are_paired_over_the_seeds_of_both_rows():
     assert [score.is_complete for score in scores.values()] == [True, False, False]
     assert found.best() == {"zsre": set()}  # only one row has all seeds
     assert found.notes[:2] == (
-        "random, seeds 3, 4: not in these results, and none has them",
-        "original, seeds 0, 1, 2: not in these results, and none has them",
+        "random lacks seeds 3, 4 of its baseline none: its differences are over the seeds of both",
+        "original lacks seeds 0, 1, 2 of its baseline none: its differences are over the seeds of "
+        "both",
     )
     for form in (report.to_markdown(found), page.render(found), latex.render(found)):
         assert "+30.0" in form and "+4.0" in form
@@ -252,7 +253,8 @@ def test_seeds_that_the_baseline_has_not_are_in_no_difference():
     assert score is not None
     assert (score.delta, score.is_complete) == (pytest.approx(30), True)
     assert found.best() == {"zsre": {"random"}}  # over seeds 0 and 1, which all rows have
-    assert "random, seed 2: in no difference to none, which has none of them" in found.notes
+    note = "random has seed 2, which its baseline none lacks: differences leave them out"
+    assert note in found.notes
 
 
 def test_rows_without_a_common_seed_have_no_difference():

@@ -99,6 +99,12 @@ def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path, form):
     assert "nq (world)" in text  # some of its questions are
 
 
+def test_a_model_built_from_scratch_is_told_with_its_shape(tmp_path):
+    model = {"name": "mini", "kind": "encoder", "layers": 6, "decoder_layers": 4}
+    found = measured.facts(board(folders.write(tmp_path, POLICIES, model=model)))
+    assert found["model"] == "mini encoder (layers 6), built from scratch on the embedded world"
+
+
 def test_keys_that_all_rows_share_are_said(tmp_path):
     folders.write(tmp_path, {"none": 0.2, "random": 0.3, "span": 0.4})
     for path in (tmp_path / "results").glob("*.json"):
