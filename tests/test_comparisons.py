@@ -83,6 +83,22 @@ def test_two_machines_compute_other_runs_of_one_experiment(tmp_path):
     assert all(score and score.is_complete for row in board.rows for score in row.scores.values())
 
 
+def test_the_difference_shown_is_the_one_that_is_tested(tmp_path):
+    """Over the seeds of both rows, and over examples, also where groups differ in size."""
+    one = folders.write(tmp_path / "one", {"none": 0.3, "random": 0.6, "span": 0.4}, seeds=4, n=61)
+    other = folders.write(tmp_path / "other", {"none": 0.8, "span": 0.9}, seeds=3, first=4, n=61)
+    board = leaderboard.build([results.read(one), results.read(other)])
+    tested = 0
+    for row in board.rows[1:]:
+        for score in row.scores.values():
+            assert score is not None
+            assert score.comparison is not None
+            assert score.comparison.found is not None
+            assert score.delta == pytest.approx(score.comparison.found.difference, abs=1e-4)
+            tested += 1
+    assert tested == 4
+
+
 def test_runs_of_one_number_are_one_run_on_two_machines_too(tmp_path):
     one = folders.write(tmp_path / "one", STRONG, seeds=2)
     other = folders.write(tmp_path / "other", STRONG, seeds=3, runs=2, first=2)
