@@ -40,6 +40,7 @@ class Score:
     n: int  # test examples
     delta: float | None = None  # mean difference to the baseline over the seeds of both
     comparison: Comparison | None = None  # with the baseline; None: the baseline itself
+    parts: Mapping[str, float] = field(default_factory=dict)  # figures beside the score, as F1
 
     @property
     def values(self) -> list[float]:
@@ -282,7 +283,16 @@ def _score(cells: Mapping[int, Cell | None]) -> Score | None:
     if known is None:
         return None
     percent = {seed: found and 100 * float(found["score"]) for seed, found in metrics.items()}
-    return Score(known["metric"], percent, known["n"])
+    return Score(known["metric"], percent, known["n"], parts=_parts(metrics.values()))
+
+
+def _parts(metrics: Iterable[Json]) -> dict[str, float]:
+    """Return the mean of each figure beside the score, in percent, over the seeds that have it."""
+    values: dict[str, list[float]] = {}
+    for found in filter(None, metrics):
+        for name, value in found.get("parts", {}).items():
+            values.setdefault(name, []).append(100 * float(value))
+    return {name: statistics.fmean(each) for name, each in values.items()}
 
 
 def _against(

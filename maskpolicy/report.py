@@ -255,6 +255,7 @@ def _number(value: float | None) -> str:
 def _score(score: Score | None) -> Json:
     if score is None:
         return None
+    parts = {name: round(value, _DIGITS) for name, value in score.parts.items()}
     return {
         "metric": score.metric,
         "mean": round(score.mean, _DIGITS),
@@ -266,6 +267,7 @@ def _score(score: Score | None) -> Json:
         "n": score.n,
         "delta": None if score.delta is None else round(score.delta, _DIGITS),
         "comparison": comparison_json(score),
+        **({"parts": parts} if parts else {}),
     }
 
 

@@ -89,6 +89,15 @@ def test_the_json_is_of_version_1():
     json.dumps(found, allow_nan=False)
 
 
+def test_figures_beside_the_score_are_means_over_seeds():
+    found = board(
+        result("none", "wow", 0, 0.5, metrics__parts={"f1": 0.5}),
+        result("none", "wow", 1, 0.25, metrics__parts={"f1": 0.75}),
+        result("none", "wow", 2, None),
+    )
+    assert found["rows"][0]["scores"]["wow"]["parts"] == {"f1": 62.5}
+
+
 def test_one_seed_has_no_standard_deviation():
     found = board(result("none", "zsre", 0, 0.5))["rows"][0]["scores"]["zsre"]
     assert found["std"] is None

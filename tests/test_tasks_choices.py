@@ -272,7 +272,8 @@ def test_choose_is_a_field():
 def test_choose_reaches_the_stages(tmp_path):
     path = tmp_path / "mine.yaml"
     tasks = "[ropes, wiqa, {name: wiqa, choose: likelihood, label: ranked}]"
-    path.write_text(f"model: mini\ncorpus: world\npolicies: [none]\ntasks: {tasks}\n")
+    world = "world: {kinds: [people, birds, salts]}"
+    path.write_text(f"model: mini\ncorpus: world\npolicies: [none]\ntasks: {tasks}\n{world}\n")
     cells = build(config.load(path)).cells
     chosen = {task: stage.params.get("choose") for (_, task, _), stage in cells.items()}
     assert chosen == {"ropes": None, "wiqa": None, "ranked": "likelihood"}
