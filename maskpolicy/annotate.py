@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,8 +12,9 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from maskpolicy import faults, plugins
-from maskpolicy.errors import MaskpolicyError, StageError, cause
+from maskpolicy import faults, imports, plugins
+from maskpolicy.corpus import FIXED
+from maskpolicy.errors import ConfigError, MaskpolicyError, StageError, cause
 from maskpolicy.types import Passage
 
 R = TypeVar("R")
@@ -52,8 +52,8 @@ def shards(
     """Yield a policy's columns for SHARD passages after SHARD passages (see `annotate`)."""
     names: set[str] = set()
     done = 0
-    for found in sharded(partial(_columns, policy, fitted), passages, workers, type(policy)):
-        names = names or set(found)
+    for found in sharded(partial(_columns, policy, fitted), passages, workers):
+        names = names or _named(policy, set(found), passages)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
             raise StageError(
@@ -64,23 +64,33 @@ def shards(
         progress(done, len(passages))
 
 
+def _named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
+    """Return the names of a policy's columns; one that would hide an array of the corpus raises."""
+    taken = sorted(names & {*FIXED, *passages[0].columns})
+    if taken:
+        raise ConfigError(
+            f"{faults.name('policy', policy)}: its column {taken[0]!r} has the name of an array of "
+            "the corpus: rename the column"
+        )
+    return names
+
+
 def sharded(
     work: Callable[[Sequence[Passage]], R],
     passages: Sequence[Passage],
     workers: int = 1,
-    plugin: type | None = None,
 ) -> Iterator[R]:
     """Yield work(shard) for shards of SHARD passages in order, over `workers` spawned processes.
 
-    The shards do not depend on `workers`. `work` is pickled; `plugin` is the class whose file the
-    processes import first. Raises StageError with the passages' ids when `work` fails.
+    The shards do not depend on `workers`. `work` is pickled, and the processes import
+    this one's plugin files first. Raises StageError with the passages' ids when `work` fails.
     """
     starts = range(0, len(passages), SHARD)
     shards = ([passages[i] for i in range(s, min(s + SHARD, len(passages)))] for s in starts)
     if workers < 2 or len(starts) < 2:
         yield from (_guarded(work, shard) for shard in shards)
         return
-    task = partial(_remote, _home(plugin), pickle.dumps(work))
+    task = partial(_remote, imports.state(), pickle.dumps(work))
     notes: set[str] = set()
     for result, said in _pooled(task, shards, min(workers, len(starts))):
         for note in said:
@@ -113,13 +123,14 @@ def _pooled(task: Callable[[Any], R], shards: Iterator[Any], workers: int) -> It
         pool.shutdown(cancel_futures=True)
 
 
-def _remote(home: tuple[str, str], work: bytes, shard: Sequence[Passage]) -> tuple[Any, list[str]]:
-    """Run pickled work in a process of its own; returns its result and what maskpolicy logged."""
-    module, file = home
-    if module.startswith("maskpolicy_plugin_"):
-        plugins.load_file(Path(file))
-    elif module.startswith("policies."):
-        plugins.load_builtin("policy")
+def _remote(state: imports.State, work: bytes, shard: Sequence[Passage]) -> tuple[Any, list[str]]:
+    """Run pickled work in a process of its own; returns its result and what maskpolicy logged.
+
+    Raises ConfigError where a plugin's file is not the one that `state` was taken of.
+    """
+    imports.take(state)
+    plugins.load_files(state.roots)
+    plugins.load_builtin("policy")
     with _Notes() as notes:
         return _guarded(pickle.loads(work), shard), notes
 
@@ -178,10 +189,3 @@ def _columns(
                 f"{len(shard)} passages: return one array for each passage"
             )
     return columns
-
-
-def _home(plugin: type | None) -> tuple[str, str]:
-    """Return module and file of a plugin's class."""
-    if plugin is None:
-        return "", ""
-    return plugin.__module__, getattr(sys.modules.get(plugin.__module__), "__file__", None) or ""

@@ -118,7 +118,7 @@ def make(
     shared = _shared(given, where)
     file = File(**schema.block(File, given, where, others=HOW_KEYS))
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
-    plugins.load_files(modules)
+    plugins.load_files(modules, fresh=True)
     model = model_block(file.model, at(where, "model"), folders)
     policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
     data = data_source(file.data, at(where, "data"), folders)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from maskpolicy import findings, keys, plugins
+from maskpolicy import findings, imports, keys, plugins
 from maskpolicy.errors import StoreError
 from maskpolicy.findings import Analysis, Findings
 from maskpolicy.hashes import sha256
@@ -50,7 +50,8 @@ def derive(
         if store.get(key) is None:
             with store.write(key, record) as out:
                 run = StageRun(store.checkpoints(key), record["local"], facts=record["facts"])
-                function_of(kind)(plain(params), paths, out, run)
+                with imports.checked():
+                    function_of(kind)(plain(params), paths, out, run)
     return available(store, key, label)
 
 

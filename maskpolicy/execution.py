@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from maskpolicy import processes
+from maskpolicy import imports, processes
 from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
 from maskpolicy.nodes import (
@@ -194,7 +194,8 @@ class _Execution:
         )
         if is_shared(stage.kind):
             processes.call(stage.key)
-        function_of(stage.kind)(plain(stage.params), inputs, out, run)
+        with imports.checked():
+            function_of(stage.kind)(plain(stage.params), inputs, out, run)
 
     def _commit(self, made: Stage) -> Commit:
         """Return what commits a by-product, unless it is there or another process is at it.

@@ -16,7 +16,7 @@ from maskpolicy.corpus import Passages
 from maskpolicy.derived import available, derive
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.nodes import Run as StageRun
-from maskpolicy.nodes import stage
+from maskpolicy.nodes import stage, version_of
 from maskpolicy.ragged import Ragged
 from maskpolicy.results import Run
 from maskpolicy.schema import Count, Seed
@@ -57,6 +57,7 @@ class Staged:
     key: str
     params: Json
     inputs: Mapping[str, str]  # keys
+    version: int  # of the stage: it stands for what its masking hides
     color: int = 0  # place among the run's policies
 
     @property
@@ -84,9 +85,9 @@ def staged(
                     notes.append(f"{name}: {_lacking(store, run, label)}")
                     continue
                 record = manifest["record"]
-                found.append(
-                    Staged(run, name, number, key, record["params"], record["inputs"], color)
-                )
+                version = record["version"]
+                params, inputs = record["params"], record["inputs"]
+                found.append(Staged(run, name, number, key, params, inputs, version, color))
     return found, notes
 
 
@@ -193,7 +194,13 @@ def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
             "again"
         )
     inputs = {name: key for name, key in row.inputs.items() if name in ("corpus", "annotate")}
+    if row.version != version_of("intermediate"):
+        raise ConfigError(
+            f"{row.label}: was trained by a version of maskpolicy that masks otherwise: run its "
+            "experiment again"
+        )
     params = {
+        "masking": row.version,
         "policy": row.params["policy"],
         "fields": row.params["fields"],
         "code": code,

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from maskpolicy import budgets, plugins
+from maskpolicy import budgets, plugins, schema
 from maskpolicy.blocks import policy_block, task_block
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import NONE, Experiment, PolicyBlock, TaskBlock
+from maskpolicy.keys import plain
 from maskpolicy.types import Json
 
 TRAIN_ON, INIT = "train_on", "init"  # fields of a learned policy that the framework reads
@@ -103,10 +104,19 @@ def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, .
 
 
 def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
-    """Return the fields that `fit` and `annotate` may read: all but the class's `only_select`."""
+    """Return the fields that `fit` and `annotate` may read: all but the class's `only_select`.
+
+    Of a policy that is not learned those have their defaults, so that a row with the defaults keeps
+    the key that it had before `only_select` was named there, and all rows share its columns.
+    """
     plugin = plugins.find("policy", block.name).plugin
     drawn = getattr(plugin, "only_select", ())
-    return {name: value for name, value in block.fields.items() if name not in drawn}
+    kept = {name: value for name, value in block.fields.items() if name not in drawn}
+    if is_learned(block):
+        return kept
+    known = schema.fields_of(plugin)
+    defaults = {name: known[name].default for name in drawn if not known[name].is_required}
+    return {**kept, **plain(defaults, block.label)}
 
 
 def fits_to_how(block: PolicyBlock) -> bool:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import importlib
 import importlib.util
+import inspect
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from maskpolicy import faults, registry
+from maskpolicy import faults, imports, registry, sourcecode
 from maskpolicy.errors import ConfigError, cause, unknown
+from maskpolicy.hashes import sha256
 
 FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
 GROUP = "maskpolicy.plugins"
+FILES = "files"  # the attribute of a plugin's class that declares data files
+_ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -75,46 +80,62 @@ def load_entry_points() -> list[str]:
     return broken
 
 
-def load_files(paths: Iterable[str | Path]) -> None:
-    """Import plugin files of the user, once each, whatever the working directory."""
-    for path in paths:
-        load_file(Path(path))
+def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
+    """Import plugin files of the user, once each, whatever the working directory.
+
+    With `fresh`, those are imported again whose code has changed since.
+    """
+    files = [Path(path).resolve() for path in paths]
+    for home in {path.parent: imports.home_of(path.parent) for path in files}.values():
+        if fresh and imports.is_stale(home):
+            registry.forget(path for path in home.compiled)
+            imports.forget(home)
+            files = [*(root for root in home.roots if root not in files), *files]
+    for path in files:
+        load_file(path)
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import one plugin file; its folder is importable while it loads."""
+    """Import one plugin file; what lies beside it is importable in it, now and later."""
     path = path.resolve()
     if path.is_dir():
         raise ConfigError(f"plugin {path}: is a folder: name a Python file in it")
     if not path.is_file():
         raise ConfigError(f"plugin {path}: no such file")
-    name = f"maskpolicy_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise ConfigError(f"plugin {path}: not a Python file (its name must end in .py)")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    before = registry.entries()
-    sys.path.insert(0, str(path.parent))
+    home, before = imports.home_of(path.parent), registry.entries()
+    if path in home.roots:
+        return home.load(path)
     try:
-        spec.loader.exec_module(module)
-    except ConfigError:
-        del sys.modules[name]
-        raise
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise ConfigError(f"plugin {path} failed: {faults.told(error, str(path))}") from error
-    finally:
-        sys.path.remove(str(path.parent))
+        module = home.load(path)
+        _settle(module, path, home, before)
+    except BaseException as error:
+        home.drop(path)
+        registry.forget([path])
+        if isinstance(error, ConfigError) or not isinstance(error, Exception | SystemExit):
+            raise
+        told = faults.told(error, str(path))
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and home.has(missing.partition(".")[0], ""):
+            told += f"; write `import {missing}`: importlib would hide it from the plugin's key"
+        raise ConfigError(f"plugin {path} failed: {told}") from error
+    return module
+
+
+def _settle(
+    module: ModuleType, path: Path, home: imports.Home, before: Sequence[registry.Entry]
+) -> None:
+    """Note what a plugin file registered and declared; raises ConfigError."""
     if not _registers(module, before):
-        del sys.modules[name]
         raise ConfigError(
             f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
             "@analysis(NAME) of maskpolicy.registry above its class"
         )
-    return module
+    entries = registry.entries()
+    _ROOTS.update({(each.kind, each.name): path for each in entries if each not in before})
+    own = [each for each in entries if Path(each.file) in home.compiled]
+    home.declare(Path(each.file).parent / name for each in own for name in _declared(each))
 
 
 def _registers(module: ModuleType, before: Sequence[registry.Entry]) -> bool:
@@ -127,48 +148,79 @@ def _registers(module: ModuleType, before: Sequence[registry.Entry]) -> bool:
 
 
 def code(entry: registry.Entry) -> dict[str, str]:
-    """Return the sha256 of a user's plugin file and of what it imports from beside it, by name.
+    """Return the sha256 of all that a user's plugin is made of, by name.
 
+    That is its file, what this imports from beside it, and the files that its class declares.
     Empty for built-in plugins: their stages' VERSION stands for them. Files are told by name and
     not by path, so that a plugin may move. Other imports belong to installed distributions.
     """
-    if is_builtin(entry):
-        return {}
     path = Path(entry.file)
-    files: dict[str, Path] = {}
-    _follow(path, files)
-    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+    if is_builtin(entry) or not path.is_file():
+        return {}
+    home = imports.home_with(path)
+    if home is None:
+        base = path.parents[str(entry.plugin.__module__).count(".")]
+        top = base / entry.plugin.__module__.partition(".")[0]
+        own = (each for each in sourcecode.closure(path, base) if top in (each, *each.parents))
+        files = {path: sha256(path) for path in (path, *own)}
+        return {each.relative_to(base).as_posix(): digest for each, digest in files.items()}
+    root = _ROOTS.get((entry.kind, entry.name), path)
+    modules = sourcecode.closure(path, home.folder)
+    if path not in home.roots:
+        modules |= sourcecode.closure(root, home.folder)
+    files = {each: home.compiled.get(each) or sha256(each) for each in modules}
+    for data in _files(entry):
+        files[data] = sha256(data)
+    home.keyed |= files
+    return {os.path.relpath(each, home.folder): digest for each, digest in sorted(files.items())}
+
+
+def file_of(plugin: Any, name: str) -> Path:
+    """Return the path of a file that a plugin, or its class, declares: files = ["words.txt"].
+
+    It lies beside the plugin's own file, and its digest is in every key that the plugin's code is
+    in. Raises ConfigError for a name that is not declared, and for a file that was changed since
+    the key was made.
+    """
+    made = plugin if isinstance(plugin, type) else type(plugin)
+    if name not in getattr(made, FILES, ()):
+        raise ConfigError(f"{made.__name__}: {name!r} is not declared: files = [{name!r}]")
+    beside = Path(inspect.getsourcefile(made) or "").resolve()
+    home, path = imports.home_with(beside), beside.parent / name
+    if home is not None and path.is_file():
+        home.open(path)
+    return path
+
+
+def _declared(entry: registry.Entry) -> list[str]:
+    """Return the names of the files that a plugin's class declares; raises ConfigError.
+
+    A field of that name is a setting, which is in the key by its value.
+    """
+    known = fields(entry.plugin) if is_dataclass(entry.plugin) else ()
+    is_field = any(each.name == FILES for each in known)
+    named = () if is_field else getattr(entry.plugin, FILES, ())
+    if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
+        raise ConfigError(f'{entry.where}: {FILES} must be a list of names, as in ["words.txt"]')
+    return list(named)
+
+
+def _files(entry: registry.Entry) -> list[Path]:
+    """Return the files that a plugin declares, those in a folder too; raises ConfigError."""
+    found: list[Path] = []
+    for name in _declared(entry):
+        path = Path(entry.file).parent / name
+        if not path.exists():
+            raise ConfigError(f"{entry.where}: {FILES}: there is no {path}")
+        below = path.rglob("*") if path.is_dir() else [path]
+        found += sorted(each for each in below if each.is_file())
+    return found
 
 
 def is_builtin(entry: registry.Entry) -> bool:
     """Return whether a plugin comes with maskpolicy."""
     folders = [_ROOT / name.replace(".", "/") for name in FOLDERS.values()]
     return Path(entry.file).parent in folders
-
-
-def _follow(path: Path, files: dict[str, Path], base: Path | None = None) -> None:
-    """Collect a Python file and, recursively, the modules beside it that it imports."""
-    base = base or path.parent
-    name = path.relative_to(base).as_posix()
-    if name in files:
-        return
-    files[name] = path
-    try:
-        parsed = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # whoever imports it does without
-        return
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = [node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)]
-        else:
-            continue
-        for module in modules:
-            stem = base.joinpath(*module.strip(".").split("."))
-            for found in (stem.with_suffix(".py"), stem / "__init__.py"):
-                if found.is_file() and found.is_relative_to(base):
-                    _follow(found, files, base)
 
 
 def _package(name: str) -> ModuleType:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
@@ -104,6 +105,14 @@ def names(kind: str) -> list[str]:
 def entries() -> tuple[Entry, ...]:
     """Return all that is registered, in the order in which it was."""
     return tuple(_ENTRIES.values())
+
+
+def forget(files: Iterable[Path]) -> None:
+    """Forget the plugins that were defined in some files, which are about to be imported again."""
+    gone = {str(path) for path in files}
+    for key in [key for key, known in _ENTRIES.items() if known.file in gone]:
+        del _ENTRIES[key]
+        _CLASHES.pop(key, None)
 
 
 def called(kind: str, instance: Any) -> str:

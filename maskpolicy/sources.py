@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from maskpolicy import formats, hub, plugins
+from maskpolicy import formats, hub, imports, plugins
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.formats import Row
@@ -167,6 +167,7 @@ def find(task: Task, split: str, folder: Path) -> Found:
     file is found as well, with .gz behind its name.
     """
     stated = task.facts
+    imports.give(folder)
     beside = _places(task, folder)
     names: list[str] = []
     foreign: list[Path] = []

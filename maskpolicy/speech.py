@@ -59,7 +59,7 @@ def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Stor
         )
     identity = None if pipeline is None else pipelines.identity(pipeline)
     once = {"passages": sampling.passages, "draws": 1, "seed": sampling.seed}
-    params = {"pipeline": identity, "sampling": once}
+    params = {"pipeline": identity, "sampling": once, "masking": sample.row.version}
     made = derive(store, "tags", "", params, {"corpus": sample.row.corpus}, {"pipeline": pipeline})
     rows = ragged.load(made.path / FILE)["tags"]
     return Ragged.cut(np.tile(rows.flat, sampling.draws), np.tile(rows.lengths, sampling.draws))

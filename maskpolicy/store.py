@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from maskpolicy import manifest, upkeep
+from maskpolicy import imports, manifest, upkeep
 from maskpolicy.checkpoints import Checkpoints
 from maskpolicy.disk import Disk
 from maskpolicy.errors import StoreError
@@ -53,6 +53,7 @@ class Store:
             raise StoreError(
                 f"store {self.root}: is a file: name a folder with --store or $MASKPOLICY_STORE"
             )
+        imports.give(self.root)
         self._disk = Disk(self.root)
         self._verified = Verified()
         self._remembered = Remembered(self.root / "hashes.sqlite")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Regex:
     pattern: str  # a regular expression of Python's `re`
     group: int | str = 0  # number or name of the pattern's group that is hidden; 0: the whole match
     spans: Count | Literal["all"] = "all"  # how many to hide
+    only_select: ClassVar = ("spans",)  # what annotate does not read
 
     def __post_init__(self) -> None:
         """Refuse a pattern that is none, and a group that it does not have."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class SalientSpan:
     # which entities may be hidden; all (or an empty list): numbers and times of day as well
     labels: tuple[str, ...] | Literal["all"] = NAMES_AND_DATES
     spans: int = 1  # entities to hide
+    only_select: ClassVar = ("spans",)  # what annotate does not read
 
     def __post_init__(self) -> None:
         """Refuse a number of spans that hides nothing, and labels that the rules do not know."""

@@ -108,6 +108,14 @@ def test_what_is_sampled_is_what_training_hid(home):
     assert first.texts() == starts
 
 
+def test_masks_of_another_version_of_masking_are_not_drawn_again(home, monkeypatch):
+    store, run = Store(home / "store"), results.read(home / "run")
+    monkeypatch.setattr("maskpolicy.hidden.version_of", lambda kind: 99)
+    found, notes, missing = hidden.samples([run], Sampling(passages=5), store)
+    assert (found, missing) == ([], True)
+    assert all("was trained by a version of maskpolicy that masks otherwise" in n for n in notes)
+
+
 def test_draws_are_epochs(home):
     store, run = Store(home / "store"), results.read(home / "run")
     once = hidden.samples([run], Sampling(passages=6), store)[0][1]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import small
 
 from maskpolicy import annotate, plugins
-from maskpolicy.errors import DataError, StageError
+from maskpolicy.errors import ConfigError, DataError, StageError
 from maskpolicy.types import Passage, as_spans
 
 PLUGIN = """
@@ -128,3 +129,14 @@ def test_what_processes_log_is_said_once(passages, caplog):
     with caplog.at_level(logging.INFO, "maskpolicy"):
         annotate.annotate(FirstWord(), passages, workers=2)
     assert [record.getMessage() for record in caplog.records] == ["a note"]
+
+
+@pytest.mark.parametrize("name", ["tokens", "words", "ids", "marked"])
+def test_a_column_named_like_an_array_of_the_corpus_is_refused(name):
+    class Taken:
+        def annotate(self, passages, fitted=None):
+            return {name: [passage.words for passage in passages]}
+
+    made = small.passage(small.TEXTS[0], marked=[[0, 4]])
+    with pytest.raises(ConfigError, match=f"its column '{name}' has the name of an array"):
+        annotate.annotate(Taken(), [made])

@@ -263,6 +263,18 @@ def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
     assert keys(name="other.yaml") == keys() == keys(name="elsewhere/it.yaml")
 
 
+@pytest.mark.parametrize("row", ["name: salient-span", "name: regex, pattern: a"])
+def test_rows_that_differ_in_spans_share_the_annotation_of_the_default(keys, row):
+    def annotations(*rows):
+        found = keys(f"policies=[none, {', '.join(f'{{{row}{each}}}' for each in rows)}]")
+        return {key for (kind, _), key in found.items() if kind == "annotate"}
+
+    default = annotations(", label: a")
+    assert len(default) == 1
+    assert annotations(", label: a, spans: 3") == default
+    assert annotations(", label: a, spans: 1", ", label: b, spans: 2") == default
+
+
 PLUGIN = """
 from dataclasses import dataclass
 import {neighbour}

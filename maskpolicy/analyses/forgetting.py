@@ -17,6 +17,7 @@ from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import ENCODER, Corpus
 from maskpolicy.findings import Findings
 from maskpolicy.hidden import Staged, staged
+from maskpolicy.nodes import version_of
 from maskpolicy.plots import Bars, Series
 from maskpolicy.registry import analysis
 from maskpolicy.results import Run
@@ -102,6 +103,7 @@ class Forgetting:
         own = record["kind"] == "general"
         facts = plugins.find("policy", _POLICY).facts
         objective = {
+            "masking": version_of("general"),
             "policy": record["params"]["policy"] if own else _POLICY,
             "fields": record["params"]["fields"] if own else {},
             "how": record["params"]["how"] if own else facts,
