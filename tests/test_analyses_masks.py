@@ -83,7 +83,9 @@ def test_a_folder_of_a_model_is_analysed(call, tmp_path):
     code, out, _ = call("analyze", *words, "--out", tmp_path / "out", "--store", tmp_path / "s")
     assert code == 0, out
     found = json.loads((tmp_path / "out" / "rank.json").read_text())
-    assert [(row["model"], row["layer"]) for row in found["rows"]] == [("bart", 0), ("bart", 1)]
+    rows = [(row["model"], row["tau"], row["centred"], row["layer"]) for row in found["rows"]]
+    settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
+    assert rows == [("bart", *setting, layer) for setting in settings for layer in (0, 1)]
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {
         ".json",
         ".md",
