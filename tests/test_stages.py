@@ -382,7 +382,7 @@ def pretrain(folder, tmp_path, rows, **policy):
         },
         "it",
         "",
-        tmp_path,
+        (tmp_path,),
         needs=(),
     )
     stage = stages.build(made).pretrained[made.policies[0].label, 0]
