@@ -201,12 +201,21 @@ def _origin(data: str) -> str:
 
 
 def _code(behind: Iterable[Stage]) -> Json:
-    """Return the versions of what trains and answers, and a digest of a user's policy."""
+    """Return the versions of what trains and answers, and a digest of what a policy rests on.
+
+    That is a user's own code and what the policy's `depends` gives, e.g. a pipeline's version.
+    """
     found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
-    stage = found.get("intermediate")
-    files = stage.params.get("code") if stage is not None else None
+    params = {kind: stage.params for kind, stage in found.items()}
+    rests_on = {
+        "code": params.get("intermediate", {}).get("code"),
+        "depends": params.get("annotate", {}).get("depends"),
+    }
     versions = {kind: stage.version for kind, stage in found.items()}
-    return {"versions": versions, "policy": keys.digest(files) if files else None}
+    return {
+        "versions": versions,
+        "policy": keys.digest(rests_on) if any(rests_on.values()) else None,
+    }
 
 
 def _work(behind: Iterable[Stage], store: Store) -> Json:

@@ -134,6 +134,20 @@ def test_seed_number_i_belongs_to_intermediate_run_i_mod_n(tmp_path):
     assert runs == [0, 1, 0]
 
 
+def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
+    def policy(code: Json = None, depends: Json = None) -> Json:
+        annotate = Stage("annotate", "a", {"depends": depends or {}})
+        behind = [annotate, Stage("intermediate", "b", {"code": code or {}}), Stage("world", "")]
+        found = collecting._code(behind)
+        assert set(found["versions"]) == {"annotate", "intermediate"}
+        return found["policy"]
+
+    assert policy() is None
+    told = [policy({"mine.py": "a"}), policy({"mine.py": "b"}), policy(None, {"version": "3.8"})]
+    assert len({*told, None}) == 4
+    assert told[0] == policy({"mine.py": "a"})
+
+
 def test_runs_may_have_numbers_of_their_own(tmp_path):
     path = tmp_path / "runs.yaml"
     path.write_text(TEXT + "seeds: [5, 6, 7]\nintermediate_runs: [3, 4]\n")
