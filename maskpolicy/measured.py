@@ -57,6 +57,11 @@ def column(board: Board, task: str) -> Column:
     return Column(task, tuple(sorted({source(result) for result in found})), tuple(sorted(sizes)))
 
 
+def title(board: Board, name: str) -> str:
+    """Return what a form calls a column: a task's title, or the name of an average."""
+    return column(board, name).title if name in board.tasks else name
+
+
 def source(result: Result) -> str:
     """Return where the questions of a result come from: world, hub or files."""
     if result.origin:

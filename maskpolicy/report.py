@@ -100,7 +100,8 @@ def to_pairs(board: Board) -> Table:
     for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
         table.add_column(name, justify="right")
     for each in board.pairs:
-        table.add_row(each.column, each.row, each.other, *_pair(each.comparison))
+        column = measured.title(board, each.column)
+        table.add_row(column, each.row, each.other, *_pair(each.comparison))
     return table
 
 
@@ -110,7 +111,7 @@ def to_ranks(board: Board) -> Table:
 
     table = Table("policy", title=RANKS)
     for column in board.standings:
-        table.add_column(column, justify="right")
+        table.add_column(measured.title(board, column), justify="right")
     for row in board.rows:
         table.add_row(row.label, *ranks_of(board, row.label))
     return table
@@ -156,7 +157,8 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     parts = [table, "", *about, *([""] if notes else []), *notes]
     if board.standings:
         lines = [[row.label, *ranks_of(board, row.label)] for row in board.rows]
-        ranks = markdown.plain_table(["policy", *board.standings], lines, numbers=True)
+        columns = [measured.title(board, column) for column in board.standings]
+        ranks = markdown.plain_table(["policy", *columns], lines, numbers=True)
         parts += ["", f"{RANKS}.", "", ranks]
     return "\n".join(parts) + "\n"
 

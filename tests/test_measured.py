@@ -59,6 +59,18 @@ def test_a_form_says_model_budgets_seeds_and_that_the_data_are_invented(folder, 
         assert fact.replace(": ", " " if form == "page" else ": ") in text
 
 
+@pytest.mark.parametrize("form", ["page", "markdown"])
+def test_ranks_are_of_columns_of_the_same_names(tmp_path, form):
+    found = board(folders.write(tmp_path, {"none": 0.1, "random": 0.9}, ("triviaqa", "nq")))
+    assert set(found.standings) >= {"triviaqa", "nq"}
+    text = shown(found, form).partition(report.RANKS)[2]
+    assert "policy triviaqa (world) nq (world)" in text.replace("| ", "")
+    for table in (report.to_ranks(found), report.to_pairs(found)):
+        lines = io.StringIO()
+        Console(file=lines, width=200).print(table)
+        assert "triviaqa (world)" in lines.getvalue()
+
+
 def test_the_machines_forms_say_it_too(folder):
     found = board(folder)
     rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))

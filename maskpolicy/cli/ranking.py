@@ -50,7 +50,8 @@ def leaderboard(
     else:
         show(board, console(), work=work)
         if pairs:
-            console().print(report.to_ranks(board))
+            if board.standings:
+                console().print(report.to_ranks(board))
             console().print(report.to_pairs(board))
 
 

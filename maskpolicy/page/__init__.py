@@ -58,7 +58,7 @@ def render(board: Board) -> str:
         majority=LABEL,
         sentence=SENTENCE,
         power=POWER,
-        ranks=list(board.standings),
+        ranks=[measured.title(board, column) for column in board.standings],
         ranks_about=report.RANKS,
         ranked=[(row.label, report.ranks_of(board, row.label)) for row in board.rows],
         condition=CONDITION,
