@@ -35,15 +35,9 @@ def read(path: Path, result: Result) -> Answers | None:
     """
     if result.metrics is None or not path.is_file():
         return None
-    known = hashlib.sha256()
-    numbers: dict[str, int] = {}
-    groups, scores = [], []
-    for row in rows(path):
-        groups.append(numbers.setdefault(row["group"], len(numbers)))
-        scores.append(row["score"])
-        known.update(json.dumps([row["id"], row["group"]]).encode())
-    made = Answers(known.hexdigest(), np.array(groups, np.int32), np.array(scores, np.float32))
-    mean = float(np.mean(scores)) if scores else 0.0
+    made = answers(path)
+    scores = made.scores.astype(np.float64)
+    mean = float(np.mean(scores)) if len(scores) else 0.0
     stored = result.metrics.get("mean", result.metrics["score"])
     if len(scores) != result.metrics["n"] or abs(mean - stored) > _CLOSE:
         raise DataError(
@@ -51,6 +45,18 @@ def read(path: Path, result: Result) -> Answers | None:
             f"{result.metrics['n']} and {stored:.4f}: run the experiment again"
         )
     return made
+
+
+def answers(path: Path) -> Answers:
+    """Return what predictions.jsonl holds; raises DataError for a file that is broken off."""
+    known = hashlib.sha256()
+    numbers: dict[str, int] = {}
+    groups, scores = [], []
+    for row in rows(path):
+        groups.append(numbers.setdefault(row["group"], len(numbers)))
+        scores.append(row["score"])
+        known.update(json.dumps([row["id"], row["group"]]).encode())
+    return Answers(known.hexdigest(), np.array(groups, np.int32), np.array(scores, np.float32))
 
 
 def rows(path: Path) -> Iterator[dict[str, Json]]:

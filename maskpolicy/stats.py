@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 LEVEL = 0.05  # of the test; its complement is that of the interval
 POWER = 0.8  # with which a test is said to find a difference
+_NODES = 2000  # of a quadrature
 SHARED = 2  # how much the family's run noise counts, in times of a pair's own
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
@@ -29,6 +30,7 @@ class Pair(NamedTuple):
     slope: Floats  # what run noise of one squared logit in both rows would add to `runs`
     groups: int
     group_freedom: float  # degrees of freedom of `taste`
+    examples: int
 
     @property
     def seeds(self) -> int:
@@ -65,6 +67,7 @@ def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str
     one (Kish 1965), so that a few large groups do not count as many.
     """
     weights = np.bincount(groups) / len(groups)
+    examples = len(groups)
     table = by_group(mine.astype(np.float64) - other, groups)
     seeds = table.shape[-2]
     of_seed, of_group = table @ weights, table.mean(-2)
@@ -80,7 +83,8 @@ def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str
         np.maximum(0, between - chance / seeds),
         _slope(mine) + _slope(other),
         len(weights),
-        max(1.0, 1 / float((weights**2).sum()) - 1),
+        effective_groups(weights) - 1,
+        examples,
     )
 
 
@@ -99,6 +103,7 @@ def average(pairs: Sequence[Pair]) -> Pair:
         (sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
         sum(each.groups for each in pairs),
         min(each.group_freedom for each in pairs),
+        sum(each.examples for each in pairs),
     )
 
 
@@ -114,9 +119,9 @@ def judge(pairs: Sequence[Pair], averages: Sequence[Pair] = ()) -> list[Verdict]
     """
     if not pairs:
         return []
-    shared = min(SHARED, _contrasts(pairs) - 1)
+    rows = _contrasts(pairs)
     noise = run_noise(pairs)
-    found = [_alone(each, noise, shared) for each in (*pairs, *averages)]
+    found = [_alone(each, noise, rows) for each in (*pairs, *averages)]
     adjusted = holm(np.stack([p for _, _, p in found]))
     return [Verdict(*each, p_holm) for each, p_holm in zip(found, adjusted, strict=True)]
 
@@ -158,6 +163,29 @@ def detectable(freedom: float, tests: int) -> float:
     return float(brentq(lacking, 0, high, xtol=1e-6))
 
 
+@lru_cache(maxsize=4096)
+def planned(seeds: int, rows: int, freedom: float, tests: int) -> float:
+    """Return the difference that a test will find with a probability of POWER, before any run.
+
+    In standard errors that the noise of all rows' runs gives, which is taken as the same. The test
+    of a pair whose own runs happen to differ more is less sharp, which `detectable`, given the
+    error of one pair, need not know of.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import chi2, norm
+    from scipy.stats import t as student
+
+    own = chi2.ppf((np.arange(_NODES) + 0.5) / _NODES, seeds - 1) / (seeds - 1)
+    pooled = (own + _shared(rows)) / (1 + _shared(rows))
+    bounds = float(student.isf(LEVEL / tests / 2, freedom)) * np.sqrt(np.maximum(own, pooled))
+
+    def lacking(shift: float) -> float:
+        found = norm.sf(bounds - shift) + norm.cdf(-bounds - shift)
+        return float(found.mean()) - POWER
+
+    return float(brentq(lacking, 0, bounds.max() + 10, xtol=1e-6))
+
+
 def by_group(values: Floats, groups: NDArray[np.integer[Any]]) -> Floats:
     """Return (.., groups), the means of values (.., examples) over each group's examples."""
     sizes = np.bincount(groups)
@@ -177,17 +205,33 @@ def holm(values: Floats | Sequence[float]) -> Floats:
     return adjusted
 
 
-def _alone(pair: Pair, noise: Floats, shared: int) -> tuple[Floats, float, Floats]:
+def freedom(seeds: int, rows: int, group_freedom: float) -> float:
+    """Return the degrees of freedom of a test among those of so many rows and a baseline."""
+    return min((seeds - 1) * (1 + _shared(rows)), group_freedom)
+
+
+def effective_groups(weights: Floats) -> float:
+    """Return the number of equal groups that say as much as groups of these shares (Kish 1965)."""
+    return max(2.0, 1 / float((weights**2).sum()))
+
+
+def _shared(rows: int) -> int:
+    """Return how much the family's noise counts; of a single row it is that row's own."""
+    return min(SHARED, rows - 1)
+
+
+def _alone(pair: Pair, noise: Floats, rows: int) -> tuple[Floats, float, Floats]:
     """Return the standard error of a pair, its degrees of freedom, and p before adjustment."""
     from scipy.stats import t as student
 
     family = noise * pair.slope + pair.chance
+    shared = _shared(rows)
     runs = np.maximum(pair.runs, (pair.runs + shared * family) / (1 + shared))
     error = np.sqrt(runs / pair.seeds + pair.taste)
-    freedom = min((pair.seeds - 1) * (1 + shared), pair.group_freedom)
+    known = freedom(pair.seeds, rows, pair.group_freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(pair.mean == 0, 0.0, np.abs(pair.mean) / error)
-    return error, freedom, 2 * student.sf(size, freedom)
+    return error, known, 2 * student.sf(size, known)
 
 
 def _slope(scores: Floats) -> Floats:

@@ -373,6 +373,19 @@ def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finis
     assert all(stage["from_store"] for stage in record["stages"])
 
 
+def test_a_plan_says_which_differences_would_be_found(call, finished, tmp_path):
+    words = ("plan", finished / "tiny.yaml", "--store", finished / "store")
+    out = call(*words)[1]
+    assert "a test needs 3 seeds, each with an intermediate run of its own (here: seeds 1" in out
+    assert "defaults: 0.2 logits between runs" in out
+    [line] = [line for line in out.splitlines() if line.split()[:1] == ["zsre"]]
+    known = json.loads((finished / "out" / "results" / "none--zsre--0.json").read_text())
+    assert line.split()[1] == str(known["metrics"]["n"])  # the split is in the store
+    assert "points" in line
+    empty = call("plan", finished / "tiny.yaml", "--store", tmp_path / "empty")[1]
+    assert "300 test examples" in empty
+
+
 def test_a_plan_tells_hits_from_what_a_change_makes_stale(call, finished):
     words = ("plan", finished / "tiny.yaml", "--store", finished / "store")
     before = contents(finished / "store")

@@ -14,8 +14,11 @@ from maskpolicy.cli import ranking
 from maskpolicy.cli.words import STORE, File, Keys, Only, Plugins, StorePath, console, end, log_to
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from maskpolicy.config import Experiment
     from maskpolicy.graph import Outcome
+    from maskpolicy.power import Power
     from maskpolicy.stages import Graph
     from maskpolicy.store import Store
 
@@ -105,7 +108,7 @@ def plan(
 
     from rich.table import Table
 
-    from maskpolicy import config, graph, stages
+    from maskpolicy import config, graph, power, stages
     from maskpolicy.store import Store
 
     screen = console()
@@ -120,3 +123,22 @@ def plan(
     screen.print(table)
     counts = Counter(entry.state for entry in planned)
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
+    _tell_power(power.plan(experiment, made, artifacts), experiment, screen)
+
+
+def _tell_power(found: list[Power], experiment: Experiment, screen: Console) -> None:
+    """Print which differences the planned seeds would find."""
+    from rich.table import Table
+
+    from maskpolicy import power
+
+    if not found:
+        return
+    rows = power.to_rows(found)
+    table = Table(*rows[0], box=None)
+    for row in rows:
+        table.add_row(*row.values())
+    screen.print("\nDifferences to the baseline that would be marked with a probability of 80%:")
+    for line in power.lines(found, experiment):
+        screen.print(line, soft_wrap=True)
+    screen.print(table)

@@ -1,0 +1,59 @@
+"""Which differences a planned experiment would find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from maskpolicy import power, stats
+from maskpolicy.power import Parts
+
+PARTS = Parts(runs=0.03**2, taste=0.0, group_freedom=300.0, examples=300, source="defaults")
+
+
+@pytest.mark.parametrize(("seeds", "rows", "tests"), [(3, 1, 3), (3, 8, 24), (5, 2, 6), (8, 7, 21)])
+def test_the_difference_is_found_in_four_of_five_experiments(seeds, rows, tests):
+    """Runs are drawn, and judged as `stats.judge` does where all rows have the same noise."""
+    shift = power.finds(PARTS, seeds, rows, tests) / 100
+    drawn = np.random.default_rng(0).normal(shift, 0.03, (20_000, seeds))
+    weight = min(stats.SHARED, rows - 1)
+    own = drawn.var(-1, ddof=1)
+    error = np.sqrt(np.maximum(own, (own + weight * 0.03**2) / (1 + weight)) / seeds)
+    freedom = stats.freedom(seeds, rows, PARTS.group_freedom)
+    p = 2 * student.sf(np.abs(drawn.mean(-1)) / error, freedom)
+    assert (p < stats.LEVEL / tests).mean() == pytest.approx(stats.POWER, abs=0.015)
+
+
+def test_more_seeds_rows_and_examples_find_less():
+    assert (
+        power.finds(PARTS, 8, 7, 21) < power.finds(PARTS, 5, 7, 21) < power.finds(PARTS, 3, 7, 21)
+    )
+    assert power.finds(PARTS, 3, 3, 3) < power.finds(PARTS, 3, 1, 3)  # noise is pooled
+    assert power.finds(PARTS, 3, 7, 21) < power.finds(PARTS, 3, 7, 63)
+    few = replace(PARTS, taste=0.01**2, group_freedom=5)
+    assert power.finds(few, 50, 7, 21) > 100 * few.taste**0.5
+
+
+def test_defaults_are_named_where_nothing_was_run(tmp_path):
+    split = tmp_path / "test.jsonl"
+    split.write_text("".join(f'{{"group": "page {i // 2}"}}\n' for i in range(40)))
+    found = power._parts([], power.NOISE**2, split, False)
+    assert (found.examples, found.source) == (40, "defaults")
+    assert found.group_freedom == pytest.approx(19)
+    unknown = power._parts([], power.NOISE**2, None, False)
+    assert unknown.examples is None
+    assert unknown.group_freedom == pytest.approx(power.EXAMPLES - 1)
+
+
+def test_noise_of_runs_that_are_there_is_taken():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 2)
+    mine, other = (rng.random((3, 60)) < 0.5 for _ in range(2))
+    pair = stats.pair(mine.astype(float), other.astype(float), groups, ("a", "b"))
+    noise = float(stats.run_noise([pair]))
+    found = power._parts([pair], noise, None, True)
+    assert found.runs == pytest.approx(noise * float(pair.slope) + float(pair.chance))
+    assert (found.examples, found.source) == (60, "runs in the store")
