@@ -66,7 +66,7 @@ class Made:
     name: str  # of the folder
     model: str  # a preset, an absolute folder or a Hub name
     revision: str | None  # the commit of a Hub name
-    command: str  # what exported it
+    command: str  # one line for each command that made it
     manifest: Json  # of the artifact
     kind: str = "seq2seq"  # of the model
     positions: int | None = None  # of the model: no training can use more tokens; None: not known
@@ -106,8 +106,8 @@ def card(made: Made) -> str:
         _results(made),
         "## How it was made",
         f"```\n{made.command}\n```",
-        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds all settings; the "
-        "same command on the same files makes it again.",
+        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds all settings; "
+        "where the same files lie, these lines make it again.",
     ]
     return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
 

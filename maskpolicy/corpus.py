@@ -29,6 +29,7 @@ _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
 _REMEMBERED = 50_000  # passages of a corpus that are made once instead of once an epoch
 _CHUNK = 1000  # documents tokenised in one call
+_LONGEST = 10_000  # characters of a word that is left whole
 FILE = "passages.safetensors"
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
 """The arrays that every corpus has; all others are its columns."""
@@ -154,20 +155,40 @@ def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
 
 
 def cut(document: Document, words: int) -> Iterator[Document]:
-    """Cut a document into passages of at most `words` blank-separated words; bounds are kept."""
-    ends = [match.span() for match in _BLANK.finditer(document.text)]
-    if not ends:
+    """Cut a document into passages of at most `words` blank-separated words; bounds are kept.
+
+    A word of megabytes, as encoded files have, would cost minutes of byte-pair encoding and of
+    masking: beyond _LONGEST characters it is cut into passages of its own.
+    """
+    found = [match.span() for match in _BLANK.finditer(document.text)]
+    if not found:
         return
-    if len(ends) <= words:
+    if len(found) <= words and all(last - first <= _LONGEST for first, last in found):
         yield document
         return
-    for number, begin in enumerate(range(0, len(ends), words)):
-        first, last = ends[begin][0], ends[min(begin + words, len(ends)) - 1][1]
+    for number, (first, last) in enumerate(_bounds(found, words)):
         columns = {
             name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]
             for name, spans in document.columns.items()
         }
         yield Document(f"{document.id}#{number}", document.text[first:last], columns)
+
+
+def _bounds(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last character of each passage; `found` are those of words."""
+    held: list[tuple[int, int]] = []
+    for first, last in found:
+        is_long = last - first > _LONGEST
+        if held and (is_long or len(held) == words):
+            yield held[0][0], held[-1][1]
+            held = []
+        if is_long:
+            for begin in range(first, last, _LONGEST):
+                yield begin, min(begin + _LONGEST, last)
+        else:
+            held.append((first, last))
+    if held:
+        yield held[0][0], held[-1][1]
 
 
 def tokenize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -19,13 +18,20 @@ from maskpolicy.types import Json
 
 
 def export(
-    run: Run, policy: str, store: Store, out: Path, task: str | None = None, seed: int | None = None
+    run: Run,
+    policy: str,
+    store: Store,
+    out: Path,
+    task: str | None = None,
+    seed: int | None = None,
+    *,
+    command: str,
 ) -> None:
     """Write the model of a row to the folder `out`: as pre-trained, or as fine-tuned on a task.
 
-    `seed` names one of several fine-tuning seeds, and with it the intermediate run. Raises
-    ConfigError for a row, task or seed that the run does not have, StoreError for what the store
-    does not hold any more.
+    `command` is what the card says of how it was made. `seed` names one of several fine-tuning
+    seeds, and with it the intermediate run. Raises ConfigError for a row, task or seed that the run
+    does not have, StoreError for what the store does not hold any more.
     """
     cells = _cells(run, policy, task, seed)
     cell = cells[0]
@@ -47,7 +53,7 @@ def export(
     if stage is not None:
         found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
     about = replace(
-        _about(run, cells, found, out, task),
+        _about(run, cells, found, out, task, command),
         positions=positions(model.path),
         is_relative=is_relative(str(model.path)),
     )
@@ -63,7 +69,7 @@ def export(
     }
     for part in (tokenizer.path, model.path):
         refuse_code(str(part))  # a store that came with the run may hold any file
-    place(out, (tokenizer.path, model.path), cards.card(about), record)
+    place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
 
 
 def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
@@ -90,19 +96,22 @@ def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Re
 
 
 def _about(
-    run: Run, cells: list[Result], manifests: Mapping[str, Json], out: Path, task: str | None
+    run: Run,
+    cells: list[Result],
+    manifests: Mapping[str, Json],
+    out: Path,
+    task: str | None,
+    command: str,
 ) -> cards.Made:
     config = cells[0].config
     stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
     corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
     params = tuned["record"]["params"] if task is not None and tuned else None
-    words = ["maskpolicy", "export", run.name, cells[0].policy]
-    words += ["--task", task, "--seed", str(cells[0].seed)] if task is not None else []
     return cards.Made(
         name=out.name,
         model=config["model"]["name"],
         revision=_commit(manifests, config),
-        command=shlex.join(words),
+        command=command,
         manifest=tuned if task is not None else stage,
         kind=config["model"]["kind"],
         head=params.get("head", "text") if params else None,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 RECORD = "maskpolicy.json"  # what made a folder; a folder without it is somebody else's
 CARD = "README.md"
+TOKENIZER, LONGEST = "tokenizer_config.json", "model_max_length"  # as Transformers calls them
 PRETRAIN, EXPORT = "pretrain", "export"  # the verbs that write such folders
 _NO_SETTING = ("version", "stage", "work")  # of a record
 _PARTS = ("policy", "fields", "spec", "how")
@@ -142,10 +143,11 @@ def _verb(record: Mapping[str, Json]) -> str:
     return EXPORT if "stages" in record else PRETRAIN
 
 
-def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
+def export(made: Experiment, stage: Stage, store: Store, out: Path, command: str) -> None:
     """Write model, tokenizer and model card of a finished intermediate stage to the folder `out`.
 
-    The folder appears whole or not at all. Raises StoreError.
+    `command` is what the card says of how it was made. The folder appears whole or not at all.
+    Raises StoreError.
     """
     artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
     if artifact is None or tokenizer is None:
@@ -157,7 +159,7 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
         name=out.name,
         model=made.model.name,
         revision=stage.inputs["model"].params.get("revision"),
-        command="maskpolicy pretrain",
+        command=command,
         manifest=artifact.manifest,
         kind=made.model.kind,
         positions=positions(artifact.path),
@@ -167,7 +169,8 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path) -> None:
         corpus=corpus,
         work=work,
     )
-    place(out, (tokenizer.path, artifact.path), cards.card(about), record)
+    parts = (tokenizer.path, artifact.path)
+    place(out, parts, cards.card(about), record, about.positions)
 
 
 def positions(folder: Path) -> int:
@@ -177,19 +180,31 @@ def positions(folder: Path) -> int:
     return models.positions(load_weights(AutoConfig, str(folder)))
 
 
-def place(out: Path, parts: Sequence[Path], card: str, record: Json) -> None:
+def place(
+    out: Path, parts: Sequence[Path], card: str, record: Json, positions: int | None = None
+) -> None:
     """Write the files of artifacts, a model card and what made them to the folder `out`.
 
-    The folder appears whole or not at all; one that the same verb made is replaced. Raises
-    StoreError.
+    Its tokenizer truncates, where it is asked to, to the model's `positions`. The folder appears
+    whole or not at all; one that the same verb made is replaced. Raises StoreError.
     """
     with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
         for part in parts:
             for path in part.iterdir():
                 if path.name not in (manifest.NAME, WORK):
                     shutil.copyfile(path, folder / path.name)
+        if positions is not None:
+            _bound(folder / TOKENIZER, positions)
         (folder / CARD).write_text(card, encoding="utf-8")
         (folder / RECORD).write_text(_json(record), encoding="utf-8")
+
+
+def _bound(path: Path, positions: int) -> None:
+    """Let a tokenizer's configuration say how many tokens its model takes, unless it says fewer."""
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    known = settings.get(LONGEST)
+    if not isinstance(known, int | float) or known > positions:
+        path.write_text(_json({**settings, LONGEST: positions}), encoding="utf-8")
 
 
 @contextmanager

@@ -388,6 +388,19 @@ def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, t
     ):
         assert line in text
     assert str(home) not in text + (tmp_path / "bart" / "maskpolicy.json").read_text()
+    commands = "maskpolicy run run/experiment.yaml\nmaskpolicy export run salient-span --out bart\n"
+    assert commands in text
+
+
+def test_an_exported_tokenizer_cuts_where_the_models_positions_end(call, home, tmp_path):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    exported(call, home, tmp_path / "bart", "none", "--task", "zsre")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bart")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart")
+    ids = tokenizer("one two three " * 999, truncation=True, return_tensors="pt").input_ids
+    assert ids.shape[1] == model.config.max_position_embeddings
+    assert model.generate(ids, max_new_tokens=2).shape[0] == 1
 
 
 def test_a_fine_tuned_model_says_on_what(call, home, tmp_path):
@@ -402,7 +415,7 @@ def test_a_fine_tuned_model_says_on_what(call, home, tmp_path):
 
 def test_a_label_with_markup_is_text_in_a_card(call, home, tmp_path):
     text, _ = exported(call, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
-    command = f"maskpolicy export run {shlex.quote(SCRIPT)}\n"
+    command = f"maskpolicy export run {shlex.quote(SCRIPT)} --plugin guess.py --out bart\n"
     assert command in text
     assert "<script" not in text.replace(command, "")
 

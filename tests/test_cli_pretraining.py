@@ -106,6 +106,10 @@ def test_the_model_card_says_what_was_done(call, words, tmp_path):
     assert record["work"]["passages"] == 12
     assert record["spec"]["steps"] == 3
     assert str(tmp_path) not in text + json.dumps(record)
+    command = "pretrain --model small-bart --corpus one.txt --corpus 't*.txt' --policy random "
+    assert f"{command}policy.ratio=0.5 target=full {' '.join(SHORT)} --out out\n" in text
+    longest = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert longest["model_max_length"] == 512
     for name in ("one.txt", "two.txt"):
         assert f"| {name} | `" in text
 

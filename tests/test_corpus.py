@@ -257,3 +257,24 @@ def test_a_column_that_some_document_lacks_names_both():
     documents = [Document("a", "one", {"c": []}), Document("b", "two")]
     with pytest.raises(DataError, match="document 'b': column 'c'"):
         build(documents, small.tokenizer(), words=9)
+
+
+def test_a_word_of_megabytes_is_cut_before_it_is_encoded():
+    long = "abcdefghij" * 300_000
+    text = f"one two {long} three four five"
+    found = list(corpus.cut(corpus.Document("d", text, {"marked": [[0, 3], [8, 9]]}), 2))
+    assert max(len(each.text) for each in found) == 10_000
+    assert "".join(each.text for each in found[1:301]) == long
+    assert [each.text for each in (found[0], *found[301:])] == ["one two", "three four", "five"]
+    assert found[0].columns["marked"] == [[0, 3]]
+    assert found[1].columns["marked"] == [[0, 1]]
+    assert len({each.id for each in found}) == len(found)
+
+
+@given(st.lists(st.integers(1, 25_000), max_size=8), st.integers(1, 4))
+def test_no_character_of_a_word_is_lost_by_cutting(lengths, words):
+    text = " ".join("x" * length for length in lengths)
+    found = list(corpus.cut(corpus.Document("d", text), words))
+    assert "".join(each.text for each in found).count("x") == sum(lengths)
+    assert all(len(part) <= 10_000 for each in found for part in each.text.split())
+    assert all(len(each.text.split()) <= words for each in found)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import Plugins, RunStore, console, log_to, store_of
+from maskpolicy.cli.words import Plugins, RunStore, as_typed, console, log_to, public, store_of
 
 
 def export(
@@ -29,8 +29,15 @@ def export(
 
     log_to(console(err=True))
     plugins.load_files(plugin or ())
+    words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
+    words += ["--seed", str(seed)] if seed is not None else []
+    words += [word for path in plugin or () for word in ("--plugin", path)]
+    commands = [as_typed(*words, "--out", out)]
+    if (run / results.WRITTEN).is_file():
+        commands.insert(0, as_typed("run", Path(public(str(run))) / results.WRITTEN))
     out = out.resolve()
     pretraining.claim(out, pretraining.EXPORT)
     artifacts = Store(store_of(store, [run]))
-    exporting.export(results.read(run), policy, artifacts, out, task, seed)
+    made = "\n".join(commands)
+    exporting.export(results.read(run), policy, artifacts, out, task, seed, command=made)
     console().print(f"written to {out}", soft_wrap=True)

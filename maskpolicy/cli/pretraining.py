@@ -14,6 +14,7 @@ from maskpolicy.cli.words import (
     Keys,
     Plugins,
     StorePath,
+    as_typed,
     console,
     end,
     log_to,
@@ -47,6 +48,11 @@ def pretrain(
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
         raise ConfigError("--corpus: takes one file each: quote a pattern, --corpus 'notes/*.txt'")
     block, rest = policy_keys(policy, keys or ())
+    words: list[str | Path] = ["pretrain", "--model", model]
+    words += [word for text in corpus for word in ("--corpus", text)]
+    words += ["--policy", policy, *(keys or ())]
+    words += [word for path in plugin or () for word in ("--plugin", path)]
+    command = as_typed(*words, "--out", out)
     out = out.resolve()
     experiment = pretraining.experiment(model, corpus, block, rest, plugin or ())
     pretraining.claim(out)
@@ -67,7 +73,7 @@ def pretrain(
         )
     processes.dismiss()
     end(outcomes.values())
-    pretraining.export(experiment, stage, artifacts, out)
+    pretraining.export(experiment, stage, artifacts, out, command)
     seconds = time.monotonic() - started
     screen.print(progress.to_table(progress.parts(outcomes.values(), seconds), seconds))
     screen.print(f"written to {out}", soft_wrap=True)

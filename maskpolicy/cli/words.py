@@ -70,6 +70,27 @@ def log_to(target: Console) -> None:
     logger.propagate = False
 
 
+def as_typed(*words: str | Path) -> str:
+    """Return a command as a card shows it, to be pasted where its files lie.
+
+    A card may be published: of an absolute path, what is below the working directory stays, or else
+    the name alone.
+    """
+    import shlex
+
+    return shlex.join(["maskpolicy", *(public(str(word)) for word in words)])
+
+
+def public(word: str) -> str:
+    """Return a word of a command, or KEY=PATH, with no path of this machine; see `as_typed`."""
+    key, sign, value = word.partition("=") if "=" in word.partition("/")[0] else ("", "", word)
+    path = Path(value)
+    if path.is_absolute():
+        here = Path.cwd()
+        value = str(path.relative_to(here)) if path.is_relative_to(here) else path.name
+    return f"{key}{sign}{value}"
+
+
 def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
     """Return the store of finished runs: what was given, else what the first of them names.
 
