@@ -15,6 +15,7 @@ CONDITION = (
     "The test answers for other seeds and other examples of the same kind. It holds the "
     "pre-trained model, the corpus and the world or data set fixed, and says nothing about others."
 )
+NO_ANSWERS = "no predictions lie beside the results"
 FEWEST = 3  # seeds with an intermediate run of their own, for a mark of significance
 Reader = Callable[[Cell], Answers | None]
 Cells = Mapping[int, Cell | None]
@@ -73,7 +74,7 @@ def compare(
     answers = [(read(mine), read(other)) for mine, other in pairs]
     found = [(mine, other) for mine, other in answers if mine is not None and other is not None]
     if len(found) < len(pairs):
-        return Comparison(len(pairs), reason="no predictions lie beside the results")
+        return Comparison(len(pairs), reason=NO_ANSWERS)
     first = found[0][0]
     if any(one.examples != first.examples for pair in found for one in pair):
         return Comparison(len(pairs), reason="the rows were not asked the same examples")

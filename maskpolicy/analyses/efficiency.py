@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from maskpolicy.curves import panels, points
+from maskpolicy import comparisons, predictions
+from maskpolicy.comparisons import CONDITION, NO_ANSWERS
+from maskpolicy.curves import Point, panels, points
 from maskpolicy.findings import Findings
+from maskpolicy.gathering import Cell
 from maskpolicy.registry import analysis
-from maskpolicy.results import Run
+from maskpolicy.results import STEP, Result, Run
 from maskpolicy.store import Store
+from maskpolicy.types import Json
 
-COLUMNS = ("run", "policy", "task", "steps", "score", "std", "low", "high", "seeds")
+COLUMNS = (
+    *("run", "policy", "task", "steps", "score", "std", "low", "high", "seeds"),
+    *("difference", "difference low", "difference high", "p (Holm)", "detectable"),
+)
 
 
 @analysis("efficiency")
@@ -20,12 +28,15 @@ class Efficiency:
     """Score against steps of the intermediate stage, with the spread over fine-tuning seeds.
 
     Needs models that were kept on the way: `keep_at: [250, 500]` in the experiment. Step 0 is the
-    row `none`. Lines are means over seeds, bands go from the lowest seed to the highest.
+    row `none`. Lines are means over seeds, bands go from the lowest seed to the highest. Each point
+    is tested against the run's baseline as the cells of a leaderboard are, all as one family; the
+    answers of models on the way are read from the store.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Put together what the runs scored before, during and after the intermediate stage."""
         found, notes = points(runs)
+        tests = tested(found, runs, store)
         rows = [
             {
                 "run": point.run,
@@ -37,9 +48,68 @@ class Efficiency:
                 "low": min(point.scores),
                 "high": max(point.scores),
                 "seeds": len(point.scores),
+                **_shown(comparison),
             }
-            for point in found
+            for point, comparison in zip(found, tests, strict=True)
         ]
+        untested = [each.reason for each in tests if each is not None and each.reason]
+        notes += [f"points without a test: {reason}" for reason in dict.fromkeys(untested)]
+        notes += [CONDITION] if any(each and each.found for each in tests) else []
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         lines = panels(found, "steps of the intermediate stage", lambda point: point.steps)
-        return Findings(columns, tuple(rows), tuple(notes), tuple(lines))
+        partial = NO_ANSWERS in untested
+        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial)
+
+
+def tested(
+    found: Sequence[Point], runs: Sequence[Run], store: Store
+) -> list[comparisons.Comparison | None]:
+    """Compare each point with the last one of its run's baseline; None: the baseline itself.
+
+    A policy's points share the luck of its runs, so they count as one row.
+    """
+    by_name = {run.name: run for run in runs}
+    read = cache(lambda cell: _answers(cell, store))
+    bases = {
+        (run.name, task): _cells(
+            [r for r in run.results if (r.policy, r.task) == (run.baseline, task)], run
+        )
+        for run in runs
+        for task in run.columns
+    }
+    compared = []
+    for point in found:
+        run = by_name[point.run]
+        is_last = all(STEP not in result.config for result in point.results)
+        is_base = point.policy == run.baseline and is_last
+        names = (f"{point.policy} of {point.run}", f"{run.baseline} of {point.run}")
+        cells = (_cells(point.results, run), bases[point.run, point.task])
+        no_test = is_base or point.steps == 0
+        compared.append(None if no_test else comparisons.compare(*cells, read, names))
+    return comparisons.judge(compared)
+
+
+def _cells(results: Sequence[Result], run: Run) -> dict[int, Cell | None]:
+    return {result.seed: Cell(result, run) for result in results}
+
+
+def _answers(cell: Cell, store: Store) -> predictions.Answers | None:
+    """Read answers beside the results; those of a model on the way, from the store."""
+    if STEP not in cell.result.config:
+        return predictions.read(cell.predictions, cell.result)
+    keys = [key for name, key in cell.result.stages.items() if name.startswith("evaluate ")]
+    if len(keys) != 1 or store.peek(keys[0]) is None:
+        return None
+    return predictions.read(store.path(keys[0]) / "predictions.jsonl", cell.result)
+
+
+def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:
+    if comparison is None or comparison.found is None:
+        return {}
+    return {
+        "difference": comparison.found.difference,
+        "difference low": comparison.found.low,
+        "difference high": comparison.found.high,
+        "p (Holm)": comparison.p_holm,
+        "detectable": None if comparison.is_significant else comparison.found.detectable,
+    }
