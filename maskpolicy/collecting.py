@@ -37,10 +37,10 @@ from maskpolicy.stages import Graph
 from maskpolicy.stages.answers import AUDIT
 from maskpolicy.store import Store
 from maskpolicy.types import Json
+from maskpolicy.world.settings import RECORD
 
 log = logging.getLogger(__name__)
 _CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result tells
-WRITTEN = "world.json"  # beside the tasks of a written world
 
 
 def collect(
@@ -196,7 +196,7 @@ def _origin(data: str) -> str:
     """Return world, hub or files; a folder that the world was written to holds the world."""
     if data in (WORLD, HUB):
         return data
-    written = any((folder / WRITTEN).is_file() for folder in (Path(data), Path(data).parent))
+    written = any((folder / RECORD).is_file() for folder in (Path(data), Path(data).parent))
     return WORLD if written else "files"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WANTED = 2.0  # points
 MOST = 200  # seeds that are looked at
-# Where nothing was run: mini's runs differ by 0.1 to 0.4 logits (docs/log.md).
+# Assumed where nothing was run; docs/statistics.md simulates run noise of 0 to 0.4 logits.
 NOISE = 0.2  # logits between runs
 SHARE = 0.3  # of answers that are right
 EXAMPLES = 300  # in a test split, each a group of its own

@@ -76,8 +76,6 @@ def as_typed(*words: str | Path) -> str:
     A card may be published: of an absolute path, what is below the working directory stays, or else
     the name alone.
     """
-    import shlex
-
     return shlex.join(["maskpolicy", *(public(str(word)) for word in words)])
 
 

@@ -92,7 +92,8 @@ def majority(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     train, dev, test = (read_examples(inputs["examples"], split) for split in SPLITS)
     facts = {name: params[name] for name in ("metric", "keep", "unanswerable")}
     found = guesses.best(guesses.Material(train, **facts), dev, test, params["kind"])
-    (out / guesses.FILE).write_text(json.dumps(asdict(found), indent=1, sort_keys=True))
+    text = json.dumps(asdict(found), indent=1, sort_keys=True)
+    (out / guesses.FILE).write_text(text, encoding="utf-8")
 
 
 @stage("evaluate", version=2)

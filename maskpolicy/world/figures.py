@@ -7,6 +7,7 @@ from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
+from maskpolicy.world.settings import RECORD
 from maskpolicy.world.squad import V2, Squad
 from maskpolicy.world.writing import FILES
 
@@ -19,7 +20,7 @@ def figures(folder: Path) -> Json:
     A fact is what one subject's entries say of one asked relation; a mention is a distinct gold
     entity of a document, and asked if it answers a question.
     """
-    record = Path(folder) / "world.json"
+    record = Path(folder) / RECORD
     if not record.is_file():
         raise DataError(f"{record}: no such file: write a world there first")
     rows = json.loads(record.read_text(encoding="utf-8"))["rows"]

@@ -9,6 +9,7 @@ from typing import Any
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
+RECORD = "world.json"  # beside the tasks of a written world: its settings
 KINDS = ("people", "writers", "birds", "salts")  # of subjects; docs/world.md says who needs which
 YEARS = 60  # most years in a pool: people still die after they were born, and not at 150
 

@@ -19,7 +19,7 @@ from maskpolicy.world.kinds import described, subjects
 from maskpolicy.world.pools import build
 from maskpolicy.world.questions import NaturalQuestions, WebQuestions
 from maskpolicy.world.ropes import Ropes
-from maskpolicy.world.settings import KINDS, Settings, check
+from maskpolicy.world.settings import KINDS, RECORD, Settings, check
 from maskpolicy.world.squad import V2, Squad
 from maskpolicy.world.subjects import Subject
 from maskpolicy.world.triviaqa import TriviaQA
@@ -68,7 +68,7 @@ def kinds_by_file() -> Mapping[str, str]:
     return found
 
 
-MARKS = ("general.jsonl", "intermediate.jsonl", "tasks", "world.json")  # of a written world
+MARKS = ("general.jsonl", "intermediate.jsonl", "tasks", RECORD)  # of a written world
 
 
 def write(settings: Settings, out: Path) -> None:
@@ -96,4 +96,4 @@ def write(settings: Settings, out: Path) -> None:
                         task.add(subject, made, "train" if number < train else "dev")
     record = {"settings": dataclasses.asdict(settings), "rows": files.rows}
     text = json.dumps(record, indent=1, sort_keys=True) + "\n"
-    (Path(out) / "world.json").write_text(text, encoding="utf-8", newline="\n")
+    (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")
