@@ -119,6 +119,8 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     }
     if experiment.model.is_scratch:
         config["general"] = whole["general"]
+        config["general_seeds"] = experiment.general_seeds
+        config["general_seed"] = experiment.general_of(experiment.run_of(seed))
     if WORLD in (task.data, experiment.corpus.name) or experiment.model.is_scratch:
         config["world"] = whole["world"]
     if policy.has_stage:

@@ -34,6 +34,8 @@ HARMLESS: Mapping[str, str] = {
     "intermediate_seeds": "how many runs one experiment computed",
     "intermediate_runs": "the numbers of these runs",
     "intermediate_seed": "the run behind one result; a test counts the runs",
+    "general_seeds": "how many general models one experiment computed",
+    "general_seed": "the general model behind one result: of one seed the same in all runs",
     "baseline": "the row that differences are taken from; a board names it",
     "plugins": "where code lies; other code of a policy makes another row",
     "keep": "which models stay in the store",
@@ -56,6 +58,7 @@ _SCHEMAS: Mapping[str, Any] = {
     **dict.fromkeys(TRAININGS, Training),
     **{"model": Model, "corpus": Corpus, "task": TaskBlock, "world": Settings},
 }
+_NUMBERS = ("seed", "seeds")  # of a stage: the one behind a result, and how many there are
 _OUTSIDE = ("label", "fields")  # of a task, but in no result
 
 
@@ -85,6 +88,8 @@ def parts(result: Result) -> dict[str, Part]:
         if name in config
     }
     found["tokenizer"] = Part({}, _key(stages, "tokenizer"))
+    if "general" in config:  # differences are paired by seed, and so by general model
+        found[f"seed {result.seed}"] = Part({"general_seed": config.get("general_seed", 0)})
     for kind, version in (result.code or {}).get("versions", {}).items():
         found[f"version of {kind}"] = Part(version)
     return {**found, **_questions(result), **_learnt_from(config, stages)}
@@ -93,7 +98,8 @@ def parts(result: Result) -> dict[str, Part]:
 def identity(result: Result) -> dict[str, Json]:
     """Return what all results of one row share, whatever the row is called."""
     config, stages = result.config, result.stages
-    left_out = ("task", "intermediate_seed", "intermediate_seeds", "world", "train_on")
+    numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
+    left_out = ("task", "world", "train_on", *numbers)
     found: dict[str, Json] = {
         name: Part(_settings(name, block, _MERGED), _key(stages, _READS.get(name))).identity
         for name, block in config.items()

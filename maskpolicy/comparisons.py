@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,9 +11,19 @@ from maskpolicy import stats
 from maskpolicy.gathering import Cell
 from maskpolicy.predictions import Answers
 
-CONDITION = (
+_FIXED = (
     "The test answers for other seeds and other examples of the same kind. It holds the "
     "pre-trained model, the corpus and the world or data set fixed, and says nothing about others."
+)
+_DRAWN = (
+    "The test answers for other general models, other seeds and other examples of the same kind, "
+    "because each seed has a general model of its own. It holds the corpus and the world or data "
+    "set fixed, and says nothing about others."
+)
+_BOTH = (
+    "The tests answer for other seeds and other examples of the same kind, and, where each seed "
+    "has a general model of its own, for other general models; the other tests hold it fixed. All "
+    "hold the corpus and the world or data set fixed, and say nothing about others."
 )
 NO_ANSWERS = "no predictions lie beside the results"
 FEWEST = 3  # seeds with an intermediate run of their own, for a mark of significance
@@ -45,11 +55,20 @@ class Comparison:
     pair: stats.Pair | None = field(default=None, compare=False, repr=False)
     is_average: bool = False  # over tasks
     paired: tuple[int, ...] = field(default=(), compare=False, repr=False)  # the seeds
+    draws_general: bool = False  # whether each seed has a general model of its own
 
     @property
     def is_significant(self) -> bool:
         """Whether the difference stands after the adjustment."""
         return self.p_holm is not None and self.p_holm < stats.LEVEL
+
+
+def condition(comparisons: Iterable[Comparison | None]) -> str:
+    """Return what the tests among these comparisons answer for, "" if there are none."""
+    kinds = {each.draws_general for each in comparisons if each is not None and each.found}
+    if not kinds:
+        return ""
+    return _BOTH if len(kinds) > 1 else _DRAWN if kinds.pop() else _FIXED
 
 
 def compare(
@@ -60,9 +79,11 @@ def compare(
     `rows` are two names of which no other row of the family has one.
     There is no test unless every seed has its own intermediate run and there are three or more:
     the luck of a shared run is part of the difference, and nothing in the data shows how large.
+    The same holds for general models, unless all seeds rest on one: then the test holds it fixed.
     """
     pairs = _pairs(row, base)
     reason = _shared([mine for mine, _ in pairs]) or _shared([other for _, other in pairs])
+    reason = reason or _shared_general(pairs)
     if reason is None and len(pairs) < FEWEST:
         reason = f"{len(pairs)} seed{'s'[: len(pairs) != 1]} in both rows: a test needs {FEWEST}"
     if reason is not None:
@@ -85,7 +106,9 @@ def compare(
         reason = "the difference is the same for every seed and example"
         return Comparison(len(pairs), reason=reason)
     made = stats.pair(mine, other, first.groups, rows)
-    return Comparison(len(pairs), pair=made, paired=tuple(cell.result.seed for cell, _ in pairs))
+    drawn = len({_general(cell) for cell, _ in pairs}) > 1
+    paired = tuple(cell.result.seed for cell, _ in pairs)
+    return Comparison(len(pairs), pair=made, paired=paired, draws_general=drawn)
 
 
 def average(members: Sequence[Comparison | None]) -> Comparison:
@@ -95,7 +118,9 @@ def average(members: Sequence[Comparison | None]) -> Comparison:
     if len(pairs) < len(members) or len(seeds) > 1:
         return Comparison(0, reason="not all of its tasks could be tested for the same seeds")
     paired = seeds.pop()
-    return Comparison(len(paired), pair=stats.average(pairs), is_average=True, paired=paired)
+    drawn = all(each.draws_general for each in members if each is not None)
+    made = stats.average(pairs)
+    return Comparison(len(paired), pair=made, is_average=True, paired=paired, draws_general=drawn)
 
 
 def judge(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
@@ -155,3 +180,18 @@ def _shared(cells: Sequence[Cell]) -> str | None:
     if len(known) == 1:
         return "one intermediate run for all seeds: its luck is part of the difference"
     return f"{len(cells)} seeds share {len(known)} intermediate runs: luck that a test cannot see"
+
+
+def _general(cell: Cell) -> int:
+    """Return the number of the general model behind a cell."""
+    return int(cell.result.config.get("general_seed", 0))
+
+
+def _shared_general(pairs: Sequence[tuple[Cell, Cell]]) -> str | None:
+    """Say so if some seeds share a general model and others do not, or if the rows share none."""
+    if any(_general(mine) != _general(other) for mine, other in pairs):
+        return "the rows start from other general models"
+    found = {_general(mine) for mine, _ in pairs}
+    if 1 < len(found) < len(pairs):
+        return f"{len(pairs)} seeds share {len(found)} general models: luck that a test cannot see"
+    return None

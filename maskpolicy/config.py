@@ -17,7 +17,7 @@ from maskpolicy.blocks import (
     task_block,
     task_blocks,
 )
-from maskpolicy.budgets import Training
+from maskpolicy.budgets import SCRATCH, Training
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.experiment import (
     HUB,
@@ -72,6 +72,7 @@ class File:
     seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once for each
     intermediate_seeds: Count = 1  # runs of each intermediate stage, shared out over `seeds`
     intermediate_runs: tuple[Steps, ...] = ()  # their numbers; none given: 0, 1, ..
+    general_seeds: Count = 1  # models built from scratch, shared out over the intermediate runs
     baseline: str = NONE  # the row that every other is compared with: its label, or its policy
     general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
     intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
@@ -137,6 +138,7 @@ def make(
         seeds=file.seeds,
         intermediate_seeds=runs,
         intermediate_runs=file.intermediate_runs,
+        general_seeds=_general_models(file, model, runs, at(where, "general_seeds")),
         baseline=_baseline(file.baseline, policies, at(where, "baseline")),
         **trainings,
         plugins=modules,
@@ -186,6 +188,25 @@ def _runs(file: File, where: str) -> int:
             "more seeds, or fewer runs"
         )
     return found
+
+
+def _general_models(file: File, model: Model, runs: int, where: str) -> int:
+    """Return the number of general models; raises ConfigError.
+
+    Runs that are named may lie on several machines, which share the general models.
+    """
+    wanted = file.general_seeds
+    if wanted > 1 and not model.is_scratch:
+        raise ConfigError(
+            f"{where}: only a model built from scratch ({', '.join(SCRATCH[model.kind])}) has a "
+            "general stage: leave it out"
+        )
+    if runs % wanted and not file.intermediate_runs:
+        raise ConfigError(
+            f"{where}: {wanted} general models cannot be shared out evenly over {runs} of "
+            f"intermediate_seeds: set intermediate_seeds: {wanted} or a multiple, and as many seeds"
+        )
+    return wanted
 
 
 def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:

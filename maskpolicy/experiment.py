@@ -98,6 +98,7 @@ class Experiment:
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1
     intermediate_runs: tuple[int, ...] = ()  # numbers of these runs; none given: from 0
+    general_seeds: int = 1  # general models; intermediate run r starts from number r mod this
     baseline: str = NONE
     general: Training = GENERAL
     intermediate: Training = INTERMEDIATE
@@ -117,6 +118,13 @@ class Experiment:
     def run_of(self, seed: int) -> int:
         """Return the number of the intermediate run that a seed's fine-tuning starts from."""
         return self.runs[self.seeds.index(seed) % len(self.runs)]
+
+    def general_of(self, run: int) -> int:
+        """Return the number of the general model that an intermediate run starts from.
+
+        It depends on the run's number alone, so that several machines can share the general models.
+        """
+        return run % self.general_seeds
 
 
 def resolved(experiment: Experiment) -> Json:

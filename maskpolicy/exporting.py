@@ -90,9 +90,14 @@ def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Re
         raise ConfigError(f"{run.folder}: {policy} has no seed {chosen} (it has: {seeds})")
     if task is not None:
         return first
-    number = first[0].config.get("intermediate_seed")
-    same = [result for result in own if result.config.get("intermediate_seed") == number]
+    same = [result for result in own if _model(result) == _model(first[0])]
     return sorted(same, key=lambda result: result.seed != chosen)
+
+
+def _model(result: Result) -> tuple[int | None, int]:
+    """Return the numbers of the intermediate run and the general model behind a cell."""
+    config = result.config
+    return config.get("intermediate_seed"), config.get("general_seed", 0)
 
 
 def _about(

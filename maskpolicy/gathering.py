@@ -151,7 +151,7 @@ def _add(draft: Draft, result: Result, run: Run) -> None:
 
 def row_config(result: Result) -> Json:
     """Return what the cells of one row share."""
-    left_out = ("task", "intermediate_seed")
+    left_out = ("task", "intermediate_seed", "general_seed")
     return {key: value for key, value in result.config.items() if key not in left_out}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from maskpolicy import measured
-from maskpolicy.comparisons import CONDITION
 from maskpolicy.leaderboard import Board, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.stats import LEVEL
@@ -48,7 +47,7 @@ def render(board: Board) -> str:
     about = f"% percent, {shown}; bold: best of its column\n"
     about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
-    about += f"% {CONDITION}\n" if board.tests else ""
+    about += f"% {board.condition}\n" if board.tests else ""
     lines += [r"\bottomrule", *_facts(board, 1 + len(columns)), r"\end{tabular}"]
     return _HEAD + about + "\n".join(lines) + "\n"
 

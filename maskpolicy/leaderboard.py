@@ -120,6 +120,12 @@ class Board:
         return sum(bool(score.comparison and score.comparison.found) for score in scores)
 
     @property
+    def condition(self) -> str:
+        """What the tests answer for and what they hold fixed, "" without a test."""
+        scores = (score for row in self.rows for score in row.scores.values() if score)
+        return comparisons.condition(score.comparison for score in scores)
+
+    @property
     def gaps(self) -> tuple[str, ...]:
         """Those of the notes that say why a score is not there."""
         return tuple(note for row in self.rows for note in _missing(row))

@@ -81,6 +81,7 @@ def facts(board: Board) -> dict[str, str]:
     found["data"] = "; ".join(_data(board))
     found["seeds"] = _told(board, _seed)
     found["intermediate runs"] = _told(board, _run)
+    found["general models"] = _told(board, _general_model)
     return {name: text for name, text in found.items() if text}
 
 
@@ -201,6 +202,12 @@ def _seed(result: Result) -> str:
 
 def _run(result: Result) -> str:
     return str(result.config.get("intermediate_seed", ""))
+
+
+def _general_model(result: Result) -> str:
+    """Return the number of the general model, "" where an experiment has one for all seeds."""
+    drawn = result.config.get("general_seeds", 1) > 1
+    return str(result.config["general_seed"]) if drawn else ""
 
 
 def _number(text: str) -> tuple[int, str]:

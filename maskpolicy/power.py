@@ -88,9 +88,10 @@ def finds(parts: Parts, seeds: int, rows: int, tests: int) -> float:
 def _measured(experiment: Experiment, graph: Graph, store: Store, task: str) -> list[stats.Pair]:
     """Return the differences to the baseline whose answers are in the store, for two seeds or more.
 
-    Seeds that share an intermediate run show no noise between runs and are left out.
+    Seeds that share an intermediate run show no noise between runs and are left out, and so are
+    those of which some share a general model.
     """
-    if experiment.intermediate_seeds < len(experiment.seeds):
+    if experiment.intermediate_seeds < len(experiment.seeds) or _shares_general(experiment):
         return []
     found = []
     for block in experiment.policies:
@@ -167,6 +168,12 @@ def lines(found: Sequence[Power], experiment: Experiment) -> list[str]:
             f"run of its own (here: seeds {seeds}, intermediate_seeds {own}). With "
             f"intermediate_seeds: {found[0].seeds} and as many seeds:"
         )
+    if _shares_general(experiment):
+        said.append(
+            f"No difference will be marked: some of {seeds} seeds share one of "
+            f"{experiment.general_seeds} general models: set general_seeds to 1, or to {seeds} "
+            "with as many intermediate_seeds"
+        )
     if any(each.parts.source == "defaults" for each in found):
         said.append(
             f"defaults: {NOISE} logits between runs, {100 * SHARE:.0f}% right answers"
@@ -177,6 +184,12 @@ def lines(found: Sequence[Power], experiment: Experiment) -> list[str]:
             )
         )
     return said
+
+
+def _shares_general(experiment: Experiment) -> bool:
+    """Whether some seeds share a general model and others do not."""
+    runs = [experiment.run_of(seed) for seed in experiment.seeds]
+    return 1 < len({experiment.general_of(run) for run in runs}) < len(runs)
 
 
 def to_rows(found: Sequence[Power]) -> list[Mapping[str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from maskpolicy import latex, markdown, measured
 from maskpolicy.comparable import TRAININGS
-from maskpolicy.comparisons import CONDITION, Comparison
+from maskpolicy.comparisons import Comparison
 from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.results import write
@@ -149,7 +149,7 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     if board.majority:
         about.append(f"{SENTENCE}.")
     if board.tests:
-        about.append(CONDITION)
+        about.append(board.condition)
     facts = measured.facts(board)
     about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]

@@ -158,6 +158,20 @@ def test_runs_may_have_numbers_of_their_own(tmp_path):
     assert cells[0]["intermediate_seeds"] == 2
 
 
+def test_seed_number_i_rests_on_general_model_i_mod_n(tmp_path):
+    path = tmp_path / "models.yaml"
+    text = "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2\n"
+    path.write_text(TEXT + text)
+    experiment = config.load(path)
+    for policy in experiment.policies:  # of `none` too
+        cells = [
+            collecting.cell_config(experiment, policy, experiment.tasks[0], seed)
+            for seed in experiment.seeds
+        ]
+        assert [cell["general_seed"] for cell in cells] == [0, 1, 0, 1]
+        assert cells[0]["general_seeds"] == 2
+
+
 def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
     (tmp_path / "out" / "results").mkdir(parents=True)

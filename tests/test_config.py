@@ -288,6 +288,12 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("intermediate_seeds=0", "intermediate_seeds: must be >= 1"),
         ("intermediate_runs=[1,2,3]", "intermediate_runs: 3 runs cannot be shared out over"),
         ("intermediate_runs=[4,4]", "intermediate_runs: run 4 is there twice"),
+        ("general_seeds=0", "general_seeds: must be >= 1"),
+        (
+            "general_seeds=2",
+            "general_seeds: 2 general models cannot be shared out evenly over 1 of "
+            "intermediate_seeds: set intermediate_seeds: 2 or a multiple",
+        ),
         ("intermediate_seeds=9", "intermediate_seeds: 9 runs cannot be shared out over"),
         (
             "policies=[none, {name: salient-span, labels: [PERSONN]}]",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from maskpolicy import power, stats
+from maskpolicy import config, power, stats
 from maskpolicy.power import Parts
 
 PARTS = Parts(runs=0.03**2, taste=0.0, group_freedom=300.0, examples=300, source="defaults")
@@ -46,6 +46,17 @@ def test_defaults_are_named_where_nothing_was_run(tmp_path):
     unknown = power._parts([], power.NOISE**2, None, False)
     assert unknown.examples is None
     assert unknown.group_freedom == pytest.approx(power.EXAMPLES - 1)
+
+
+def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n")
+    many = ["seeds=[0,1,2,3]", "intermediate_seeds=4"]
+    found = [power.Power("triviaqa", PARTS, 4, 5.0, 9)]
+    for models, shared in ((1, False), (2, True), (4, False)):
+        made = config.load(path, [*many, f"general_seeds={models}"])
+        said = " ".join(power.lines(found, made))
+        assert (f"some of 4 seeds share one of {models} general models" in said) == shared
 
 
 def test_noise_of_runs_that_are_there_is_taken():

@@ -13,7 +13,7 @@ import pytest
 import small
 from safetensors.torch import load_file
 
-from maskpolicy import config, graph, plugins, stages
+from maskpolicy import collecting, config, exporting, graph, leaderboard, plugins, stages
 from maskpolicy import entities as rules
 from maskpolicy.annotate import annotate
 from maskpolicy.config import Training
@@ -256,6 +256,62 @@ def test_every_run_of_a_policy_has_a_seed_of_its_own(keys):
     runs = {found["intermediate", f"random, run {run}"] for run in (0, 1)}
     assert len(runs) == 2
     assert found["intermediate", "random, run 0"] == keys()["intermediate", "random, run 0"]
+
+
+LEARNT = "policies=[none, random, {name: supervised, train_on: [triviaqa]}]"
+
+
+def models_behind(*overrides, folder):
+    """Return by row, seed and step the numbers of the general models behind each cell."""
+    path = folder / "models.yaml"
+    path.write_text(YAML)
+    made = config.load(path, [LEARNT, *overrides])
+    built = stages.build(made)
+    cells = {(row, seed, 0): stage for (row, _, seed), stage in built.cells.items()}
+    cells |= {(row, seed, step): stage for (row, _, seed, step), stage in built.early.items()}
+    return {
+        cell: {
+            each.params["spec"]["seed"] - made.general.seed
+            for each in graph.topological([stage])
+            if each.kind == "general"
+        }
+        for cell, stage in cells.items()
+    }
+
+
+def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
+    several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "keep_at=[1]")
+    found = models_behind(*several, "general_seeds=2", folder=tmp_path)
+    assert len(found) == 4 * (3 + 2)
+    assert all(models == {(seed - 5) % 2} for (_, seed, _), models in found.items())
+    found = models_behind(*several, folder=tmp_path)
+    assert all(models == {0} for models in found.values())
+
+
+def test_more_general_models_leave_the_keys_of_the_first(keys):
+    several = ("intermediate_seeds=2", LEARNT)
+    one, two = keys(*several), keys(*several, "general_seeds=2")
+    new = {("general", "mini, model 1")}
+    assert two.keys() - one.keys() == new
+    rests = {name for name in one if "run 1" in name[1] or "seed 1" in name[1]}
+    trained = {name for name in rests if name[0] != "examples"}
+    assert {name for name in one if one[name] != two[name]} == trained
+    assert {"fit", "annotate", "intermediate", "finetune", "evaluate"} == {k for k, _ in trained}
+
+
+def test_runs_on_several_machines_share_the_general_models(keys):
+    whole = keys("seeds=[0, 1, 2, 3]", "intermediate_seeds=4", "general_seeds=4")
+    part = keys("seeds=[2, 3]", "intermediate_runs=[2, 3]", "general_seeds=4")
+    assert ("general", "mini, model 3") in part
+    assert {name: whole[name] for name in part} == part
+
+
+def test_only_models_built_from_scratch_have_several_general_models(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "it.yaml").write_text(YAML)
+    overrides = ["model=folder", "general={}", "intermediate_seeds=2", "general_seeds=2"]
+    with pytest.raises(ConfigError, match="general_seeds: only a model built from scratch"):
+        config.load(tmp_path / "it.yaml", overrides)
 
 
 def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
@@ -560,3 +616,35 @@ def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_pa
     work = json.loads((store.path(built.pretrained["random", 0].key) / "work.json").read_text())
     assert work["passages"] == 8
     assert asdict(test[0])["targets"]
+
+
+def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML)
+    shrunk = [
+        "policies=[none, random]",
+        "tasks=[triviaqa]",
+        "seeds=[0, 1, 2]",
+        "intermediate_seeds=3",
+        *("general_seeds=3", "general.passages=4", "intermediate.passages=4"),
+        "finetune.passages=4",
+    ]
+    store = Store(tmp_path / "store")
+    made = config.load(path, shrunk)
+    built = stages.build(made)
+    outcomes = graph.execute(built.targets, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    for row in ("none", "random"):
+        folders = [store.path(built.pretrained[row, run].key) for run in made.runs]
+        weights = {(folder / "model.safetensors").read_bytes() for folder in folders}
+        assert len(weights) == 3
+    run = collecting.collect(made, built, outcomes, store, tmp_path / "out")
+    assert {(each.seed, each.config["general_seed"]) for each in run.results} == {
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    }
+    score = leaderboard.build([run]).rows[1].scores["triviaqa"]
+    assert score.comparison.seeds == 3
+    assert score.comparison.found is None or score.comparison.draws_general
+    assert [each.seed for each in exporting._cells(run, "none", None, 1)] == [1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from maskpolicy import comparisons, predictions
-from maskpolicy.comparisons import CONDITION, NO_ANSWERS
+from maskpolicy.comparisons import NO_ANSWERS, condition
 from maskpolicy.curves import Point, panels, points
 from maskpolicy.findings import Findings
 from maskpolicy.gathering import Cell
@@ -54,7 +54,7 @@ class Efficiency:
         ]
         untested = [each.reason for each in tests if each is not None and each.reason]
         notes += [f"points without a test: {reason}" for reason in dict.fromkeys(untested)]
-        notes += [CONDITION] if any(each and each.found for each in tests) else []
+        notes += filter(None, [condition(tests)])
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         lines = panels(found, "steps of the intermediate stage", lambda point: point.steps)
         partial = NO_ANSWERS in untested

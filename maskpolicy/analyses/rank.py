@@ -155,7 +155,11 @@ def _world() -> list[Document]:
 
 def _label(result: Result) -> str:
     number = result.config.get("intermediate_seed")
-    return f"{result.policy}, run {number}" if number else result.policy
+    if number:
+        return f"{result.policy}, run {number}"
+    # a row without an intermediate stage has one model for each general model
+    general = 0 if number is not None else result.config.get("general_seed", 0)
+    return f"{result.policy}, general model {general}" if general else result.policy
 
 
 def _loss(store: Store, key: str | None) -> float | None:

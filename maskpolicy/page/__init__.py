@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy import measured, report
-from maskpolicy.comparisons import CONDITION
 from maskpolicy.leaderboard import Board
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.page import behind, differences, embedded, provenance, reported, view
@@ -61,7 +60,7 @@ def render(board: Board) -> str:
         ranks=[measured.title(board, column) for column in board.standings],
         ranks_about=report.RANKS,
         ranked=[(row.label, report.ranks_of(board, row.label)) for row in board.rows],
-        condition=CONDITION,
+        condition=board.condition,
         notes=board.notes,
         measured=measured.facts(board),
         reported=reported.beside(table, board),

@@ -63,6 +63,7 @@ class _Builder:
         self.experiment, self.inputs = experiment, Inputs(experiment, digest)
         self.kind = KINDS[experiment.model.kind]
         self.models: dict[tuple[str, int, int], Stage] = {}
+        self.general: dict[int, Stage] = {}
 
     def graph(self) -> Graph:
         """Make every cell."""
@@ -103,16 +104,28 @@ class _Builder:
         return cells
 
     @cached_property
-    def base(self) -> Stage:
-        """The model before the intermediate stage."""
+    def external(self) -> Stage:
+        """The weights of a model that is not built from scratch."""
+        return self.inputs.external("pretrained")
+
+    def base(self, run: int) -> Stage:
+        """The model that an intermediate run starts from, and that `none` fine-tunes."""
         if not self.experiment.model.is_scratch:
-            return self.inputs.external("pretrained")
+            return self.external
+        number = self.experiment.general_of(run)
+        if number not in self.general:
+            self.general[number] = self._general(number)
+        return self.general[number]
+
+    def _general(self, number: int) -> Stage:
+        """A model built from scratch, pre-trained on the general corpus."""
+        spec = self.experiment.general
         params = {
             "preset": self.experiment.model.name,
             "policy": GENERAL_POLICY,
             "fields": {},
             "how": asdict(self.kind.general),
-            "spec": _spec(self.experiment.general),
+            "spec": _spec(replace(spec, seed=spec.seed + number)),
             **self.inputs.of_kind(),
         }
         if params.get("kind"):
@@ -120,8 +133,9 @@ class _Builder:
         if self.experiment.model.relative_positions:
             params["relative_positions"] = True
         inputs = {"tokenizer": self.inputs.tokenizer, "corpus": self.inputs.general_corpus}
-        made = self.inputs.stage("general", self.experiment.model.name, params, **inputs)
-        return _resumable(made, self.experiment.general)
+        name = self.experiment.model.name
+        label = f"{name}, model {number}" if number else name
+        return _resumable(self.inputs.stage("general", label, params, **inputs), spec)
 
     def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
         """The model that a row fine-tunes: after the intermediate stage, if it has one.
@@ -135,7 +149,7 @@ class _Builder:
 
     def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
         if not block.has_stage:
-            return self.base
+            return self.base(run)
         spec = self.experiment.intermediate
         params = {
             **self.policy(block),
@@ -151,7 +165,7 @@ class _Builder:
             "intermediate",
             label,
             params,
-            model=self.base,
+            model=self.base(run),
             tokenizer=self.inputs.tokenizer,
             corpus=self.inputs.intermediate_corpus,
             annotate=self.annotate(block, run),
@@ -192,7 +206,7 @@ class _Builder:
         before = learned.start(block)
         label = f"{of}{block.label}, run {run}"
         inputs: dict[str, Stage | None] = {
-            "model": self.base,
+            "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
             "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
         }
@@ -217,7 +231,7 @@ class _Builder:
             {**limits, "positions": positions, **self.head(task)},
             tokenizer=self.inputs.tokenizer,
             examples=self.inputs.examples(task),
-            model=None if model.is_scratch else self.base,
+            model=None if model.is_scratch else self.external,
         )
 
     def head(self, task: TaskBlock) -> dict[str, Json]:
