@@ -200,7 +200,7 @@ def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
         "yes",
     )
     assert row["difference"] == pytest.approx(row["score"] - row["reference"])
-    words = ("analyze", "transfer", home / "run", "reference=other")
+    words = ("analyze", "transfer", home / "run", "reference=other", "--store", home / "store")
     assert "name another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
 
 
