@@ -107,7 +107,7 @@ def card(made: Made) -> str:
         "## How it was made",
         f"```\n{made.command}\n```",
         f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds all settings; "
-        "where the same files lie, these lines make it again.",
+        "with the same files in place, these commands make it again.",
     ]
     return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
 

@@ -13,7 +13,6 @@ from maskpolicy.errors import DataError
 from maskpolicy.types import Example, Json
 
 KNOWLEDGE = "kilt_knowledgesource.json"
-START, END, SEPARATOR = "[START_ENT]", "[END_ENT]", "[SEP]"
 FOLDERS = ("kilt", "KILT", "data")
 SEPARATOR = "[SEP]"  # stands between subject and relation in zsRE's sources
 START, END = "[START_ENT]", "[END_ENT]"  # stand around the mention in entity linking's sources

@@ -169,7 +169,7 @@ def _data(board: Board) -> list[str]:
     """Return a text for each source of questions: the columns that are from there."""
     columns = [column(board, task) for task in board.tasks]
     named = {
-        WORLD: f"{INVENTED} (the embedded world, in the file formats of the data sets so called)",
+        WORLD: f"{INVENTED} (the embedded world, in the data sets' file formats)",
         HUB: "read from the Hub",
         FILES: "read from local files",
     }

@@ -34,8 +34,8 @@ def dropped(run: Run) -> str:
     if not run.dropped:
         return ""
     return (
-        f"not on this board, and kept in results/: {len(run.dropped)} of cells that the experiment "
-        f"does not have any more ({_some(run.dropped)})"
+        f"not on this board, but kept in results/: {len(run.dropped)} of cells that the experiment "
+        f"no longer has ({_some(run.dropped)})"
     )
 
 

@@ -53,7 +53,7 @@ class Run:
     early: tuple[Result, ...] = field(default=())  # of models kept before the stage's end
     experiment: str = ""  # its name, "" where it is not known
     left_out: tuple[str, ...] = ()  # cells that --only left out, by the names of their files
-    dropped: tuple[str, ...] = ()  # cells in the folder that its experiment does not have any more
+    dropped: tuple[str, ...] = ()  # cells in the folder that its experiment no longer has
 
     @property
     def name(self) -> str:

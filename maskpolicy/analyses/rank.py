@@ -58,7 +58,10 @@ class Rank:
     text: tuple[str, ...] = ()  # files, as a corpus may have them, instead of a run's corpus
     passages: Count = 256
     words: Count = 100  # of a passage of `text`
-    tau: tuple[Share, ...] = (0.9, 0.99)  # a table row for each; figures are of the first
+    tau: tuple[Share, ...] = (
+        0.9,
+        0.99,
+    )  # a table row and a figure 5a for each
     share: Share = 0.15  # of the tokens, masked one by one
     seed: Seed = 0
 

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import Plugins, RunStore, as_typed, console, log_to, public, store_of
+from maskpolicy.cli.words import (
+    Plugins,
+    RunStore,
+    as_typed,
+    console,
+    log_to,
+    public,
+    repeated,
+    store_of,
+)
 
 
 def export(
@@ -31,8 +40,7 @@ def export(
     plugins.load_files(plugin or ())
     words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
     words += ["--seed", str(seed)] if seed is not None else []
-    words += [word for path in plugin or () for word in ("--plugin", path)]
-    commands = [as_typed(*words, "--out", out)]
+    commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]
     if (run / results.WRITTEN).is_file():
         commands.insert(0, as_typed("run", Path(public(str(run))) / results.WRITTEN))
     out = out.resolve()

@@ -19,6 +19,7 @@ from maskpolicy.cli.words import (
     end,
     log_to,
     policy_keys,
+    repeated,
 )
 from maskpolicy.errors import ConfigError
 
@@ -48,11 +49,9 @@ def pretrain(
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
         raise ConfigError("--corpus: takes one file each: quote a pattern, --corpus 'notes/*.txt'")
     block, rest = policy_keys(policy, keys or ())
-    words: list[str | Path] = ["pretrain", "--model", model]
-    words += [word for text in corpus for word in ("--corpus", text)]
-    words += ["--policy", policy, *(keys or ())]
-    words += [word for path in plugin or () for word in ("--plugin", path)]
-    command = as_typed(*words, "--out", out)
+    texts, files = repeated("--corpus", corpus), repeated("--plugin", plugin)
+    named = ("--policy", policy, *(keys or ()))
+    command = as_typed("pretrain", "--model", model, *texts, *named, *files, "--out", out)
     out = out.resolve()
     experiment = pretraining.experiment(model, corpus, block, rest, plugin or ())
     pretraining.claim(out)

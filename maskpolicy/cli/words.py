@@ -79,6 +79,11 @@ def as_typed(*words: str | Path) -> str:
     return shlex.join(["maskpolicy", *(public(str(word)) for word in words)])
 
 
+def repeated(option: str, values: Iterable[str | Path] | None) -> list[str | Path]:
+    """Return an option that was given several times as the words of a command."""
+    return [word for value in values or () for word in (option, value)]
+
+
 def public(word: str) -> str:
     """Return a word of a command, or KEY=PATH, with no path of this machine; see `as_typed`."""
     key, sign, value = word.partition("=") if "=" in word.partition("/")[0] else ("", "", word)
