@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maskpolicy import measured
-from maskpolicy.leaderboard import Board, Score, average_label
+from maskpolicy.board import Board, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.stats import LEVEL
 

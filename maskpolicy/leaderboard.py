@@ -4,178 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache
 
-from maskpolicy import (
-    comparable,
-    comparisons,
-    gathering,
-    metrics,
-    predictions,
-    remarks,
-    standings,
-)
+from maskpolicy import comparable, comparisons, gathering, predictions, remarks, standings
+from maskpolicy.board import Board, Guess, Row, Score, average_label, counted, missing
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.gathering import Cell, Draft, Gap
+from maskpolicy.gathering import Cell, Draft
 from maskpolicy.results import Run
-from maskpolicy.standings import Standing, Versus
 from maskpolicy.types import Json
-
-VERSION = 1
-_SAME = 9  # digits after which two means are one
-WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
-
-
-@dataclass(frozen=True)
-class Score:
-    """One row's score on one task, in percent.
-
-    `seeds` holds None for a seed that failed, or that the baseline has and this row has not.
-    """
-
-    metric: str
-    seeds: Mapping[int, float | None]
-    n: int  # test examples
-    delta: float | None = None  # mean difference to the baseline over the seeds of both
-    comparison: Comparison | None = None  # with the baseline; None: the baseline itself
-    parts: Mapping[str, float] = field(default_factory=dict)  # figures beside the score, as F1
-
-    @property
-    def values(self) -> list[float]:
-        """The scores that are there."""
-        return [value for value in self.seeds.values() if value is not None]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds that are there."""
-        return statistics.fmean(self.values)
-
-    @property
-    def std(self) -> float | None:
-        """The standard deviation over seeds with n - 1; None for a single one."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether the difference that is shown is one that the test finds, in its direction."""
-        found = self.comparison and self.comparison.is_significant and self.comparison.found
-        return bool(found and self.delta and found.difference * self.delta > 0)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether there is a score for each seed of this row and of the baseline."""
-        return len(self.values) == len(self.seeds)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One policy as one experiment used it."""
-
-    label: str
-    config: Json  # the policy's block
-    scores: Mapping[str, Score | None]  # by task; None: there is none
-    work: Json = None
-    cells: Mapping[tuple[str, int], Cell] = field(default_factory=dict)  # by task and seed
-    gaps: tuple[Gap, ...] = ()
-    against: str = ""  # the row it is compared with: the baseline, of its own run if that has one
-
-
-@dataclass(frozen=True)
-class Guess:
-    """What a guess without a model reaches on one task (`maskpolicy.majority`)."""
-
-    percent: float
-    rule: str
-
-
-@dataclass(frozen=True)
-class Board:
-    """A whole leaderboard; `groups` are two or more tasks whose scores may be averaged."""
-
-    baseline: str
-    tasks: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, as far as it is known
-    pairs: tuple[Versus, ...] = ()  # all pairs of rows on all tasks and averages, one family
-
-    @cached_property
-    def standings(self) -> Mapping[str, Mapping[str, Standing]]:
-        """By task or average, and by row: the ranks that the row may have."""
-        return standings.standings(self.pairs)
-
-    @property
-    def seeds(self) -> int:
-        """The most seeds that a score has."""
-        scores = (score for row in self.rows for score in row.scores.values() if score)
-        return max((len(score.seeds) for score in scores), default=0)
-
-    @property
-    def tests(self) -> int:
-        """The number of differences that were tested, one family."""
-        scores = (score for row in self.rows for score in row.scores.values() if score)
-        return sum(bool(score.comparison and score.comparison.found) for score in scores)
-
-    @property
-    def condition(self) -> str:
-        """What the tests answer for and what they hold fixed, "" without a test."""
-        scores = (score for row in self.rows for score in row.scores.values() if score)
-        return comparisons.condition(score.comparison for score in scores)
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """Those of the notes that say why a score is not there."""
-        return tuple(note for row in self.rows for note in _missing(row))
-
-    def metric(self, task: str) -> str:
-        """Return what the metric of a task is called."""
-        scores = (row.scores[task] for row in self.rows)
-        return next((metrics.title(score.metric) for score in scores if score), "no score")
-
-    def average(self, row: Row, group: str) -> float | None:
-        """Return the mean over a group's tasks, or None unless the row is complete there."""
-        scores = [row.scores.get(task) for task in self.groups[group]]
-        if any(score is None or not score.is_complete for score in scores):
-            return None
-        return statistics.fmean(score.mean for score in scores if score is not None)
-
-    def majority_average(self, group: str) -> float | None:
-        """Return the mean of majority over a group's tasks, or None unless all are known."""
-        known = [self.majority[task] for task in self.groups[group] if task in self.majority]
-        if len(known) < len(self.groups[group]):
-            return None
-        return statistics.fmean(guess.percent for guess in known)
-
-    @property
-    def runs(self) -> list[Run]:
-        """The runs that the scores come from."""
-        cells = (cell for row in self.rows for cell in row.cells.values())
-        return list({id(cell.run): cell.run for cell in cells}.values())
-
-    def best(self) -> dict[str, set[str]]:
-        """Return, by task, the one row with the highest mean; no row where two or more share it.
-
-        Rows that lack a seed do not count. Rows with seeds of their own are compared over the seeds
-        that all have.
-        """
-        return {task: self._best(task) for task in self.tasks}
-
-    def _best(self, task: str) -> set[str]:
-        scores = {row.label: row.scores[task] for row in self.rows}
-        whole = {label: score for label, score in scores.items() if score and score.is_complete}
-        shared = set.intersection(*(set(score.seeds) for score in whole.values())) if whole else ()
-        if not shared or len(whole) < 2:
-            return set()
-        means = {
-            label: round(statistics.fmean(score.seeds[seed] or 0.0 for seed in shared), _SAME)
-            for label, score in whole.items()
-        }
-        highest = max(means.values())
-        found = {label for label, mean in means.items() if mean == highest}
-        return found if len(found) == 1 else set()
 
 
 def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = False) -> Board:
@@ -208,7 +46,7 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     rows = _rows(drafts, names, tasks, label, read)
     chosen = names[_baseline(drafts, label, drafts[0])]
     guesses, disagreed = gathering.majority(runs)
-    notes = [note for row in rows for note in _missing(row)]
+    notes = [note for row in rows for note in missing(row)]
     notes += [*_unpaired(rows), *_luck(drafts), *_told(drafts), *gathering.renamed(drafts)]
     notes += [*disagreed, *absent, *remarks.of(runs), *(f"mixed: {line}" for line in unlike)]
     majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
@@ -220,11 +58,6 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     means = {average_label(group): members for group, members in groups.items()}
     pairs = tuple(standings.versus(cells, means, read))
     return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority, pairs)
-
-
-def average_label(group: str) -> str:
-    """Return the name of the column that averages a group of tasks."""
-    return f"mean of {group}"
 
 
 def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
@@ -326,34 +159,15 @@ def _work(draft: Draft) -> Json:
     return next((cell.result.work for cell in draft.cells.values() if cell.result.work), None)
 
 
-def _missing(row: Row) -> list[str]:
-    """Return why scores of a row are not there; seeds that it has nowhere are told together."""
-    own = {seed for _, seed in row.cells}
-    nowhere = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
-    notes = []
-    for gap in row.gaps:
-        if gap.seed not in nowhere:
-            seed = "" if gap.seed is None else f", seed {gap.seed}"
-            notes.append(f"{row.label}, {gap.task}{seed}: {gap.reason}")
-    if nowhere:
-        lacks = f"{row.label} lacks {_seeds(nowhere)} of its baseline {row.against}"
-        notes.append(f"{lacks}: its differences are over the seeds of both")
-    return notes
-
-
 def _unpaired(rows: Sequence[Row]) -> list[str]:
     """Return a note for each row with seeds that its baseline has not, and so no difference of."""
     seeds = {row.label: {seed for _, seed in row.cells} for row in rows}
     return [
-        f"{row.label} has {_seeds(more)}, which its baseline {row.against} lacks: differences "
+        f"{row.label} has {counted(more)}, which its baseline {row.against} lacks: differences "
         "leave them out"
         for row in rows
         if (more := sorted(seeds[row.label] - seeds[row.against]))
     ]
-
-
-def _seeds(numbers: Sequence[int]) -> str:
-    return f"seed{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"
 
 
 def _luck(drafts: Sequence[Draft]) -> list[str]:

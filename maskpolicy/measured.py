@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import keys
+from maskpolicy.board import Board, Row
 from maskpolicy.budgets import SCRATCH
 from maskpolicy.experiment import HUB, SEQ2SEQ, WORLD, Model
-from maskpolicy.leaderboard import Board, Row
 from maskpolicy.results import Result
 from maskpolicy.types import How, Json
 from maskpolicy.world.settings import Settings

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy import latex, markdown, measured
+from maskpolicy.board import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.comparable import TRAININGS
 from maskpolicy.comparisons import Comparison
-from maskpolicy.leaderboard import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.results import write
 from maskpolicy.stats import LEVEL

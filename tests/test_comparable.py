@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_leaderboard import result, run
 
 from maskpolicy import collecting, comparable, config, leaderboard, schema, stages
+from maskpolicy.board import Board
 from maskpolicy.budgets import Training
 from maskpolicy.config import File
 from maskpolicy.errors import ConfigError
@@ -64,7 +65,7 @@ def cell(settings: Json, **more: Any) -> Result:
     return replace(made, config=settings, **more)
 
 
-def joined(one: Result, other: Result) -> leaderboard.Board:
+def joined(one: Result, other: Result) -> Board:
     """Join two runs: `other` is a cell of another policy, so that no row is shared."""
     policy = {**other.config["policy"], "name": "random"}
     other = replace(other, config={**other.config, "policy": policy}, policy="random")

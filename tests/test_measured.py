@@ -13,7 +13,7 @@ from rich.console import Console
 from test_page import Texts
 
 from maskpolicy import cards, collecting, latex, leaderboard, measured, page, report, results
-from maskpolicy.leaderboard import Board
+from maskpolicy.board import Board
 
 POLICIES = {"none": 0.2, "random": 0.5}
 OLD = {"policy": {"name": "none"}, "task": {"name": "nq"}}

@@ -12,7 +12,7 @@ from maskpolicy.cli.words import AsJson, console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maskpolicy.leaderboard import Board
+    from maskpolicy.board import Board
 
 Flag = typer.Option
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy import measured, report
-from maskpolicy.leaderboard import Board
+from maskpolicy.board import Board
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.page import behind, differences, embedded, provenance, reported, view
 from maskpolicy.results import Run, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from maskpolicy import gathering, measured, report
-from maskpolicy.leaderboard import Board, Row
+from maskpolicy.board import Board, Row
 from maskpolicy.results import Run
 from maskpolicy.types import Json
 

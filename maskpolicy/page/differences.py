@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import predictions, questions
+from maskpolicy.board import Board
 from maskpolicy.gathering import Cell
-from maskpolicy.leaderboard import Board
 from maskpolicy.types import Json
 
 ROOM = 1_000_000  # bytes of all examples together

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib import resources
 
-from maskpolicy.leaderboard import Board
+from maskpolicy.board import Board
 from maskpolicy.page.view import Table
 from maskpolicy.types import Json
 

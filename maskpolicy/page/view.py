@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from maskpolicy import measured
-from maskpolicy.leaderboard import Board, Row, Score
+from maskpolicy.board import Board, Row, Score
 from maskpolicy.types import Json
 
 GIVEN = "given the context"  # the group of tasks that are not closed-book here
