@@ -57,9 +57,17 @@ def export(
         positions=positions(model.path),
         is_relative=is_relative(str(model.path)),
     )
-    record = {
+    for part in (tokenizer.path, model.path):
+        refuse_code(str(part))  # a store that came with the run may hold any file
+    record = _record(about, cell, model.key)
+    place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
+
+
+def _record(about: cards.Made, cell: Result, key: str) -> Json:
+    """Return what maskpolicy.json says of a model, which is the artifact of a key."""
+    return {
         "version": 1,
-        "stage": model.key,
+        "stage": key,
         "stages": dict(cell.stages),
         "intermediate": about.intermediate,
         "corpus": about.corpus,
@@ -67,9 +75,6 @@ def export(
         "scores": [asdict(score) for score in about.scores],
         "work": cell.work,
     }
-    for part in (tokenizer.path, model.path):
-        refuse_code(str(part))  # a store that came with the run may hold any file
-    place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
 
 
 def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:

@@ -156,7 +156,7 @@ def _groups(split: Path) -> stats.Floats:
 
 
 def lines(found: Sequence[Power], experiment: Experiment) -> list[str]:
-    """Return what the plan says of power below its table, as text."""
+    """Return what the plan says above its table of power: assumptions, and why no test is made."""
     if not found:
         return []
     seeds = len(experiment.seeds)
@@ -165,8 +165,8 @@ def lines(found: Sequence[Power], experiment: Experiment) -> list[str]:
     if seeds < FEWEST or own < seeds:
         said.append(
             f"No difference will be marked: a test needs {FEWEST} seeds, each with an intermediate "
-            f"run of its own (here: seeds {seeds}, intermediate_seeds {own}). With "
-            f"intermediate_seeds: {found[0].seeds} and as many seeds:"
+            f"run of its own (here: seeds {seeds}, intermediate_seeds {own}). The table is for "
+            f"intermediate_seeds: {found[0].seeds} and as many seeds."
         )
     if _shares_general(experiment):
         said.append(

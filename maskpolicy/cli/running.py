@@ -138,7 +138,8 @@ def _tell_power(found: list[Power], experiment: Experiment, screen: Console) -> 
     table = Table(*rows[0], box=None)
     for row in rows:
         table.add_row(*row.values())
-    screen.print("\nDifferences to the baseline that would be marked with a probability of 80%:")
+    screen.print()
     for line in power.lines(found, experiment):
         screen.print(line, soft_wrap=True)
+    screen.print("Differences to the baseline that would be marked with a probability of 80%:")
     screen.print(table)
