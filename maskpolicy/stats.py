@@ -126,6 +126,24 @@ def judge(pairs: Sequence[Pair], averages: Sequence[Pair] = ()) -> list[Verdict]
     return [Verdict(*each, p_holm) for each, p_holm in zip(found, adjusted, strict=True)]
 
 
+def replicated(values: Floats) -> list[Verdict]:
+    """Test means of a family over units that were drawn at random, e.g. worlds.
+
+    `values` (tests, .., units) holds one number for each unit: whatever lies below it, as seeds and
+    examples that are nested in a world, is part of its noise. Needs two units that differ.
+    Student's t has one degree of freedom less than there are units.
+    """
+    from scipy.stats import t as student
+
+    units = values.shape[-1]
+    error = values.std(-1, ddof=1) / np.sqrt(units)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.where(error == 0, 0.0, np.abs(values.mean(-1)) / error)
+    p = 2 * student.sf(size, units - 1)
+    parts = zip(error, p, holm(p), strict=True)
+    return [Verdict(each, units - 1, alone, adjusted) for each, alone, adjusted in parts]
+
+
 def run_noise(pairs: Sequence[Pair]) -> Floats:
     """Return the variance between runs of one row, in squared logits, pooled over all pairs."""
     over = sum((each.seeds - 1) * (each.runs - each.chance) for each in pairs)

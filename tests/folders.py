@@ -29,7 +29,7 @@ def write(
     *,
     seeds: int = 3,
     runs: int | None = None,
-    general: int = 1,
+    general_seeds: int = 1,
     first: int = 0,
     data: str = "world",
     n: int = 60,
@@ -42,9 +42,9 @@ def write(
 
     `policies` gives each row its share of right answers; the first is the baseline and has no
     intermediate stage. Seeds share `runs` intermediate runs, by default each has its own; both are
-    counted from `first`. They start from `general` general models. `data` is where the tasks lie,
-    `majority` what a guess reaches on each of them. Three examples share a group. `changes` go to
-    every cell's config.
+    counted from `first`. They start from `general_seeds` general models. `data` is where the tasks
+    lie, `majority` what a guess reaches on each of them. Three examples share a group. `changes` go
+    to every cell's config.
     """
     runs = runs or seeds
     stages: dict[str, str] = {}
@@ -56,7 +56,7 @@ def write(
                 seed, run = first + number, first + number % runs
                 rng = np.random.default_rng([index, seed, *task.encode()])
                 right = (rng.random(n) < share).tolist()
-                models = {"general_seeds": general, "general_seed": run % general}
+                models = {"general_seeds": general_seeds, "general_seed": run % general_seeds}
                 settings = {**models, **changes}
                 cell = _result(policy, task, seed, index > 0, run, runs, right, settings, data)
                 if majority is not None:

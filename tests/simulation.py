@@ -3,6 +3,7 @@
 python tests/simulation.py boards --seeds 3 --tests 21 --experiments 400   one kind of board
 python tests/simulation.py size    the share of boards without a difference that carry a mark
 python tests/simulation.py power   the share of true differences that are marked
+python tests/simulation.py worlds --worlds 3 --seeds 3   the same of `analyze worlds`, several runs
 
 docs/statistics.md holds the tables. A board has one baseline that all rows share; every answer is
 right or wrong; a policy has luck in each run, and suits some groups of examples more than others.
@@ -334,11 +335,56 @@ def power(experiments: int, names: Sequence[str]) -> None:
             print(f"| {seeds} | {rows} x {tasks} | {noise} | {gain} |", " | ".join(cells), "|")
 
 
+def world_rates(
+    design: Design, worlds: int, luck: float, experiments: int, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """Return what `rates` does for experiments that are run in several worlds.
+
+    In each world a row is better or worse on a task by a normal draw of `luck` (a share of the
+    score). "nested" counts each world once, as `analyze worlds` does; "seeds" takes the seeds of
+    all worlds as if each had been drawn alone.
+    """
+    marked: dict[str, list[Floats]] = {"nested": [], "seeds": []}
+    for rng, made in batches(design, experiments * worlds, seed):
+        whole = len(made[0]) // worlds * worlds
+        of_seed = np.stack(
+            [
+                (answers[:whole, row] - answers[:whole, 0]).mean(-1, dtype=np.float64)
+                for row in range(1, 1 + design.rows)
+                for answers in made
+            ]
+        )
+        of_seed = of_seed + luck * rng.normal(size=(*of_seed.shape[:2], 1))
+        values = of_seed.reshape(len(of_seed), -1, worlds, design.seeds)
+        units = {"nested": values.mean(-1), "seeds": values.reshape(*values.shape[:2], -1)}
+        for name, each in units.items():
+            verdicts = stats.replicated(each)
+            marked[name].append(np.stack([verdict.p_holm for verdict in verdicts]) < LEVEL)
+    true = design.better * design.tasks
+    both = {name: np.concatenate(each, axis=1) for name, each in marked.items()}
+    return {
+        name: (each[true:].any(0).mean(), each[:true].mean() if true else 0.0)
+        for name, each in both.items()
+    }
+
+
+def in_worlds(experiments: int, seeds: int, worlds: int) -> None:
+    """Print, in percent, marks without a true difference, and those of true differences."""
+    print("| worlds | rows x tasks | luck | gain | nested | seeds |")
+    for tests, luck, gain in product((1, 21), (0.0, 0.03), (0.0, 0.6, 1.2)):
+        rows, tasks = shape(tests)
+        design = Design(seeds, rows, tasks, SIZES["40 x 3"], gain=gain)
+        found = world_rates(design, worlds, luck, experiments)
+        cells = [f"{100 * found[name][gain > 0]:.1f}" for name in ("nested", "seeds")]
+        print(f"| {worlds} | {rows} x {tasks} | {luck} | {gain} |", " | ".join(cells), "|")
+
+
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("boards", "size", "power"))
+    parser.add_argument("what", choices=("boards", "size", "power", "worlds"))
     parser.add_argument("--experiments", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--worlds", type=int, default=3)
     parser.add_argument("--tests", type=int, default=21)
     parser.add_argument("--groups", choices=SIZES, default="100 x 3")
     parser.add_argument("--noise", type=float, default=0.2)
@@ -349,6 +395,8 @@ def _main() -> None:
     given = parser.parse_args()
     if given.what == "size":
         size(given.experiments, given.methods or tuple(METHODS), given.kinds)
+    elif given.what == "worlds":
+        in_worlds(given.experiments, given.seeds, given.worlds)
     elif given.what == "power":
         power(given.experiments, given.methods or tuple(METHODS))
     else:

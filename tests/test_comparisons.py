@@ -62,7 +62,7 @@ def test_p_values_are_adjusted_over_all_cells(tmp_path):
         ({"seeds": 5, "runs": 2}, "5 seeds share 2 intermediate runs"),
         ({"seeds": 2}, "2 seeds in both rows: a test needs 3"),
         ({"seeds": 1}, "1 seed in both rows: a test needs 3"),
-        ({"seeds": 4, "general": 2}, "4 seeds share 2 general models"),
+        ({"seeds": 4, "general_seeds": 2}, "4 seeds share 2 general models"),
         ({"seeds": 3, "n": 3}, "all examples share one paragraph"),
     ],
 )
@@ -118,7 +118,7 @@ def said(*where: Path) -> str:
 
 def test_a_board_says_whether_the_general_model_is_drawn(tmp_path):
     one = folders.write(tmp_path / "one", STRONG, seeds=3)
-    own = folders.write(tmp_path / "own", STRONG, seeds=3, general=3)
+    own = folders.write(tmp_path / "own", STRONG, seeds=3, general_seeds=3)
     none = folders.write(tmp_path / "none", STRONG, seeds=2)
     assert said(one).startswith("The test answers for other seeds and other examples")
     assert "holds the pre-trained model, the corpus" in said(one)
@@ -135,7 +135,7 @@ def test_a_board_says_whether_the_general_model_is_drawn(tmp_path):
 
 
 def test_a_board_says_so_if_only_some_tests_draw_the_general_model(tmp_path):
-    own = folders.write(tmp_path / "own", {"none": 0.1, "random": 0.8}, seeds=3, general=3)
+    own = folders.write(tmp_path / "own", {"none": 0.1, "random": 0.8}, seeds=3, general_seeds=3)
     new = {"none": 0.1, "span": 0.8}
     one = folders.write(tmp_path / "one", new, seeds=3, first=3)
     assert said(own, one).startswith("The tests answer for other seeds and other examples")
@@ -143,17 +143,17 @@ def test_a_board_says_so_if_only_some_tests_draw_the_general_model(tmp_path):
 
 
 def test_two_machines_share_the_general_models_by_the_numbers_of_their_runs(tmp_path):
-    one = folders.write(tmp_path / "one", STRONG, seeds=2, general=4)
-    other = folders.write(tmp_path / "other", STRONG, seeds=2, first=2, general=4)
+    one = folders.write(tmp_path / "one", STRONG, seeds=2, general_seeds=4)
+    other = folders.write(tmp_path / "other", STRONG, seeds=2, first=2, general_seeds=4)
     found = compared(one, other)
     assert (found.seeds, found.reason, found.draws_general) == (4, None, True)
-    again = folders.write(tmp_path / "again", STRONG, seeds=2, first=2, general=2)
+    again = folders.write(tmp_path / "again", STRONG, seeds=2, first=2, general_seeds=2)
     assert str(compared(one, again).reason).startswith("4 seeds share 2 general models")
 
 
 def test_one_seed_of_two_general_models_is_refused(tmp_path):
     one = folders.write(tmp_path / "one", {"none": 0.1, "random": 0.8}, seeds=3)
-    other = folders.write(tmp_path / "other", {"none": 0.1, "span": 0.8}, seeds=3, general=3)
+    other = folders.write(tmp_path / "other", {"none": 0.1, "span": 0.8}, seeds=3, general_seeds=3)
     with pytest.raises(ConfigError, match=r"seed 1\.general_seed: 0 -> 1"):
         compared(one, other, row=1)
     found = compared(one, other, row=-1, mixed=True, baseline="random")

@@ -1,0 +1,183 @@
+"""Whether a difference holds in other worlds: each world counts once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy import comparable, keys, stats
+from maskpolicy.comparisons import FEWEST
+from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import WORLD
+from maskpolicy.findings import Findings
+from maskpolicy.plots import Grid
+from maskpolicy.registry import analysis
+from maskpolicy.results import Result, Run
+from maskpolicy.store import Store
+from maskpolicy.types import Json
+
+COLUMNS = ("policy", "task", "worlds", "difference", "low", "high", "p (Holm)", "detectable")
+CONDITION = (
+    "The test answers for other worlds made with the same settings, and so for other questions, "
+    "corpora and runs. It holds fixed what is not made of the world: settings and any other text."
+)
+_DRAWN = ("world.seed", "general.seed")  # what runs of several worlds may differ in
+
+
+@analysis("worlds")
+@dataclass(frozen=True)
+class Worlds:
+    """Differences to the baseline over several worlds, tested with the worlds drawn at random.
+
+    Takes one run of the same experiment for each world (`world.seed=1 --out runs/world-1`), three
+    or more for a test. A world gives one number for a row and task: the mean difference over its
+    seeds and examples. Student's t over these numbers has as many degrees of freedom as there are
+    worlds, minus one; Holm's rule adjusts p for all rows and tasks.
+    """
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Compare the differences of each world; raises ConfigError for unlike runs."""
+        notes = _check(runs)
+        places = [
+            (label, task)
+            for label in runs[0].rows
+            for task in runs[0].columns
+            if label != runs[0].baseline
+        ]
+        found: dict[tuple[str, str], list[float]] = {}
+        for place in places:
+            values = [_difference(run, *place) for run in runs]
+            known = [value for value in values if value is not None]
+            if len(known) == len(runs):
+                found[place] = known
+            else:
+                label, task = place
+                notes.append(f"{label}, {task}: has a difference in {len(known)} of the worlds")
+        if len({_seed(run) for run in runs} - {None}) < 2:
+            return Findings(COLUMNS, (), tuple(notes))
+        verdicts = _tested(found, notes)
+        rows = tuple(_row(place, values, verdicts) for place, values in found.items())
+        notes += [CONDITION] if verdicts else []
+        panels = (_panel(runs[0], rows),) if rows else ()
+        return Findings(COLUMNS, rows, tuple(notes), panels)
+
+
+def _check(runs: Sequence[Run]) -> list[str]:
+    """Return notes on what cannot be tested; raises ConfigError for runs of other experiments."""
+    known: dict[int, Run] = {}
+    for run in runs:
+        seed = _seed(run)
+        if seed is None:
+            return [f"{run.name}: has no question about the embedded world"]
+        if seed in known:
+            raise ConfigError(
+                f"{known[seed].folder} and {run.folder} are of world.seed {seed}: name one run for "
+                "each world"
+            )
+        known[seed] = run
+        lines = _differing(runs[0], run)
+        if lines:
+            raise ConfigError(
+                f"{runs[0].folder} and {run.folder} differ in {'; '.join(lines[:3])}: run one "
+                "experiment in each world, with another world.seed"
+            )
+    if len(runs) < FEWEST:
+        return [f"{len(runs)} world{'s'[: len(runs) != 1]}: a test needs {FEWEST}"]
+    return []
+
+
+def _seed(run: Run) -> int | None:
+    """Return the seed of the world that a run asks about, None if it asks about none."""
+    worlds = [one.config.get("world") for one in run.results if _asks_world(one)]
+    seeds = {world["seed"] for world in worlds if world and "seed" in world}
+    return seeds.pop() if len(seeds) == 1 else None
+
+
+def _differing(one: Run, other: Run) -> list[str]:
+    """Return "place: value -> value" for settings that two worlds of one experiment share."""
+    before, after = _settings(one), _settings(other)
+    lines = [
+        line.lstrip(".")
+        for name in sorted(before.keys() & after.keys())
+        for line in keys.differences(before[name], after[name], name)
+    ]
+    return [line for line in lines if line.partition(": ")[0] not in _DRAWN]
+
+
+def _settings(run: Run) -> dict[str, Json]:
+    """Return what results rest on, by name, without what each world has of its own."""
+    found: dict[str, Json] = {}
+    for result in run.results:
+        for name, part in comparable.parts(result).items():
+            if not name.startswith("seed "):
+                block = part.settings
+                own = isinstance(block, dict) and name == result.task
+                found[name] = {k: v for k, v in block.items() if k != "n"} if own else block
+        found[f"policy of {result.policy}"] = result.config.get("policy")
+    return found
+
+
+def _difference(run: Run, label: str, task: str) -> float | None:
+    """Return a row's mean difference to the baseline in points, over the seeds of both."""
+    mine, base = _scores(run, label, task), _scores(run, run.baseline, task)
+    shared = [mine[seed] - base[seed] for seed in mine.keys() & base.keys()]
+    return statistics.fmean(shared) if shared else None
+
+
+def _scores(run: Run, label: str, task: str) -> dict[int, float]:
+    """Return the scores of a row on questions about the world, by seed, in percent."""
+    return {
+        one.seed: 100 * float(one.metrics["score"])
+        for one in run.results
+        if (one.policy, one.task) == (label, task) and one.metrics is not None and _asks_world(one)
+    }
+
+
+def _asks_world(result: Result) -> bool:
+    """Whether the questions are of the experiment's own world, and of no folder or data set."""
+    return bool(result.config.get("task", {}).get("data", WORLD) == WORLD)
+
+
+def _tested(
+    found: dict[tuple[str, str], list[float]], notes: list[str]
+) -> dict[tuple[str, str], stats.Verdict]:
+    """Return the tests of one family; differences that are all the same have none."""
+    places = [place for place, values in found.items() if len(values) >= FEWEST]
+    varied = [place for place in places if np.ptp(found[place])]
+    notes += [
+        f"{label}, {task}: the difference is the same in every world"
+        for label, task in places
+        if (label, task) not in varied
+    ]
+    if not varied:
+        return {}
+    verdicts = stats.replicated(np.array([found[place] for place in varied]))
+    return dict(zip(varied, verdicts, strict=True))
+
+
+def _row(
+    place: tuple[str, str],
+    values: Sequence[float],
+    verdicts: dict[tuple[str, str], stats.Verdict],
+) -> dict[str, Json]:
+    mean, verdict = statistics.fmean(values), verdicts.get(place)
+    row: dict[str, Json] = {"policy": place[0], "task": place[1], "worlds": len(values)}
+    row["difference"] = mean
+    if verdict is None:
+        return row
+    error, p = float(verdict.error), float(verdict.p_holm)
+    row["low"], row["high"] = stats.interval(mean, error, verdict.freedom)
+    reach = error * stats.detectable(verdict.freedom, len(verdicts))
+    return {**row, "p (Holm)": p, "detectable": None if p < stats.LEVEL else reach}
+
+
+def _panel(run: Run, rows: Sequence[dict[str, Json]]) -> Grid:
+    labels = list(dict.fromkeys(row["policy"] for row in rows))
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    known = {(row["policy"], row["task"]): row["difference"] for row in rows}
+    values = [[known.get((label, task)) for task in tasks] for label in labels]
+    title = f"mean difference to {run.baseline} over worlds (points)"
+    return Grid(title, labels, tasks, values, "task", "policy", True)
