@@ -26,7 +26,10 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     drafts = gathering.gather(runs)
     unlike = gathering.unlike(drafts)
     if unlike and not mixed:
-        raise ConfigError(f"{unlike[0]}: not one ranking; --mixed ranks them all the same")
+        worlds = (
+            "; `analyze worlds` compares worlds" if "differ in world.seed: " in unlike[0] else ""
+        )
+        raise ConfigError(f"{unlike[0]}: not one ranking; --mixed ranks them all the same{worlds}")
     clashes = gathering.clashes(drafts)
     if clashes and not mixed:
         raise ConfigError(f"{clashes[0]}: give one another label; --mixed tells them by their runs")

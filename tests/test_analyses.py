@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maskpolicy import derived, findings
-from maskpolicy.analyses import frequency
+from maskpolicy.analyses import frequency, rank
 from maskpolicy.analyses.coverage import Coverage
 from maskpolicy.analyses.frequency import Frequency
 from maskpolicy.analyses.hits import Hits
@@ -216,3 +216,12 @@ def test_the_docs_have_a_row_for_each_analysis():
     rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
     files = (root / "maskpolicy" / "analyses").glob("[!_]*.py")
     assert sorted(rows) == sorted(path.stem.replace("_", "-") for path in files)
+
+
+def test_a_row_without_an_intermediate_stage_is_told_by_its_general_model():
+    def label(policy: str, **numbers: int) -> str:
+        return rank._label(Result(policy, "a", 0, "group", numbers, {}))
+
+    assert label("none") == label("none", general_seed=0) == "none"
+    assert label("none", general_seed=2) == "none, general model 2"
+    assert label("random", general_seed=2, intermediate_seed=2) == "random, run 2"

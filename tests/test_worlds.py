@@ -97,6 +97,12 @@ def test_worlds_of_other_settings_are_refused(tmp_path, changes, says):
         analysed(tmp_path, one, other)
 
 
+def test_a_leaderboard_of_two_worlds_is_refused_and_names_the_analysis(tmp_path):
+    runs = [write(tmp_path, seed) for seed in range(2)]
+    with pytest.raises(ConfigError, match=r"world\.seed: 0 -> 1.*`analyze worlds`"):
+        leaderboard.build(runs)
+
+
 def test_general_models_may_have_other_seeds(tmp_path):
     runs = [write(tmp_path, seed, general={**folders.BUDGET, "seed": seed}) for seed in range(3)]
     assert len(analysed(tmp_path, *runs).rows) == 4
