@@ -1,4 +1,4 @@
-"""What to know of a task's data before its scores are believed: test in train, and texts cut."""
+"""Audit a task's data: test examples that also stand in train, and texts that are cut."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def overlap(train: Sequence[Example], test: Sequence[Example], contexts: bool) -
 
 
 def notes(task: str, found: Json) -> list[str]:
-    """Return a line for each thing that an audit of a task found; `found` is its audit.json."""
+    """Return a line for each finding of a task's audit; `found` is its audit.json."""
     shared = found["test_in_train"]
     lines = []
     if shared["same_text"]:

@@ -23,7 +23,7 @@ WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
 class Score:
     """One row's score on one task, in percent.
 
-    `seeds` holds None for a seed that failed, or that the baseline has and this row has not.
+    `seeds` holds None for a seed that failed, and for one that only the baseline has.
     """
 
     metric: str
@@ -50,7 +50,7 @@ class Score:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference that is shown is one that the test finds, in its direction."""
+        """Whether the test finds a difference in the direction of the one that is shown."""
         found = self.comparison and self.comparison.is_significant and self.comparison.found
         return bool(found and self.delta and found.difference * self.delta > 0)
 
@@ -118,7 +118,7 @@ class Board:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Those of the notes that say why a score is not there."""
+        """The notes that say why a score is missing."""
         return tuple(note for row in self.rows for note in missing(row))
 
     def metric(self, task: str) -> str:
@@ -175,7 +175,7 @@ def average_label(group: str) -> str:
 
 
 def missing(row: Row) -> list[str]:
-    """Return why scores of a row are not there; seeds that it has nowhere are told together."""
+    """Return why scores of a row are missing, with one note for all seeds that it has nowhere."""
     own = {seed for _, seed in row.cells}
     nowhere = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
     notes = []

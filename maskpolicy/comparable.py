@@ -1,4 +1,4 @@
-"""What two results must share to stand in one ranking: a rule for each setting, as data."""
+"""Which settings may differ between two results of one ranking: a rule for each, as data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _OUTSIDE = ("label", "fields")  # of a task, but in no result
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that a result rests on; of two parts of one name with a `key` that decides."""
+    """One thing that a result rests on; if two parts of one name have keys, these are compared."""
 
     settings: Json
     key: str | None = None  # of the stage that reads it, None where there is no such stage
@@ -111,10 +111,10 @@ def identity(result: Result) -> dict[str, Json]:
 
 
 def loose(result: Result) -> dict[str, Json]:
-    """Return what those results of one row share that have it.
+    """Return what the results of one row share as far as they state it.
 
-    These are the world, which not every column reads, the questions and the metric of each column,
-    and the versions and code that results of earlier versions do not name.
+    That is the world, which not every column reads; the questions and the metric of each column;
+    and versions and code, which results of earlier versions do not state.
     """
     shared = identity(result)
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
@@ -169,8 +169,8 @@ def _questions(result: Result) -> dict[str, Part]:
 def _learnt_from(config: Json, stages: Mapping[str, str]) -> dict[str, Part]:
     """Return the tasks that a learned policy was fitted on, by the names of its `train_on`.
 
-    Which tasks these are is a field of the policy; what each of them is must be the same in a
-    ranking.
+    Their names are a field of the policy and may differ; what each name stands for must be the
+    same in a ranking.
     """
     blocks = config.get("train_on", ())
     policy = config.get("policy", {})

@@ -190,7 +190,7 @@ def _general(cell: Cell) -> int:
 def _shared_general(pairs: Sequence[tuple[Cell, Cell]]) -> str | None:
     """Say so if some seeds share a general model and others do not, or if the rows share none."""
     if any(_general(mine) != _general(other) for mine, other in pairs):
-        return "the rows start from other general models"
+        return "the two rows start from different general models"
     found = {_general(mine) for mine, _ in pairs}
     if 1 < len(found) < len(pairs):
         return f"{len(pairs)} seeds share {len(found)} general models: luck that a test cannot see"

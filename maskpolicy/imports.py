@@ -1,7 +1,7 @@
 """Import the user's plugin files: each folder in a namespace of its own, all that is read hashed.
 
 A stage's key holds digests of a plugin's code and of the files that it declares. So the bytes that
-are compiled are the bytes that are hashed, and what the key could not know of is refused.
+are compiled are the bytes that are hashed, and anything that the key does not cover is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Home:
     folder: Path
     package: str
     roots: list[Path] = field(default_factory=list)  # the files that the user named
-    followed: set[Path] = field(default_factory=set)  # modules that a key can know of
+    followed: set[Path] = field(default_factory=set)  # modules that a key covers
     compiled: dict[Path, str] = field(default_factory=dict)  # digests of the bytes that run
     keyed: dict[Path, str] = field(default_factory=dict)  # digests that stand in a key
     declared: set[Path] = field(default_factory=set)  # data files and folders of `files`
@@ -81,7 +81,7 @@ class Home:
             self.roots.remove(path)
 
     def compile(self, path: Path, data: bytes) -> None:
-        """Note the bytes of a module that are about to run; ConfigError if no key knows of it."""
+        """Note the bytes of a module that are about to run; ConfigError if no key covers it."""
         if path not in self.followed:
             raise self._refused(
                 f"plugin {self.roots[-1]}: imports {self._short(path)} in a way that its key cannot"
@@ -94,12 +94,12 @@ class Home:
         """Raise ConfigError where a file is no longer what a key says that it is."""
         if self.keyed.setdefault(path, digest) != digest:
             raise self._refused(
-                f"plugin file {path}: was changed while a command that uses it is under way: give "
+                f"plugin file {path}: was changed while a command that uses it is under way: run "
                 "the command again"
             )
 
     def open(self, path: Path) -> None:
-        """Check that a file which a plugin opens is one that its key knows of (ConfigError)."""
+        """Raise ConfigError for a file that a plugin opens and its key does not cover."""
         if path in self.compiled:
             return
         if any(path == known or known in path.parents for known in self.declared):
@@ -158,9 +158,7 @@ class Home:
         advice = f'declare it in the class, files = ["{name}"]'
         if path.suffix == ".py":
             advice = "import it with an `import` statement"
-        return (
-            f"plugin {self.roots[-1]}: reads {name}, of which its key would know nothing: {advice}"
-        )
+        return f"plugin {self.roots[-1]}: reads {name}, which its key does not cover: {advice}"
 
     def _short(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
@@ -238,9 +236,9 @@ def give(folder: Path) -> None:
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Raise ConfigError in the end where a plugin was refused a file and caught that error.
+    """Raise ConfigError at the end if a plugin was refused a file and caught that error.
 
-    Nothing that it made without the file is to be kept.
+    What it made without the file must not be kept.
     """
     for home in _HOMES.values():
         home.refused = ""
@@ -252,7 +250,7 @@ def checked() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class State:
-    """What a process that this one starts needs, to run the same code or none."""
+    """What a child process needs to run the same plugin code, or to refuse other code."""
 
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
@@ -295,9 +293,9 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _reader() -> Home | None:
-    """Return the home of the plugin that asks for a file; None where maskpolicy does.
+    """Return the home of the plugin that opens a file; None if maskpolicy itself does.
 
-    What an installed package reads while a plugin imports it is asked for by `Home.import_`.
+    Files that an installed package reads while a plugin imports it belong to `Home.import_`.
     """
     frame = sys._getframe(2)
     while frame is not None:

@@ -60,7 +60,7 @@ def refuse_code(name: str, revision: str | None = None) -> None:
     """Raise ConfigError for a folder or Hub name whose model or tokenizer brings code of its own.
 
     `trust_remote_code=False` alone is not enough: where Transformers knows the model's type it
-    would go on silently with its own class, which is another model than the author's.
+    would silently use its own class, which is not the author's model.
     """
     found = ""
     for file in _CONFIGS:

@@ -71,7 +71,7 @@ def source(result: Result) -> str:
 
 
 def facts(board: Board) -> dict[str, str]:
-    """Return, by name, what the rows of a board share; where they differ, which rows have what."""
+    """Return, by name, what the rows of a board share, or which rows have which value."""
     found = {"model": _told(board, _model)}
     for name, title in _STAGES.items():
         found[title] = _told(board, partial(_stage, name))
@@ -154,7 +154,7 @@ def _has(field: Field[Any]) -> bool:
 
 
 def _how(board: Board) -> str:
-    """Return the keys of How that all rows with an intermediate stage share and a default lacks."""
+    """Return the keys of How in which all rows with that stage share a value that is no default."""
     policies = [row.config for row in board.rows if row.config and row.config["name"] != "none"]
     shared = {
         key: usual

@@ -56,7 +56,7 @@ def of_run(kind: str, name: str, files: Sequence[str] = ()) -> registry.Entry:
         return find(kind, name)
     had = f" (the run had {', '.join(files)})" if files else ""
     raise ConfigError(
-        f"{kind} {name!r} is a plugin, and no plugin is loaded because a run names it: if you "
+        f"{kind} {name!r} is a plugin, and a plugin that only a run names is not loaded: if you "
         f"trust its file, give --plugin FILE{had}"
     )
 

@@ -1,4 +1,4 @@
-"""Which differences a planned experiment would find, from runs that are there or from defaults."""
+"""Which differences a planned experiment would find, from the noise of stored runs or defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maskpolicy.store import Store
 
 WANTED = 2.0  # points
-MOST = 200  # seeds that are looked at
+MOST = 200  # seeds that are considered
 # Assumed where nothing was run; docs/statistics.md simulates run noise of 0 to 0.4 logits.
 NOISE = 0.2  # logits between runs
 SHARE = 0.3  # of answers that are right

@@ -1,4 +1,4 @@
-"""What a board says of its runs besides their scores: of their data, and of what is not there."""
+"""Notes of a leaderboard about its runs: their data, and cells that are left out or dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED = 6  # cells that a note names
 
 
 def of(runs: Sequence[Run]) -> list[str]:
-    """Return a note for each thing, of several runs with their names."""
+    """Return all notes; those of several runs begin with the run's name."""
     found = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""

@@ -24,8 +24,8 @@ _DIGITS = 4
 _TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
 SIGNIFICANT = "†"
 RANKS = (
-    "Ranks that each row may have, all of them at once in 95 of 100 experiments, from tests of all "
-    "pairs of rows; = tied with the best: no row is significantly better"
+    "Ranks that each row may have, from tests of all pairs of rows; in 95 of 100 experiments they "
+    "hold for all rows at once; = tied with the best: no row is significantly better"
 )
 
 
@@ -83,7 +83,7 @@ def _measured(board: Board) -> Json:
 
 
 def tied_with_best(board: Board) -> dict[str, list[str]]:
-    """Return by task or average the rows than which no other is significantly better."""
+    """Return by task or average the rows that no other row is significantly better than."""
     return {
         column: [label for label, one in ranks.items() if one.is_tied_with_best]
         for column, ranks in board.standings.items()

@@ -100,7 +100,7 @@ def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:
             path = Path(text)
             if (os.sep in text and path.exists()) or (path / "meta.json").is_file():
                 raise ConfigError(
-                    f"{key}: the run names {text!r}, and a path that a run names is not followed: "
+                    f"{key}: the run names {text!r}, and paths of a run are not followed: "
                     f"if you trust it, give policy.{key}={shlex.quote(text)}"
                 )
 

@@ -185,9 +185,9 @@ def detectable(freedom: float, tests: int) -> float:
 def planned(seeds: int, rows: int, freedom: float, tests: int) -> float:
     """Return the difference that a test will find with a probability of POWER, before any run.
 
-    In standard errors that the noise of all rows' runs gives, which is taken as the same. The test
-    of a pair whose own runs happen to differ more is less sharp, which `detectable`, given the
-    error of one pair, need not know of.
+    In standard errors; the runs of all rows are assumed to have the same noise. A pair whose own
+    runs happen to differ more gets a larger standard error: this averages over it, while
+    `detectable` takes the error of one pair as given.
     """
     from scipy.optimize import brentq
     from scipy.stats import chi2, norm

@@ -1,4 +1,4 @@
-"""An experiment as it was written; `run` keeps it in its folder, and runs it from there again."""
+"""An experiment as it was written; `run` keeps it in its folder and can run it from there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Written:
-    """What a command says of an experiment."""
+    """An experiment as a command states it."""
 
     experiment: str  # the YAML text
     name: str

@@ -157,7 +157,7 @@ def test_one_seed_of_two_general_models_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"seed 1\.general_seed: 0 -> 1"):
         compared(one, other, row=1)
     found = compared(one, other, row=-1, mixed=True, baseline="random")
-    assert (found.found, found.reason) == (None, "the rows start from other general models")
+    assert (found.found, found.reason) == (None, "the two rows start from different general models")
 
 
 def test_rows_that_never_differ_have_no_interval(tmp_path):

@@ -171,15 +171,15 @@ def test_what_registers_for_another_file_is_in_the_key(write, tmp_path):
             "import importlib.util as u\nfrom pathlib import Path\n"
             "s = u.spec_from_file_location('h', Path(__file__).with_name('helper.py'))\n"
             "m = u.module_from_spec(s)\ns.loader.exec_module(m)\nCOUNT = m.COUNT",
-            "reads helper.py, of which its key would know nothing: import it",
+            "reads helper.py, which its key does not cover: import it",
         ),
         (
             "from pathlib import Path\nexec(Path(__file__).with_name('helper.py').read_text())",
-            "reads helper.py, of which its key would know nothing: import it",
+            "reads helper.py, which its key does not cover: import it",
         ),
         (
             "import os\nCOUNT = len(open(os.path.dirname(__file__) + '/words.txt').read())",
-            "reads words.txt, of which its key would know nothing: declare it in the class, files",
+            "reads words.txt, which its key does not cover: declare it in the class, files",
         ),
     ],
 )
@@ -193,7 +193,7 @@ def test_what_a_key_cannot_follow_is_refused(write, head, says):
 def test_an_undeclared_file_is_refused_where_it_is_read(write):
     body = "open(__file__.replace('mine.py', 'words.txt')).read()"
     path = write("COUNT = 1", body, words_txt="a\n")
-    with pytest.raises(ConfigError, match=r"reads words.txt, of which its key would"):
+    with pytest.raises(ConfigError, match=r"reads words.txt, which its key does not cover"):
         hidden(path)
 
 

@@ -1,4 +1,4 @@
-"""Values of the embedded world filled in by the right name, and by another person's."""
+"""How often hidden values of the embedded world are filled in, with the right and a wrong name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Cloze:
     """Share of hidden asked values filled in right, with the subject's name and with another's.
 
     In percent, for each kind of subject of the embedded world. Each asked value of each entry is
-    hidden alone; "wrong name" puts another subject of the kind in the place of the name, and counts
-    the value of the first one. "most frequent" always says the relation's most frequent value.
+    hidden alone; "wrong name" replaces the name by that of another subject of the same kind, and
+    counts the value of the first one. "most frequent" always guesses the relation's most frequent
+    value.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:

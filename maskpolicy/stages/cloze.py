@@ -1,4 +1,4 @@
-"""The stage that asks a pre-trained model for hidden values, by the right name and by another."""
+"""The stage in which a pre-trained model fills in hidden values, by the right and a wrong name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cloze(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None
 
 
 def _holds(answer: str, value: str, full: bool) -> bool:
-    """Return whether an answer is the value, or as a `full` target holds it."""
+    """Return whether an answer is the value or, for a `full` target, contains it."""
     return value in answer if full else answer == value
 
 

@@ -1,4 +1,4 @@
-"""Entries with one asked value hidden: does the name tell it, or does the rest of the entry?"""
+"""Entries with one asked value hidden, to test whether only the name tells the value."""
 
 from __future__ import annotations
 
