@@ -35,7 +35,7 @@ HARMLESS: Mapping[str, str] = {
     "intermediate_runs": "the numbers of these runs",
     "intermediate_seed": "the run behind one result; a test counts the runs",
     "general_seeds": "how many general models one experiment computed",
-    "general_seed": "the general model behind one result: of one seed the same in all runs",
+    "general_seed": "the general model behind one result; compared for each seed",
     "baseline": "the row that differences are taken from; a board names it",
     "plugins": "where code lies; other code of a policy makes another row",
     "keep": "which models stay in the store",
