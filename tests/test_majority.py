@@ -13,6 +13,7 @@ import folders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from maskpolicy import config, graph, latex, leaderboard, majority, metrics, page, report, results
 from maskpolicy.errors import DataError
@@ -147,6 +148,13 @@ def test_spans_are_no_answer_or_the_first_words():
     assert learnt("first words", train, "squad")(train[0]) == "Ada Byron"
 
 
+@pytest.mark.parametrize(("at", "guessed"), [(18, 20), (90, 100), (299, 300)])
+def test_a_long_span_is_guessed_where_it_scores_best_in_train(at, guessed):
+    words = [f"w{i}" for i in range(300)]
+    train = [example(str(i), words[at], context=" ".join(words)) for i in range(4)]
+    assert learnt("first words", train, "squad")(train[0]) == " ".join(words[:guessed])
+
+
 def test_the_rule_is_chosen_on_dev_and_scored_on_test():
     train = births("where was", ["Ulm"] * 6) + births("who saw", ["Ada"] * 8)
     dev, test = births("where was", ["Ulm", "Bonn"]), births("where was", ["Kiel"])
@@ -239,6 +247,12 @@ def test_every_form_of_a_board_has_the_line(folder):
     html = page.render(made)
     assert '<span class="score" title="relation">16.8</span>' in html
     assert f"<li>{majority.SENTENCE}." in html
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(report.to_table(made))
+    said = "not above this line shows no learning beyond such a guess; being above it is necessary"
+    read_me = (Path(__file__).parents[1] / "README.md").read_text()
+    for text in (html, tex, "\n".join(lines), screen.getvalue(), read_me):
+        assert said in " ".join(text.split())
 
 
 def test_the_average_of_a_group_is_that_of_its_tasks(tmp_path):

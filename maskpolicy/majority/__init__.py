@@ -18,7 +18,9 @@ FILE = "majority.json"  # of the stage that computes it
 LABEL = "majority"  # of the line beside the rows of a leaderboard
 SENTENCE = (
     "majority: the score of a guess without a model, learnt from the train split alone by a simple "
-    "rule that is chosen on dev"
+    "rule that is chosen on dev. A score that is not above this line shows no learning beyond such "
+    "a guess; being above it is necessary and not sufficient, and the line is an estimate on the "
+    "same test examples"
 )
 
 

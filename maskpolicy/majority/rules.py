@@ -16,7 +16,8 @@ from maskpolicy.majority.templates import Templates
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.types import Example
 
-_LONGEST = 10  # words of an answer that is looked for in a source, and of a guessed span
+_LONGEST = 10  # words of an answer that is looked for in a source
+_LENGTHS = (*range(1, 11), 20, 50, 100, 200, None)  # words of a guessed span; None: the context
 _SAMPLE = 1000  # examples on which the length of a guessed span is tried
 
 Guess: TypeAlias = Callable[[Example], str]
@@ -145,14 +146,14 @@ def _no_answer(material: Material) -> Guess | None:
 def _opening(material: Material) -> Guess:
     metric, sample = metrics.metric(material.metric), material.train[:_SAMPLE]
 
-    def mean(length: int) -> float:
+    def mean(length: int | None) -> float:
         return fmean(metric.score(_start(one, length), one.targets) for one in sample)
 
-    best = max(range(1, _LONGEST + 1), key=mean)
+    best = max(_LENGTHS, key=mean)
     return lambda example: _start(example, best)
 
 
-def _start(example: Example, length: int) -> str:
+def _start(example: Example, length: int | None) -> str:
     return " ".join((example.context or "").split()[:length])
 
 

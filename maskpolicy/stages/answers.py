@@ -83,7 +83,7 @@ def read_examples(folder: Path, split: str) -> list[Example]:
     return [Example(**row) for row in rows]
 
 
-@stage("majority", version=2)
+@stage("majority", version=3)
 def majority(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Guess a task's test answers without a model, and score the guesses.
 
