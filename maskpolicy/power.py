@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskpolicy import predictions, stats
 from maskpolicy.comparisons import FEWEST
@@ -25,6 +26,10 @@ MOST = 200  # seeds that are considered
 NOISE = 0.2  # logits between runs
 SHARE = 0.3  # of answers that are right
 EXAMPLES = 300  # in a test split, each a group of its own
+# Noise vanishes at a share of 0 or 1, but a difference from there leads to where it does not.
+EDGE = 0.05  # shares are taken as at least so far from both
+RUNS = "runs in the store"
+CLAMPED = f"{RUNS}, scores taken as {100 * EDGE:.0f} to {100 - 100 * EDGE:.0f}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,24 @@ class Parts:
     group_freedom: float
     examples: int | None  # of the test split; None: not known, EXAMPLES is taken
     source: str  # where this comes from, in words
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A difference to the baseline whose answers are in the store."""
+
+    pair: stats.Pair
+    shares: tuple[float, float]  # mean scores of the two rows, between 0 and 1
+
+    @property
+    def at_edge(self) -> int:
+        """How many of the two rows are within EDGE of 0 or 1."""
+        return sum(not EDGE <= share <= 1 - EDGE for share in self.shares)
+
+    @property
+    def shows_noise(self) -> bool:
+        """Whether a score is in the range where runs can differ."""
+        return self.at_edge < len(self.shares)
 
 
 @dataclass(frozen=True)
@@ -59,7 +82,7 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         return []
     labels = [block.label for block in experiment.tasks]
     measured = {task: _measured(experiment, graph, store, task) for task in labels}
-    seen = [pair for pairs in measured.values() for pair in pairs]
+    seen = [each.pair for known in measured.values() for each in known if each.shows_noise]
     noise = float(stats.run_noise(seen)) if seen else NOISE**2
     found = []
     seeds = max(FEWEST, len(experiment.seeds))
@@ -85,7 +108,7 @@ def finds(parts: Parts, seeds: int, rows: int, tests: int) -> float:
     return float(100 * error * stats.planned(seeds, rows, freedom, tests))
 
 
-def _measured(experiment: Experiment, graph: Graph, store: Store, task: str) -> list[stats.Pair]:
+def _measured(experiment: Experiment, graph: Graph, store: Store, task: str) -> list[Seen]:
     """Return the differences to the baseline whose answers are in the store, for two seeds or more.
 
     Seeds that share an intermediate run show no noise between runs and are left out, and so are
@@ -109,8 +132,15 @@ def _measured(experiment: Experiment, graph: Graph, store: Store, task: str) -> 
             continue
         mine, other = (np.stack([each.scores for each in row]) for row in zip(*known, strict=True))
         names = (block.label, experiment.baseline)
-        found.append(stats.pair(mine, other, known[0][0].groups, names))
+        found.append(_seen(mine, other, known[0][0].groups, names))
     return found
+
+
+def _seen(
+    mine: stats.Floats, other: stats.Floats, groups: NDArray[Any], names: tuple[str, str]
+) -> Seen:
+    shares = (float(mine.mean()), float(other.mean()))
+    return Seen(stats.pair(mine, other, groups, names), shares)
 
 
 def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> predictions.Answers | None:
@@ -131,12 +161,9 @@ def _split(graph: Graph, store: Store, task: str) -> Path | None:
     return None
 
 
-def _parts(pairs: Sequence[stats.Pair], noise: float, split: Path | None, any_seen: bool) -> Parts:
-    if pairs:
-        runs = fmean(float(noise * each.slope + each.chance) for each in pairs)
-        taste = fmean(float(each.taste) for each in pairs)
-        first = pairs[0]
-        return Parts(runs, taste, first.group_freedom, first.examples, "runs in the store")
+def _parts(seen: Sequence[Seen], noise: float, split: Path | None, any_seen: bool) -> Parts:
+    if seen:
+        return _parts_seen(seen, noise)
     groups = _groups(split) if split is not None else np.ones(EXAMPLES)
     weights = groups / groups.sum()
     spread = SHARE * (1 - SHARE)
@@ -146,6 +173,28 @@ def _parts(pairs: Sequence[stats.Pair], noise: float, split: Path | None, any_se
         stats.effective_groups(weights) - 1,
         int(groups.sum()) if split is not None else None,
         "noise of other tasks' runs in the store" if any_seen else "defaults",
+    )
+
+
+def _parts_seen(seen: Sequence[Seen], noise: float) -> Parts:
+    """Return the parts of stored differences, where scores keep EDGE from 0 and 1.
+
+    A task whose own runs differ more than those of all tasks keeps its own noise, as in the test.
+    """
+    first = seen[0].pair
+    spread = EDGE * (1 - EDGE)
+    own = fmean(float(each.pair.runs) for each in seen)
+    runs = fmean(float(noise * each.pair.slope + each.pair.chance) for each in seen)
+    taste = fmean(float(each.pair.taste) for each in seen)
+    rows = max(each.at_edge for each in seen)
+    least = rows * (noise * spread**2 + spread / 2 / first.examples)
+    least_taste = rows * (NOISE * spread) ** 2 / (first.group_freedom + 1)
+    return Parts(
+        max(own, runs, least),
+        max(taste, least_taste),
+        first.group_freedom,
+        first.examples,
+        CLAMPED if rows else RUNS,
     )
 
 
@@ -173,6 +222,13 @@ def lines(found: Sequence[Power], experiment: Experiment) -> list[str]:
             f"No difference will be marked: some of {seeds} seeds share one of "
             f"{experiment.general_seeds} general models: set general_seeds to 1, or to {seeds} "
             "with as many intermediate_seeds"
+        )
+    if any(each.parts.source == CLAMPED for each in found):
+        said.append(
+            f"Scores within {100 * EDGE:.0f} points of 0 or 100 show next to no noise, but a "
+            "difference from there moves into the range where noise is larger: their noise is "
+            f"taken as at {100 * EDGE:.0f} or {100 - 100 * EDGE:.0f}"
+            f" ({NOISE} logits between runs if no run shows them)"
         )
     if any(each.parts.source == "defaults" for each in found):
         said.append(

@@ -59,12 +59,54 @@ def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):
         assert (f"some of 4 seeds share one of {models} general models" in said) == shared
 
 
+def seen(mine: float, other: float, loose: int = 0) -> power.Seen:
+    """Three seeds of 60 answers, two in a group; in `loose` of them the rows' seeds differ."""
+    scores = [np.tile(np.arange(60) < round(60 * share), (3, 1)) for share in (mine, other)]
+    scores[0][1, :loose] ^= True
+    made = [each.astype(float) for each in scores]
+    return power._seen(made[0], made[1], np.repeat(np.arange(30), 2), ("a", "b"))
+
+
 def test_noise_of_runs_that_are_there_is_taken():
     rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(30), 2)
-    mine, other = (rng.random((3, 60)) < 0.5 for _ in range(2))
-    pair = stats.pair(mine.astype(float), other.astype(float), groups, ("a", "b"))
-    noise = float(stats.run_noise([pair]))
-    found = power._parts([pair], noise, None, True)
-    assert found.runs == pytest.approx(noise * float(pair.slope) + float(pair.chance))
+    mine, other = ((rng.random((3, 60)) < 0.5).astype(float) for _ in range(2))
+    known = power._seen(mine, other, np.repeat(np.arange(30), 2), ("a", "b"))
+    noise = float(stats.run_noise([known.pair]))
+    found = power._parts([known], noise, None, True)
+    assert found.runs == pytest.approx(noise * float(known.pair.slope) + float(known.pair.chance))
     assert (found.examples, found.source) == (60, "runs in the store")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_noise_does_not_vanish_at_floor_and_ceiling(share):
+    """The noise of a share of 5% or 95% is taken, not that of all or no answers right."""
+    known = [seen(share, share), seen(share, share)]
+    assert not any(each.shows_noise for each in known)
+    found = power._parts(known, power.NOISE**2, None, False)
+    assert found.source == power.CLAMPED
+    assert power.finds(found, 3, 2, 6) > 5
+    table = [power.Power("zsre", found, 3, power.finds(found, 3, 2, 6), None)]
+    assert "scores taken as 5 to 95" in power.to_rows(table)[0]["noise from"]
+
+
+@pytest.mark.parametrize("base", [0.0, 1.0])
+@pytest.mark.parametrize("loose", [2, 6])
+def test_a_plan_is_not_far_more_hopeful_than_the_leaderboard(base, loose):
+    """Of a baseline at an edge, and of a task whose runs differ more than those of all tasks."""
+    known = [seen(base, base, loose), seen(base, base, loose)]
+    found = power._parts(known, 0.01**2, None, True)
+    calm = [seen(0.4, 0.5).pair, seen(0.5, 0.4).pair]
+    for verdict in stats.judge([*calm, *(each.pair for each in known)])[2:]:
+        on_board = 100 * float(verdict.error) * stats.detectable(verdict.freedom, 4)
+        assert power.finds(found, 3, 2, 4) > on_board / 2
+
+
+def test_a_baseline_at_the_ceiling_has_the_noise_of_the_edge():
+    known = seen(0.9, 1.0)
+    assert known.shows_noise
+    assert known.at_edge == 1
+    noise = 0.2**2
+    inner = power._parts([replace(known, shares=(0.9, 0.9))], noise, None, True)
+    outer = power._parts([known], noise, None, True)
+    assert outer.runs > inner.runs
+    assert (inner.source, outer.source) == (power.RUNS, power.CLAMPED)
