@@ -99,10 +99,12 @@ def of_row(row: Row, task: str) -> dict[str, str]:
 
 
 def stage(config: Json, name: str) -> str:
-    """Return the budget of one training of a result in words, "" where there is none."""
+    """Return the budget of one training of a result in words, "" where a row has no such stage."""
     block = config.get(name) or {}
-    if not block.get("steps"):
+    if "steps" not in block:
         return ""
+    if not block["steps"]:
+        return "none (0 steps)"
     what = "examples" if name == "finetune" else "passages"
     parts = [f"{block['steps']} steps"]
     parts += [f"of {block['passages']} {what}"] if "passages" in block else []

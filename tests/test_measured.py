@@ -167,3 +167,18 @@ def test_a_card_claims_no_data_set_that_was_not_used(source, type_, name):
     assert f"| {name} |" in text
     assert ("invented data" in text) is (source == "world")
     assert "after fine-tuning on each task (120 steps of 32 examples)." in text
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("section", "title"), [("finetune", "fine-tuning"), ("general", "general stage")]
+)
+def test_a_training_of_no_steps_is_named(tmp_path, section, title, form):
+    none = {section: {**folders.BUDGET, "steps": 0}}
+    some = {section: {**folders.BUDGET, "steps": 60}}
+    alone = board(folders.write(tmp_path / "a", {"none": 0.2}, **none))
+    joined = board(tmp_path / "a", folders.write(tmp_path / "b", POLICIES, **some), mixed=True)
+    assert measured.facts(alone)[title] == "none (0 steps)"
+    text = shown(joined, form)
+    assert "none (0 steps) (none (a));" in text
+    assert "learning rate 0.001 (none (b), random)" in text
