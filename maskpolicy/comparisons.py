@@ -25,6 +25,10 @@ _BOTH = (
     "has a general model of its own, for other general models; the other tests hold it fixed. All "
     "hold the corpus and the world or data set fixed, and say nothing about others."
 )
+WHOLE = (
+    "the metric is a correlation or a mean of two figures over all examples, so it has no score "
+    "for each example to pair"
+)
 NO_ANSWERS = "no predictions lie beside the results"
 FEWEST = 3  # seeds with an intermediate run of their own, for a mark of significance
 Reader = Callable[[Cell], Answers | None]
@@ -56,6 +60,7 @@ class Comparison:
     is_average: bool = False  # over tasks
     paired: tuple[int, ...] = field(default=(), compare=False, repr=False)  # the seeds
     draws_general: bool = False  # whether each seed has a general model of its own
+    lacks_runs: bool = False  # whether more seeds with intermediate runs of their own would help
 
     @property
     def is_significant(self) -> bool:
@@ -83,15 +88,17 @@ def compare(
     """
     pairs = _pairs(row, base)
     reason = _shared([mine for mine, _ in pairs]) or _shared([other for _, other in pairs])
+    lacks_runs = reason is not None
     reason = reason or _shared_general(pairs)
     if reason is None and len(pairs) < FEWEST:
         reason = f"{len(pairs)} seed{'s'[: len(pairs) != 1]} in both rows: a test needs {FEWEST}"
+        lacks_runs = True
     if reason is not None:
-        return Comparison(len(pairs), reason=reason)
+        return Comparison(len(pairs), reason=reason, lacks_runs=lacks_runs)
     if len({_metric(cell) for pair in pairs for cell in pair}) > 1:
         return Comparison(len(pairs), reason="the rows were scored by different metrics")
     if any("mean" in (cell.result.metrics or {}) for pair in pairs for cell in pair):
-        return Comparison(len(pairs), reason="the metric is of all examples together")
+        return Comparison(len(pairs), reason=WHOLE)
     answers = [(read(mine), read(other)) for mine, other in pairs]
     found = [(mine, other) for mine, other in answers if mine is not None and other is not None]
     if len(found) < len(pairs):

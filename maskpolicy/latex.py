@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maskpolicy import measured
+from maskpolicy import measured, tested
 from maskpolicy.board import Board, Score, average_label
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.stats import LEVEL
@@ -47,7 +47,7 @@ def render(board: Board) -> str:
     about = f"% percent, {shown}; bold: best of its column\n"
     about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
-    about += f"% {board.condition}\n" if board.tests else ""
+    about += "".join(f"% {escape(line)}\n" for line in tested.lines(board))
     lines += [r"\bottomrule", *_facts(board, 1 + len(columns)), r"\end{tabular}"]
     return _HEAD + about + "\n".join(lines) + "\n"
 

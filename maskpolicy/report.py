@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskpolicy import latex, markdown, measured
+from maskpolicy import latex, markdown, measured, tested
 from maskpolicy.board import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.comparable import TRAININGS
 from maskpolicy.comparisons import Comparison
@@ -148,13 +148,12 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     if board.majority:
         about.append(f"{SENTENCE}.")
-    if board.tests:
-        about.append(board.condition)
+    about += map(markdown.plain, tested.lines(board))
     facts = measured.facts(board)
     about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
     table = markdown.plain_table(head, body, numbers=True)
-    parts = [table, "", *about, *([""] if notes else []), *notes]
+    parts = [table, "", *about, *([""] if notes else []), *notes, *tested.to_markdown(board)]
     if board.standings:
         lines = [[row.label, *ranks_of(board, row.label)] for row in board.rows]
         columns = [measured.title(board, column) for column in board.standings]

@@ -214,4 +214,7 @@ def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
         path.write_text(json.dumps(known))
     found = compared(tmp_path)
     assert found.found is None
-    assert found.reason == "the metric is of all examples together"
+    assert str(found.reason).startswith("the metric is a correlation or a mean of two figures")
+    text = page.render(leaderboard.build([results.read(tmp_path)]))
+    assert "has no score for each example to pair" in text
+    assert "each with an intermediate run of its own" not in text

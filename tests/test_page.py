@@ -140,7 +140,8 @@ def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
         assert not any(cell.significant for line in table.lines for cell in line.cells)
         text = " ".join(" ".join(Texts(rendered(folder)).words).split())
         assert "No mark of significance is shown" in text
-        assert table.luck[0] in text
+        assert table.untested[0] in text
+        assert "each with an intermediate run of its own" in text
 
 
 def test_one_shared_run_is_named_as_luck(tmp_path):

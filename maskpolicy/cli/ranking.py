@@ -57,9 +57,14 @@ def leaderboard(
 
 def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
     """Print a leaderboard and its notes; without `gaps`, not why scores are not there."""
-    from maskpolicy import report
+    from maskpolicy import report, tested
 
     screen.print(report.to_table(board, work=work))
+    for line in tested.lines(board):
+        screen.print(line, soft_wrap=True, markup=False)
+    intervals = tested.to_table(board)
+    if intervals is not None:
+        screen.print(intervals)
     told = () if gaps else board.gaps
     for note in board.notes:
         if note not in told:

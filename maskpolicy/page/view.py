@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from maskpolicy import measured
+from maskpolicy import measured, tested
 from maskpolicy.board import Board, Row, Score
 from maskpolicy.types import Json
 
@@ -63,7 +63,8 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     groups: tuple[tuple[str, int], ...]  # and the number of their columns
-    luck: tuple[str, ...]  # why differences have no test
+    untested: tuple[str, ...]  # where differences have no test, and why
+    lacks_runs: bool  # whether for want of seeds with intermediate runs of their own
     seeds: int  # the most that a score has
     tests: int  # differences that were tested
     majority: tuple[tuple[str, str], ...] = ()  # by column: what a guess reaches, and its rule
@@ -107,14 +108,14 @@ def table(board: Board) -> Table:
     groups = {column.group: 0 for column in columns}
     for column in columns:
         groups[column.group] += 1
-    luck = _luck(board)
     majority = tuple(_majority(board, column) for column in columns) if board.majority else ()
     return Table(
         board.baseline,
         columns,
         lines,
         tuple(groups.items()),
-        luck,
+        tested.untested(board),
+        tested.lacks_runs(board),
         board.seeds,
         board.tests,
         majority,
@@ -222,9 +223,3 @@ def _detectable(score: Score) -> str:
 def _about(config: Json) -> str:
     settings = {key: value for key, value in config.items() if key != "name"}
     return ", ".join([config["name"], *(f"{key}: {value}" for key, value in settings.items())])
-
-
-def _luck(board: Board) -> tuple[str, ...]:
-    scores = [score for row in board.rows for score in row.scores.values() if score]
-    reasons = [score.comparison.reason for score in scores if score.comparison]
-    return tuple(dict.fromkeys(reason for reason in reasons if reason))
