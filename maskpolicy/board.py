@@ -96,7 +96,13 @@ class Board:
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:
         """By task or average, and by row: the ranks that the row may have."""
-        return standings.standings(self.pairs)
+        members = {task: (task,) for task in self.tasks}
+        members |= {average_label(group): tasks for group, tasks in self.groups.items()}
+        scored = {
+            column: {row.label for row in self.rows if all(row.scores.get(t) for t in tasks)}
+            for column, tasks in members.items()
+        }
+        return standings.standings(self.pairs, scored)
 
     @property
     def seeds(self) -> int:

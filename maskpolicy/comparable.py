@@ -8,7 +8,7 @@ from typing import Any
 
 from maskpolicy import keys
 from maskpolicy.budgets import Training
-from maskpolicy.experiment import Corpus, Model, TaskBlock
+from maskpolicy.experiment import WORLD, Corpus, Model, TaskBlock
 from maskpolicy.results import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
@@ -135,6 +135,28 @@ def contents(name: str, one: Part, other: Part) -> list[str]:
         return []
     about = f"{name} (the same settings, but other files, or read by other code)"
     return [line.lstrip(".") for line in keys.differences(one.key, other.key, about)]
+
+
+def of_world(name: str, one: Result, other: Result) -> list[str]:
+    """Return the settings of the world that make what one part holds differ in two results."""
+    mine, theirs = parts(one), parts(other)
+    if not contents(name, mine[name], theirs[name]):
+        return []
+    if not (_is_of_world(name, one) and _is_of_world(name, other)):
+        return []
+    return differences("world", mine["world"], theirs["world"])
+
+
+def _is_of_world(name: str, result: Result) -> bool:
+    """Whether what a part holds is made from the embedded world, and not read from files."""
+    config = result.config
+    if "world" not in config:
+        return False
+    if name == "corpus":
+        return bool(config["corpus"].get("name") == WORLD)
+    if name == f"{result.task}.task":
+        return bool(config["task"].get("data") == WORLD)
+    return name in ("model", "tokenizer") and "general" in config
 
 
 def told(results: Iterable[Result]) -> list[str]:

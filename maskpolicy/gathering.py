@@ -171,6 +171,8 @@ def unlike(drafts: Sequence[Draft]) -> list[str]:
                     rows = f"{_place(other, of)} and {_place(draft, cell)}"
                     lines = comparable.differences(name, known, part)
                     stated.setdefault(rows, {}).update(dict.fromkeys(lines))
+                    lines = comparable.of_world(name, of.result, cell.result)
+                    stated[rows] |= dict.fromkeys(lines)
                     lines = comparable.contents(name, known, part)
                     unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
     found = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
@@ -221,12 +223,12 @@ def clashes(drafts: Sequence[Draft]) -> list[str]:
 
 
 def renamed(drafts: Sequence[Draft]) -> list[str]:
-    """Return a note for each name that was given to a row and is not the one it has here."""
+    """Return a note for each name that a run calls a row by and that it does not have here."""
     return [
         f"{draft.label}: called {label} in {run.folder}"
         for draft in drafts
         for run, label in draft.labels
-        if label != draft.label and draft.rank == 0
+        if label != draft.label
     ]
 
 

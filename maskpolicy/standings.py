@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -64,8 +64,12 @@ def versus(
     ]
 
 
-def standings(found: Sequence[Versus]) -> dict[str, dict[str, Standing]]:
+def standings(
+    found: Sequence[Versus], scored: Mapping[str, Collection[str]]
+) -> dict[str, dict[str, Standing]]:
     """Return by column and row the ranks that no significant difference excludes.
+
+    `scored` has by column the labels of the rows with a score there; no other row has a rank.
 
     All true ranks lie in these intervals at once in 95 of 100 experiments, because the pairs are
     one family (Al Mohamad, van Zwet, Solari and Goeman 2022, Bernoulli 28). A row is at least as
@@ -76,14 +80,15 @@ def standings(found: Sequence[Versus]) -> dict[str, dict[str, Standing]]:
     for each in found:
         columns.setdefault(each.column, []).append(each)
     return {
-        column: _ranks(pairs)
+        column: _ranks(pairs, scored[column])
         for column, pairs in columns.items()
         if any(each.comparison.found for each in pairs)
     }
 
 
-def _ranks(pairs: Sequence[Versus]) -> dict[str, Standing]:
-    labels = list(dict.fromkeys(label for each in pairs for label in (each.row, each.other)))
+def _ranks(pairs: Sequence[Versus], scored: Collection[str]) -> dict[str, Standing]:
+    named = dict.fromkeys(label for each in pairs for label in (each.row, each.other))
+    labels = [label for label in named if label in scored]
     better = dict.fromkeys(labels, 0)  # rows that are significantly better
     worse = dict.fromkeys(labels, 0)
     for each in pairs:

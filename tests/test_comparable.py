@@ -178,6 +178,22 @@ def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place(
             joined(one, cell(whole(), stages=keys | {name: "d" * 64}))
 
 
+@pytest.mark.parametrize("corpus", [{"name": "world"}, {"name": "mine", "files": ["a.txt"]}])
+def test_a_corpus_of_another_world_is_put_down_to_its_setting(corpus):
+    runs = []
+    for seed in (0, 1):
+        block = {**plain(Settings()), "seed": seed}
+        base = result("none", "zsre", 0, 0.5, world=block)
+        row = result("random", "zsre", 0, 0.5, world=block, corpus=corpus)
+        row = replace(row, stages={"corpus intermediate": f"{seed}" * 64})
+        runs.append(run(base, row, name=f"run {seed}"))
+    notes = leaderboard.build(runs, mixed=True).notes
+    about = [note for note in notes if note.startswith("mixed: random (run 0) and random (run 1)")]
+    assert len(about) == 1
+    assert about[0].endswith("world.seed: 0 -> 1") is (corpus["name"] == "world")
+    assert ("other files" in about[0]) is (corpus["name"] != "world")
+
+
 def test_results_of_other_versions_of_the_code_are_refused():
     one = cell(whole(), code={"versions": {"finetune": 1, "fit": 1}, "policy": None})
     other = cell(whole(), code={"versions": {"finetune": 2}, "policy": None})

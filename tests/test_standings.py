@@ -26,7 +26,8 @@ def versus(row: str, other: str, difference: float, p: float) -> Versus:
 
 def test_a_rank_is_bounded_by_the_rows_that_are_better_and_worse():
     found = standings(
-        [versus("a", "b", 9, 0.01), versus("a", "c", 5, 0.2), versus("b", "c", -3, 0.04)]
+        [versus("a", "b", 9, 0.01), versus("a", "c", 5, 0.2), versus("b", "c", -3, 0.04)],
+        {"triviaqa": {"a", "b", "c"}},
     )["triviaqa"]
     assert {label: str(one) for label, one in found.items()} == {"a": "1-2", "b": "3", "c": "1-2"}
     assert [label for label, one in found.items() if one.is_tied_with_best] == ["a", "c"]
@@ -42,7 +43,8 @@ def test_ranks_hold_the_order_that_was_seen(means, noise):
             versus(one, two, scores[one] - scores[two], 0.5 if gap <= noise else 0.01)
             for one, two in combinations(labels, 2)
             for gap in [abs(scores[one] - scores[two])]
-        ]
+        ],
+        {"triviaqa": labels},
     )["triviaqa"]
     order = sorted(labels, key=scores.__getitem__, reverse=True)
     assert all(found[label].low <= order.index(label) + 1 <= found[label].high for label in labels)
@@ -84,6 +86,21 @@ def test_the_average_of_two_tasks_is_that_of_their_differences(tmp_path):
     assert mean is not None
     assert mean.difference == pytest.approx((one.difference + two.difference) / 2)
     assert mean.high - mean.low < max(one.high - one.low, two.high - two.low)
+
+
+def test_a_row_without_a_score_has_no_rank_and_does_not_count(tmp_path):
+    folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=3)
+    for path in (tmp_path / "results").glob("random--nq--*.json"):
+        path.unlink()
+    board = leaderboard.build([results.read(tmp_path)])
+    assert "random" in board.standings["triviaqa"]
+    for column in ("nq", "mean of closed-book"):
+        ranks = board.standings[column]
+        assert list(ranks) == ["none", "salient-span", "supervised"]
+        assert max(one.high for one in ranks.values()) == 3
+    shown = dict(zip(board.standings, report.ranks_of(board, "random"), strict=True))
+    assert shown["nq"] == shown["mean of closed-book"] == "–"
+    assert "random" not in report.tied_with_best(board)["nq"]
 
 
 def test_a_row_that_lacks_a_task_has_no_average(tmp_path):
