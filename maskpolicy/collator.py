@@ -94,8 +94,11 @@ class MaskingCollator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Return input_ids, attention_mask, decoder_input_ids and labels, (rows, tokens) each.
 
-        A row in which nothing is hidden keeps its place and has no labels. Where that is so of all
-        rows, the first has one, the <s> that begins every target: the loss stays a number.
+        A row in which nothing is hidden keeps its place, and all of its labels are -100, so that it
+        adds no loss, as in our own training. If that holds for every row, labels have one column,
+        the model's mean loss is NaN and all gradients are 0. A Trainer leaves such a loss out of
+        its logged mean (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from
+        the evaluation set.
         """
         if not rows:
             raise ValueError("MaskingCollator: a batch needs one row or more, not none")
@@ -111,7 +114,6 @@ class MaskingCollator:
         if not labels.shape[1]:
             decoder = decoder.new_full((len(pairs), 1), self.specials.start)
             labels = labels.new_full((len(pairs), 1), IGNORE)
-            labels[0, 0] = self.specials.bos
         return {
             "input_ids": batch.source,
             "attention_mask": batch.seen.long(),

@@ -169,10 +169,40 @@ def test_a_row_without_a_span_keeps_its_place_and_has_no_labels():
     assert (batch["labels"][1] != IGNORE).any()
 
 
-def test_a_batch_without_any_span_has_a_finite_loss():
-    batch = collator("salient-span")([{"text": "nothing is here"}] * 2)
-    assert batch["labels"].tolist() == [[SPECIALS.bos], [IGNORE]]
-    assert torch.isfinite(small.bart()(**batch).loss)
+@pytest.mark.parametrize("text", ["nothing is here", "x", ""])
+def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
+    batch = collator("salient-span")([{"text": text}] * 2)
+    assert batch["labels"].tolist() == [[IGNORE], [IGNORE]]
+    assert batch["decoder_input_ids"].shape == (2, 1)
+    model = small.bart()
+    model(**batch).loss.backward()
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    assert gradients
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_a_trainer_learns_nothing_from_batches_without_any_span(tmp_path):
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=2,
+        learning_rate=1e-2,
+        logging_steps=1,
+        remove_unused_columns=False,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+    )
+    model = small.bart()
+    before = {name: weights.clone() for name, weights in model.state_dict().items()}
+    rows = [{"text": "nothing is here"}] * 4
+    trainer = Seq2SeqTrainer(
+        model=model, args=arguments, train_dataset=rows, data_collator=collator("salient-span")
+    )
+    assert trainer.train().training_loss == 0
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
 
 
 def test_long_texts_are_cut_before_they_are_masked():
@@ -289,7 +319,7 @@ def test_the_package_offers_it_without_loading_torch():
 
 def test_as_spans_of_nothing_is_no_column_of_a_row():
     batch = collator(Column("x"), columns=("x",))([{"text": "One.", "x": as_spans([])}])
-    assert batch["labels"].tolist() == [[SPECIALS.bos]]
+    assert batch["labels"].tolist() == [[IGNORE]]
 
 
 def test_a_block_sets_the_fields_of_a_policy_and_how_it_is_written():
