@@ -225,3 +225,14 @@ def test_a_row_without_an_intermediate_stage_is_told_by_its_general_model():
     assert label("none") == label("none", general_seed=0) == "none"
     assert label("none", general_seed=2) == "none, general model 2"
     assert label("random", general_seed=2, intermediate_seed=2) == "random, run 2"
+
+
+def test_every_model_of_a_row_with_several_runs_is_named_by_its_number():
+    results = [
+        Result(policy, "a", seed, "group", {"intermediate_seed": run}, {})
+        for policy, runs in (("random", (0, 1, 0)), ("span", (0, 0)))
+        for seed, run in enumerate(runs)
+    ]
+    several = rank._several(results)
+    labels = [rank._label(result, several) for result in results]
+    assert labels == ["random, run 0", "random, run 1", "random, run 0", "span", "span"]

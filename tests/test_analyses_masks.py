@@ -144,7 +144,9 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp
     for row in found["rows"]:
         assert row["gap"] == row["all_with_masks"] - row["all_without"]
     found["rows"] = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
-    kinds = [(row["model"], row["task"], row["steps"], row["layer"]) for row in found["rows"]]
+    kinds = [
+        (row["model"], row["task"], row["finetune_steps"], row["layer"]) for row in found["rows"]
+    ]
     pretrained = [kind for kind in kinds if kind[1] is None]
     assert pretrained == [(m, None, 0, layer) for m in ("none", "mae") for layer in (0, 1)]
     assert kinds.count(("mae", "cola", 3, 1)) == 2  # one for each seed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from maskpolicy.store import Store
 from maskpolicy.types import Json, Passage
 
 COLUMNS = (
-    *("run", "model", "task", "steps", "loss", "tau", "centred", "layer"),
+    *("run", "model", "task", "finetune_steps", "loss", "tau", "centred", "layer"),
     *(*ranks.SETS, "gap"),
 )
 
@@ -39,7 +40,7 @@ class _Seen:
     gone: bool = False  # whether a fine-tuned model is not kept
 
 
-@analysis("rank", version=3)
+@analysis("rank", version=4)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).
@@ -94,11 +95,12 @@ class Rank:
         """Measure the models of one run that are not known yet."""
         places = {label: place for place, label in enumerate(run.policies)}
         results = (*run.results, *run.early)
+        several = _several(results)
         lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
             base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
-            label = _label(result)
+            label = _label(result, several)
             model = Model(
                 run.name,
                 label,
@@ -156,13 +158,30 @@ def _world() -> list[Document]:
     return [Document(one.id, one.text) for one in found]
 
 
-def _label(result: Result) -> str:
+def _made(result: Result) -> tuple[str, int]:
+    """Return what the models of a row differ in, and which of them a result comes from.
+
+    A row without an intermediate stage has one model for each general model.
+    """
     number = result.config.get("intermediate_seed")
-    if number:
-        return f"{result.policy}, run {number}"
-    # a row without an intermediate stage has one model for each general model
-    general = 0 if number is not None else result.config.get("general_seed", 0)
-    return f"{result.policy}, general model {general}" if general else result.policy
+    if number is None:
+        return "general model", result.config.get("general_seed", 0)
+    return "run", number
+
+
+def _several(results: Sequence[Result]) -> set[str]:
+    """Return the rows that have more than one model."""
+    models = {(one.policy, _made(one)) for one in results}
+    count = Counter(policy for policy, _ in models)
+    return {policy for policy in count if count[policy] > 1}
+
+
+def _label(result: Result, several: Collection[str] = ()) -> str:
+    """Return what a model is called: its row, with its number unless it is the first and only."""
+    what, number = _made(result)
+    if number or result.policy in several:
+        return f"{result.policy}, {what} {number}"
+    return result.policy
 
 
 def _loss(store: Store, key: str | None) -> float | None:
@@ -193,7 +212,7 @@ def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
 
 def _rows(model: Model, found: Ranks, taus: Sequence[float]) -> list[Json]:
     head: dict[str, Json] = {"run": model.run, "model": model.name, "task": model.task or None}
-    head |= {"steps": model.steps, "loss": model.loss}
+    head |= {"finetune_steps": model.steps, "loss": model.loss}
     more, less = figures.GAP
     return [
         {**head, "tau": tau, "centred": centred, "layer": number, **layer}
