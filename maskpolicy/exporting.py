@@ -9,7 +9,7 @@ from pathlib import Path
 
 from maskpolicy import cards, measured
 from maskpolicy.derived import available
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.errors import ConfigError, StoreError, unknown
 from maskpolicy.loading import is_relative, refuse_code
 from maskpolicy.pretraining import place, positions
 from maskpolicy.results import Result, Run
@@ -43,8 +43,10 @@ def export(
         raise ConfigError(
             f"{run.folder}: {policy} has no intermediate stage: name a task to export it fine-tuned"
         )
-    advice = " (keep: [finetune] in the experiment keeps it)" if task is not None else ""
-    model = available(store, manifests[kind][1], f"the model of {policy}{advice}")
+    key = manifests[kind][1]
+    if task is not None:
+        _check_kept(store, key, f"{run.folder}: the model of {policy} fine-tuned on {task}")
+    model = available(store, key, f"the model of {policy}")
     tokenizer = available(store, manifests["tokenizer"][1], f"the tokenizer of {run.folder}")
     if "intermediate" in manifests:
         available(store, manifests["intermediate"][1], f"the intermediate stage of {policy}")
@@ -61,6 +63,14 @@ def export(
         refuse_code(str(part))  # a store that came with the run may hold any file
     record = _record(about, cell, model.key)
     place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
+
+
+def _check_kept(store: Store, key: str, what: str) -> None:
+    """Raise StoreError if a fine-tuned model was dropped after its evaluation."""
+    if store.peek(key) is None and store.recall(key) is not None:
+        raise StoreError(
+            f"{what} was not kept: add keep: [finetune] to the experiment and run it again"
+        )
 
 
 def _record(about: cards.Made, cell: Result, key: str) -> Json:

@@ -441,8 +441,9 @@ def test_data_that_a_stage_cannot_use_is_exit_code_2_and_its_line(call, finished
 
 
 def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
-    code, out, _ = call("leaderboard", finished / "out", "--json", "--out", tmp_path)
+    code, out, err = call("leaderboard", finished / "out", "--json", "--out", tmp_path)
     assert code == 0
+    assert f"written to {tmp_path}" in err
     assert json.loads(out) == json.loads((finished / "out" / "leaderboard.json").read_text())
     for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex"):
         assert (tmp_path / name).read_bytes() == (finished / "out" / name).read_bytes()
@@ -450,10 +451,21 @@ def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
 
 
 def test_a_page_is_made_again_from_results(call, finished, tmp_path):
-    code, _, _ = call("leaderboard", finished / "out", "--html", tmp_path / "new" / "it.html")
+    made = tmp_path / "new" / "it.html"
+    code, out, _ = call("leaderboard", finished / "out", "--html", made)
     assert code == 0
+    assert out.endswith(f"written to {made}\n")
     page = (finished / "out" / "leaderboard.html").read_bytes()
     assert (tmp_path / "new" / "it.html").read_bytes() == page
+
+
+def test_a_fine_tuned_model_that_was_not_kept_names_the_key_that_keeps_it(
+    refused, finished, tmp_path
+):
+    words = ("export", finished / "out", "random", "--task", "zsre", "--out", tmp_path / "bart")
+    said = refused(*words, "--store", finished / "store")
+    assert "the model of random fine-tuned on zsre was not kept: add keep: [finetune] to" in said
+    assert "name the store of that run" in refused(*words, "--store", tmp_path / "empty")
 
 
 def test_a_page_that_cannot_be_written_names_its_option(refused, finished):

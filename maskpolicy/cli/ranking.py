@@ -53,6 +53,9 @@ def leaderboard(
             if board.standings:
                 console().print(report.to_ranks(board))
             console().print(report.to_pairs(board))
+    for path in (out, html):
+        if path is not None:
+            console(err=as_json).print(f"written to {path}", soft_wrap=True)
 
 
 def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
