@@ -142,6 +142,10 @@ def test_all_analyses_that_find_something_are_in_the_page(call, finished):
     assert "Coverage" in page.read_text()
 
 
+def test_all_analyses_of_a_folder_without_results_are_refused_in_one_line(refused, tmp_path):
+    assert "no results/*.json" in refused("analyze", "all", tmp_path / "nope")
+
+
 def test_all_analyses_take_no_fields_and_no_json(refused, finished):
     assert "one analysis" in refused("analyze", "all", finished, "passages=5")
     assert "one analysis" in refused("analyze", "all", finished, "--json")

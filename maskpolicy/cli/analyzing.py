@@ -51,14 +51,19 @@ def analyze(
     log_to(console(err=True))
     plugins.load_files(plugin or ())
     asked, folders = _asked(name, runs or [])
+    if name == ALL:
+        _check(folders)
     artifacts = Store(store_of(store, folders))
     one = len(folders) == 1 and not _is_model(folders[0])  # so that there is a page to show it
-    written = False
+    written, any_found = False, False
     for each, found in _each(asked, folders, artifacts, strict=name != ALL):
         if name != ALL:
             _print(found, each, as_json=as_json)
+        any_found = True
         run = folders[0] if one else None
         written |= _save(found, each, _place(each, out, run), run, err=as_json)
+    if not any_found:
+        raise DataError(f"analyze {ALL}: no analysis found anything: the lines above say why")
     if out is None and one and written:
         _refresh(folders[0], err=as_json)
     elif not written:
@@ -82,6 +87,15 @@ def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]
     plugins.load_builtin("analysis")
     names = registry.names("analysis")
     return {each: config.instance("analysis", each, {}, each) for each in names}, folders
+
+
+def _check(folders: Sequence[Path]) -> None:
+    """Raise DataError for a folder without results, which every analysis would refuse."""
+    from maskpolicy import results
+
+    for folder in folders:
+        if not _is_model(folder):
+            results.read(folder)
 
 
 def _each(
