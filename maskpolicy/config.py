@@ -99,7 +99,17 @@ def load(
 def of(asked: Written, path: str | Path) -> Experiment:
     """Return the experiment that was `asked` for in the file `path`; see `load`."""
     given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
+    _prefer_overrides(given, asked.keys)
     return make(given, asked.name, f"{path}: ", asked.folders, asked.plugins)
+
+
+def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Let the one key of the intermediate runs that an override sets win over the file's other."""
+    pair = ("intermediate_runs", "intermediate_seeds")
+    stated = {override.partition("=")[0] for override in overrides}
+    for key, other in (pair, pair[::-1]):
+        if key in stated and given.get(key) and other not in stated:
+            given.pop(other, None)
 
 
 def make(
@@ -178,7 +188,7 @@ def _runs(file: File, where: str) -> int:
     if numbers and file.intermediate_seeds not in (1, len(numbers)):
         raise ConfigError(
             f"{at(where, key)}: names {len(numbers)} runs, and intermediate_seeds is "
-            f"{file.intermediate_seeds}: leave intermediate_seeds out"
+            f"{file.intermediate_seeds}: leave intermediate_seeds out, or set it to {len(numbers)}"
         )
     found = len(numbers) or file.intermediate_seeds
     if found > max(1, len(file.seeds)):

@@ -364,6 +364,28 @@ def test_a_list_item_can_be_overridden(write):
     assert experiment.policies[1].fields == {"ratio": 0.2}
 
 
+@pytest.mark.parametrize(
+    ("line", "override", "runs"),
+    [
+        ("intermediate_seeds: 3", "intermediate_runs=[0, 1]", (0, 1)),
+        ("intermediate_runs: [4, 5, 6]", "intermediate_seeds=2", (0, 1)),
+        ("intermediate_seeds: 3", "intermediate_runs=[]", (0, 1, 2)),
+    ],
+)
+def test_the_runs_of_the_command_line_win_over_those_of_the_file(write, line, override, runs):
+    path = write(f"{QUICK}seeds: [0, 1, 2]\n{line}\n")
+    assert config.load(path, [override]).runs == runs
+
+
+def test_runs_and_their_number_of_one_source_must_agree(write):
+    path = write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\n")
+    said = refused(path, "intermediate_runs=[0,1]", "intermediate_seeds=3")
+    assert "leave intermediate_seeds out, or set it to 2" in said
+    assert "leave intermediate_seeds out" in refused(
+        write(f"{QUICK}seeds: [0, 1, 2]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n")
+    )
+
+
 RATIO = st.floats(0.001, 1.0)
 HOW = st.fixed_dictionaries(
     {},
