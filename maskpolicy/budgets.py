@@ -69,6 +69,15 @@ def tell_warmup(warmup: int, steps: int, where: str) -> None:
         )
 
 
+def warn_of_no_fine_tuning(spec: Training, where: str) -> None:
+    """Log a warning if fine-tuning, the block at `where`, has no steps."""
+    if not spec.steps:
+        log.warning(
+            "%s: is 0: every model is evaluated as pre-trained, without fine-tuning on the task",
+            at(where, "steps"),
+        )
+
+
 def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
     """Return the default budgets of a model: a preset's, or those of a real one.
 

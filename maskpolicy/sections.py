@@ -109,6 +109,7 @@ def training_blocks(given: Mapping[str, Any], model: Model, where: str) -> dict[
             spec = replace(spec, warmup=budgets.warmup(default.warmup, spec.steps))
         budgets.tell_warmup(spec.warmup, spec.steps, at(where, stage))
         result[stage] = spec
+    budgets.warn_of_no_fine_tuning(result["finetune"], at(where, "finetune"))
     if not model.is_scratch and result["general"].steps:
         raise ConfigError(
             f"{where}general.steps: only a model built from scratch "

@@ -67,6 +67,8 @@ def test_keys_are_listed_with_type_default_and_meaning(call):
     code, out, _ = call("list", "keys", "--json")
     found = {(key["block"], key["name"]): key for key in json.loads(out)}
     assert code == 0
+    kinds = "a list, of people | writers | birds | salts"
+    assert found["world", "kinds"]["type"] == kinds
     assert found["corpus", "words"] == {
         "block": "corpus",
         "name": "words",
@@ -476,6 +478,17 @@ def test_a_page_that_cannot_be_written_names_its_option(refused, finished):
 def test_a_plan_tells_a_warmup_that_is_too_long(call, finished):
     words = ("plan", finished / "tiny.yaml", "finetune.warmup=3", "--store", finished / "store")
     assert "finetune.warmup: 3 is more than the 2 steps" in call(*words)[2]
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_models_without_fine_tuning_are_warned_of(call, tmp_path, verb):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY.replace("policies: [none, random]", "policies: [none]"))
+    out = ("--out", tmp_path / "out") if verb == "run" else ()
+    steps = ("finetune.steps=0", "finetune.warmup=0")
+    _, _, err = call(verb, path, *steps, "--store", tmp_path / "store", *out)
+    assert err.count("finetune.steps: is 0: every model is evaluated as pre-trained") == 1
+    assert "finetune.steps" not in call("plan", path, "--store", tmp_path / "store")[2]
 
 
 def test_seconds_and_versions_of_a_stage_outlast_the_run_that_made_it(call, finished, tmp_path):

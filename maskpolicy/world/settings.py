@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
 RECORD = "world.json"  # beside the tasks of a written world: its settings
-KINDS = ("people", "writers", "birds", "salts")  # of subjects; docs/world.md says who needs which
+Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
+KINDS: tuple[Kind, ...] = get_args(Kind)  # of subjects; docs/world.md says which task needs which
 YEARS = 60  # most years in a pool: people still die after they were born, and not at 150
 
 
@@ -19,7 +20,7 @@ class Settings:
     """Everything the world depends on: the same settings give the same bytes."""
 
     seed: int = 0  # of all that is drawn
-    kinds: tuple[str, ...] = ("people",)  # kinds of subjects; their tasks are written with them
+    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects; their tasks are written with them
     people: int = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: int = 250  # subjects of the general corpus, all others
     writers: int = 80  # subjects of the tasks' corpus, if `kinds` names them
