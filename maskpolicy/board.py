@@ -72,6 +72,11 @@ class Row:
     gaps: tuple[Gap, ...] = ()
     against: str = ""  # the row it is compared with: the baseline, of its own run if that has one
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether other rows are compared with this one."""
+        return self.label == self.against
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -85,13 +90,14 @@ class Guess:
 class Board:
     """A whole leaderboard; `groups` are two or more tasks whose scores may be averaged."""
 
-    baseline: str
+    baseline: str  # the first one where rows of several runs have several
     tasks: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, as far as it is known
     pairs: tuple[Versus, ...] = ()  # all pairs of rows on all tasks and averages, one family
+    compared_with: str = ""  # the baseline in words, which tell if there are several
 
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:

@@ -38,14 +38,14 @@ def render(board: Board) -> str:
     if board.majority:
         lines += [_majority(board), r"\midrule"]
     for row in board.rows:
-        is_base = row.label == board.baseline
+        is_base = row.is_baseline
         cells = [_cell(row.scores[task], row.label in best[task], is_base) for task in board.tasks]
         means = [board.average(row, group) for group in board.groups]
         cells += ["--" if mean is None else f"{mean:.1f}" for mean in means]
         lines.append(f"{escape(row.label)} & {' & '.join(cells)} \\\\")
     shown = "one seed" if board.seeds == 1 else "mean and standard deviation over seeds"
     about = f"% percent, {shown}; bold: best of its column\n"
-    about += f"% (difference to {escape(board.baseline)}; dagger: p < {LEVEL} after Holm)\n"
+    about += f"% (difference to {escape(board.compared_with)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
     about += "".join(f"% {escape(line)}\n" for line in tested.lines(board))
     lines += [r"\bottomrule", *_facts(board, 1 + len(columns)), r"\end{tabular}"]

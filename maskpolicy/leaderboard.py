@@ -50,7 +50,13 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     chosen = names[_baseline(drafts, label, drafts[0])]
     guesses, disagreed = gathering.majority(runs)
     notes = [note for row in rows for note in missing(row)]
-    notes += [*_unpaired(rows), *_luck(drafts), *_told(drafts), *gathering.renamed(drafts)]
+    notes += [
+        *_against(rows),
+        *_unpaired(rows),
+        *_luck(drafts),
+        *_told(drafts),
+        *gathering.renamed(drafts),
+    ]
     notes += [*disagreed, *absent, *remarks.of(runs), *(f"mixed: {line}" for line in unlike)]
     majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
     groups = _groups(drafts, tasks)
@@ -60,7 +66,8 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     }
     means = {average_label(group): members for group, members in groups.items()}
     pairs = tuple(standings.versus(cells, means, read))
-    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority, pairs)
+    compared = _compared_with(drafts, rows, label)
+    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority, pairs, compared)
 
 
 def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
@@ -84,7 +91,7 @@ def _rows(
     rows = []
     for index, (draft, name, base) in enumerate(zip(drafts, names, bases, strict=True)):
         scores = {
-            task: _against(means[index][task], means[base][task], tested[index, task])
+            task: _minus(means[index][task], means[base][task], tested[index, task])
             for task in tasks
         }
         gaps = tuple(draft.gaps(tasks, wanted[index]))
@@ -137,9 +144,7 @@ def _parts(metrics: Iterable[Json]) -> dict[str, float]:
     return {name: statistics.fmean(each) for name, each in values.items()}
 
 
-def _against(
-    score: Score | None, base: Score | None, comparison: Comparison | None
-) -> Score | None:
+def _minus(score: Score | None, base: Score | None, comparison: Comparison | None) -> Score | None:
     if score is None or base is None:
         return score
     shared = [
@@ -156,6 +161,33 @@ def _baseline(drafts: Sequence[Draft], label: str, draft: Draft) -> int:
     found = [index for index, other in enumerate(drafts) if other.is_called(label)]
     own = (i for i in found for run, _ in draft.labels if drafts[i].is_called(label, run))
     return next(own, found[0])
+
+
+def _compared_with(drafts: Sequence[Draft], rows: Sequence[Row], label: str) -> str:
+    """Return what the rows are compared with, for the title of a board."""
+    bases = list(dict.fromkeys(row.against for row in rows))
+    if len(bases) < 2:
+        return bases[0]
+    having = {id(run) for draft in drafts for run, known in draft.labels if known == label}
+    lack = any(all(id(run) not in having for run, _ in draft.labels) for draft in drafts)
+    first = next(row.label for row in rows if row.is_baseline)
+    return f"each run's own {label}" + (f", else {first}" if lack else "")
+
+
+def _against(rows: Sequence[Row]) -> list[str]:
+    """Return a note for each baseline that names the rows compared with it, if there are several.
+
+    A baseline with which no other row is compared has none.
+    """
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        others = found.setdefault(row.against, [])
+        others += [] if row.is_baseline else [row.label]
+    if len(found) < 2:
+        return []
+    return [
+        f"compared with {base}: {', '.join(others)}" for base, others in found.items() if others
+    ]
 
 
 def _work(draft: Draft) -> Json:
@@ -183,9 +215,10 @@ def _luck(drafts: Sequence[Draft]) -> list[str]:
     ]
     if not once:
         return []
+    shows_deviation = any(len(draft.seeds) > 1 for draft in drafts)
     return [
         "intermediate_seeds is 1: each policy was pre-trained once, so the luck of that one run is "
-        "part of every difference and not of the standard deviation"
+        f"part of every difference{' and not of the standard deviation' if shows_deviation else ''}"
     ]
 
 

@@ -33,9 +33,11 @@ def dropped(run: Run) -> str:
     """Return which results of earlier experiments lie in a run's folder, "" for none."""
     if not run.dropped:
         return ""
+    count = len(run.dropped)
+    cells = "result of a cell" if count == 1 else "results of cells"
     return (
-        f"not on this board, but kept in results/: {len(run.dropped)} of cells that the experiment "
-        f"no longer has ({_some(run.dropped)})"
+        f"not on this board, but kept in results/: {count} {cells} that the experiment no longer "
+        f"has ({_some(run.dropped)})"
     )
 
 

@@ -44,6 +44,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     for row in board.rows:
         scores = {task: _score(row.scores[task]) for task in board.tasks}
         entry = {"policy": row.label, "config": row.config, "scores": scores}
+        entry["baseline"] = row.against
         rows.append({**entry, "work": row.work} if work else entry)
     return {
         "version": VERSION,
@@ -94,8 +95,9 @@ def to_pairs(board: Board) -> Table:
     """Return all pairs of rows as a table for the terminal, the first minus the second."""
     from rich.table import Table
 
-    tested = sum(each.comparison.found is not None for each in board.pairs)
-    title = f"all pairs of rows, in points; p adjusted for {tested} tests (Holm)"
+    tests = sum(each.comparison.found is not None for each in board.pairs)
+    adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
+    title = f"all pairs of rows, in points; {adjusted if tests else _untested(board)}"
     table = Table("column", "row", "minus", title=title)
     for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
         table.add_column(name, justify="right")
@@ -103,6 +105,12 @@ def to_pairs(board: Board) -> Table:
         column = measured.title(board, each.column)
         table.add_row(column, each.row, each.other, *_pair(each.comparison))
     return table
+
+
+def _untested(board: Board) -> str:
+    """Say that no pair could be tested, and each reason once."""
+    reasons = dict.fromkeys(each.comparison.reason for each in board.pairs)
+    return f"no pair could be tested: {'; '.join(filter(None, reasons)) or 'there is one row'}"
 
 
 def to_ranks(board: Board) -> Table:
@@ -143,7 +151,7 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, its notes below."""
     head, body = _cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
-    about = [f"Percent: {shown} (difference to {markdown.plain(board.baseline)})."]
+    about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
         about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
     if board.majority:
@@ -200,7 +208,7 @@ def to_table(board: Board, *, work: bool = False) -> Table:
     facts = [f"{name}: {fact}" for name, fact in measured.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
     table = Table(
-        title=f"percent, {shown} (difference to {board.baseline})",
+        title=f"percent, {shown} (difference to {board.compared_with})",
         caption="\n".join([*about, *facts]),
         caption_justify="left",
     )
@@ -219,7 +227,7 @@ def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
     head += [name.replace("_", " ") for name in WORK] if work else []
     body = [_majority(board, work)] if board.majority else []
     for row in board.rows:
-        line = [row.label, *(_text(row.scores[task], row, board) for task in board.tasks)]
+        line = [row.label, *(_text(row.scores[task], row) for task in board.tasks)]
         line += [_number(board.average(row, group)) for group in board.groups]
         line += [str((row.work or {}).get(name, "–")) for name in WORK] if work else []
         body.append(line)
@@ -237,13 +245,13 @@ def _under(board: Board, column: measured.Column) -> str:
     return ", ".join(filter(None, (board.metric(column.task), column.size)))
 
 
-def _text(score: Score | None, row: Row, board: Board) -> str:
+def _text(score: Score | None, row: Row) -> str:
     if score is None:
         return "–"
     text = _number(score.mean)
     if score.std is not None:
         text += f" ± {score.std:.1f}"
-    if score.delta is not None and row.label != board.baseline:
+    if score.delta is not None and not row.is_baseline:
         mark = SIGNIFICANT if score.is_significant else ""
         text += f" ({score.delta:+.1f}{mark})"
     return text if score.is_complete else f"{text} *"

@@ -95,7 +95,7 @@ def test_an_experiment_that_shrank_deletes_nothing(call, parted, tmp_path):
     run(call, parted, out, text=text)
     rows, notes = board(out)
     assert rows == {"none": {"wow"}, "random": {"wow"}}
-    assert "kept in results/: 3 of cells that the experiment no longer has" in notes
+    assert "kept in results/: 3 results of cells that the experiment no longer has" in notes
     assert {path.name for path in (out / "results").iterdir()} == before
     assert (out / "questions" / "zsre.jsonl").is_file()
     run(call, parted, out, "--only", "none/wow", text=text)

@@ -67,7 +67,7 @@ def test_the_json_is_of_version_1():
     first = ["version", "baseline", "measured", "majority", "majority_rules", "rows"]
     assert list(found) == [*first, "ranks", "tied_with_best", "pairs", "notes"]
     assert (found["version"], found["baseline"]) == (1, "none")
-    assert [list(row) for row in found["rows"]] == [["policy", "config", "scores"]] * 2
+    assert [list(row) for row in found["rows"]] == [["policy", "config", "scores", "baseline"]] * 2
     assert found["rows"][1]["policy"] == "random"
     assert found["rows"][1]["config"] == {"name": "random"}
     assert found["rows"][1]["scores"]["triviaqa"] == {
@@ -452,3 +452,11 @@ def test_a_label_in_brackets_is_shown_as_it_is():
     board = leaderboard.build([run(result("a [b]", "zsre", 0, 0.25), baseline="a [b]")])
     screen.print(report.to_table(board))
     assert "a [b]" in text.getvalue()
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_pre_training_is_no_part_of_a_deviation_only_where_one_is_shown(seeds):
+    cells = [result(p, "zsre", seed, 0.5) for p in ("none", "random") for seed in range(seeds)]
+    notes = leaderboard.build([run(*cells)]).notes
+    note = next(note for note in notes if note.startswith("intermediate_seeds is 1"))
+    assert ("standard deviation" in note) is (seeds > 1)

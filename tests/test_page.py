@@ -10,7 +10,7 @@ from pathlib import Path
 import folders
 import pytest
 
-from maskpolicy import leaderboard, page, results
+from maskpolicy import latex, leaderboard, page, report, results
 from maskpolicy.errors import DataError, StoreError
 from maskpolicy.page import reported, view
 
@@ -152,6 +152,54 @@ def test_one_shared_run_is_named_as_luck(tmp_path):
 def test_only_the_baselines_row_is_called_so(folder):
     rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', rendered(folder))
     assert rows == [("0", "baseline"), ("1", ""), ("2", "")]
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Return two runs with baselines of their own, which differ in a budget, and one without."""
+    longer = folders.BUDGET | {"steps": 2000}
+    one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
+    two = folders.write(tmp_path / "two", {"none": 0.3, "span": 0.5}, finetune=longer)
+    return one, two
+
+
+def test_every_row_is_compared_with_the_baseline_that_is_named(several):
+    found = board(*several, mixed=True)
+    text = rendered(*several, mixed=True)
+    rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', text)
+    assert [kind for _, kind in rows] == ["baseline", "", "baseline", ""]
+    assert text.count("<small>baseline</small>") == 2
+    for line in view.table(found).lines:
+        assert all((cell.delta == "") is line.is_baseline for cell in line.cells)
+    told = Texts(text).words
+    for phrase in ("Difference to each run's own none", "compared with each run's own none"):
+        assert phrase in " ".join(" ".join(told).split())
+    notes = [note for note in found.notes if note.startswith("compared with ")]
+    assert notes == ["compared with none (one): random", "compared with none (two): span"]
+    document = report.to_json(found)
+    against = ["none (one)", "none (one)", "none (two)", "none (two)"]
+    assert [row["baseline"] for row in document["rows"]] == against
+    for made in (report.to_markdown(found), latex.render(found)):
+        assert "ifference to each run's own none" in made
+        for line in made.splitlines():
+            if line.startswith(("| none", "none")):
+                assert "+0.0" not in line
+
+
+def test_a_run_without_the_baseline_is_compared_with_the_first(several, tmp_path):
+    for path in (several[1] / "results").glob("none--*.json"):
+        path.unlink()
+    three = folders.write(tmp_path / "three", {"none": 0.1}, finetune={"steps": 7})
+    found = board(*several, three, mixed=True)
+    assert found.compared_with == "each run's own none, else none (one)"
+    assert "compared with none (one): random, span" in found.notes
+
+
+def test_averages_are_explained_where_there_are_some(tmp_path):
+    said = "Averages are over complete rows"
+    one = folders.write(tmp_path / "one", POLICIES, ("triviaqa",))
+    assert said not in rendered(one)
+    assert said in rendered(folders.write(tmp_path / "two", POLICIES, ("triviaqa", "nq")))
 
 
 def test_reported_numbers_stand_apart(tmp_path):

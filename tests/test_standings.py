@@ -57,6 +57,13 @@ def test_a_column_without_a_test_has_no_ranks(tmp_path):
     assert "ranks" not in report.to_markdown(board).lower()
 
 
+def test_pairs_without_a_test_say_why(tmp_path):
+    board = leaderboard.build([results.read(folders.write(tmp_path, ROWS, seeds=2))])
+    title = str(report.to_pairs(board).title)
+    assert "0 tests" not in title
+    assert title.endswith("no pair could be tested: 2 seeds in both rows: a test needs 3")
+
+
 def test_ranks_and_pairs_of_a_leaderboard(tmp_path):
     folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=5)
     board = leaderboard.build([results.read(tmp_path)])

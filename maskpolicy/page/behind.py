@@ -23,7 +23,6 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
                 stages.setdefault(key, len(stages))
                 names[key] = name
     return {
-        "baseline": labels.index(board.baseline),
         "tasks": [_task(board, task) for task in board.tasks],
         "rows": [
             {

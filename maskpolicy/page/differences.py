@@ -63,7 +63,8 @@ def _task(board: Board, task: str, room: int) -> Json:
     found = _read(board, task)
     if not found.scores:
         return None
-    base = next(i for i, row in enumerate(board.rows) if row.label == board.baseline)
+    labels = [row.label for row in board.rows]
+    bases = {index: labels.index(row.against) for index, row in enumerate(board.rows)}
     first = next(iter(found.cells.values()))[0]
     names = _ids(first.predictions)
     pairs = {}
@@ -71,7 +72,7 @@ def _task(board: Board, task: str, room: int) -> Json:
         gap = found.gap(i, j)
         pairs[f"{i}-{j}"] = [int((gap > _SAME).sum()), int((gap < -_SAME).sum())]
     shown: list[Json] = []
-    chosen = list(dict.fromkeys(_choose(found, base, names)))
+    chosen = list(dict.fromkeys(_choose(found, bases, names)))
     texts = _texts(found, set(chosen))
     sources = questions.read(first.run.folder, task, {names[i] for i in chosen})
     for index in chosen:
@@ -100,11 +101,17 @@ def _read(board: Board, task: str) -> _Answered:
     return _Answered(cells, scores)
 
 
-def _choose(found: _Answered, base: int, names: list[str]) -> Iterator[int]:
-    """Yield examples: for each pair with the baseline, then for each pair; in both directions."""
+def _choose(found: _Answered, bases: Mapping[int, int], names: list[str]) -> Iterator[int]:
+    """Yield examples: for each pair with a baseline, then for each pair; in both directions.
+
+    `bases` has by row the one that it is compared with.
+    """
     ranks = np.argsort(np.argsort([hashlib.sha256(name.encode()).digest() for name in names]))
-    order = [(pair, WITH_BASELINE) for pair in found.pairs if base in pair]
-    order += [(pair, WITH_ANY) for pair in found.pairs if base not in pair]
+    compared = [
+        pair for pair in found.pairs if bases[pair[0]] == pair[1] or bases[pair[1]] == pair[0]
+    ]
+    order = [(pair, WITH_BASELINE) for pair in compared]
+    order += [(pair, WITH_ANY) for pair in found.pairs if pair not in compared]
     for (i, j), most in order:
         gap = found.gap(i, j)
         for signed in (gap, -gap):

@@ -59,7 +59,7 @@ class Line:
 class Table:
     """All that the table shows."""
 
-    baseline: str
+    baseline: str  # in words, which tell if there are several
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     groups: tuple[tuple[str, int], ...]  # and the number of their columns
@@ -75,6 +75,11 @@ class Table:
         tasks = sum(column.index is not None for column in self.columns)
         numbers = ((len(self.lines), "policy"), (tasks, "task"), (self.seeds, "seed"))
         return " × ".join(f"{number} {_plural(word, number)}" for number, word in numbers)
+
+    @property
+    def has_averages(self) -> bool:
+        """Whether a column is the average of a group."""
+        return any(column.index is None for column in self.columns)
 
     @property
     def scale(self) -> list[tuple[int, str]]:
@@ -101,7 +106,7 @@ def table(board: Board) -> Table:
             row.label,
             _about(row.config),
             tuple(_cell(board, row, column, best) for column in columns),
-            row.label == board.baseline,
+            row.is_baseline,
         )
         for row in board.rows
     )
@@ -110,7 +115,7 @@ def table(board: Board) -> Table:
         groups[column.group] += 1
     majority = tuple(_majority(board, column) for column in columns) if board.majority else ()
     return Table(
-        board.baseline,
+        board.compared_with,
         columns,
         lines,
         tuple(groups.items()),
@@ -153,7 +158,7 @@ def _cell(board: Board, row: Row, column: Column, best: dict[str, set[str]]) -> 
     )
     if score is None:
         return Cell(incomplete=missing or "not in these results")
-    delta = None if row.label == board.baseline else score.delta
+    delta = None if row.is_baseline else score.delta
     return Cell(
         score=f"{score.mean:.1f}",
         std="" if score.std is None else f"{score.std:.1f}",
@@ -173,7 +178,7 @@ def _average(board: Board, row: Row, group: str) -> Cell:
         return Cell(incomplete=f"no average: {group} is not complete in this row")
     scores = [row.scores[task] for task in board.groups[group]]
     deltas = [score.delta for score in scores if score is not None and score.delta is not None]
-    whole = len(deltas) == len(scores) and row.label != board.baseline
+    whole = len(deltas) == len(scores) and not row.is_baseline
     delta = statistics.fmean(deltas) if whole else None
     return Cell(score=f"{mean:.1f}", by_score=f"{mean:.6f}", **_difference(delta))
 
