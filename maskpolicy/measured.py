@@ -74,7 +74,7 @@ def facts(board: Board) -> dict[str, str]:
     """Return, by name, what the rows of a board share, or which rows have which value."""
     found = {"model": _told(board, _model)}
     for name, title in _STAGES.items():
-        found[title] = _told(board, partial(_stage, name))
+        found[title] = _told(board, partial(_stage, name), of_all=name == "general")
     found["corpus of the intermediate stage"] = _told(board, _corpus)
     found["masks of all rows"] = _how(board)
     found["embedded world"] = _told(board, _world)
@@ -183,17 +183,19 @@ def _data(board: Board) -> list[str]:
     return texts
 
 
-def _told(board: Board, what: Callable[[Result], str]) -> str:
+def _told(board: Board, what: Callable[[Result], str], *, of_all: bool = False) -> str:
     """Return what all rows share, or each value with the rows that have it.
 
-    A row in which results differ has all of their values; a row without a value is not named.
+    A row in which results differ has all of their values; a row without a value is not named. If
+    there is such a row, the others are named only for what is told `of_all` rows.
     """
     found: dict[str, list[str]] = {}
     for row in board.rows:
         texts = {what(cell.result) for cell in row.cells.values()} - {""}
         if texts:
             found.setdefault(", ".join(sorted(texts, key=_number)), []).append(row.label)
-    if len(found) < 2:
+    lacking = len(board.rows) - sum(map(len, found.values()))
+    if len(found) < 2 and not (of_all and lacking):
         return next(iter(found), "")
     return "; ".join(f"{text} ({', '.join(rows)})" for text, rows in found.items())
 

@@ -182,3 +182,16 @@ def test_a_training_of_no_steps_is_named(tmp_path, section, title, form):
     text = shown(joined, form)
     assert "none (0 steps) (none (a));" in text
     assert "learning rate 0.001 (none (b), random)" in text
+
+
+def test_a_general_stage_of_some_rows_is_not_said_of_all(tmp_path):
+    one = folders.write(tmp_path / "a", {"none": 0.2})
+    two = folders.write(tmp_path / "b", {"none": 0.2, "random": 0.5})
+    for path in (two / "results").iterdir():
+        result = json.loads(path.read_text())
+        del result["config"]["general"]
+        result["config"]["model"] = {"name": "facebook/bart-base"}
+        path.write_text(json.dumps(result))
+    facts = measured.facts(board(one, two, mixed=True))
+    assert facts["general stage"].endswith("learning rate 0.001 (none (a))")
+    assert "general stage" not in measured.facts(board(two))
