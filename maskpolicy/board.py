@@ -102,7 +102,7 @@ class Board:
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:
         """By task or average, and by row: the ranks that the row may have."""
-        members = {task: (task,) for task in self.tasks}
+        members: dict[str, tuple[str, ...]] = {task: (task,) for task in self.tasks}
         members |= {average_label(group): tasks for group, tasks in self.groups.items()}
         scored = {
             column: {row.label for row in self.rows if all(row.scores.get(t) for t in tasks)}

@@ -130,3 +130,11 @@ def test_all_pairs_and_averages_hold_their_level_together(louder):
         smallest = np.min([each.p_holm for each in found], axis=0)
         marked += (smallest < stats.LEVEL).sum()
     assert marked / boards <= 0.06
+
+
+def test_rows_without_any_score_leave_a_board_without_ranks_for_them(tmp_path):
+    one = folders.write(tmp_path / "a", {"none": 0.2, "random": 0.6}, ("triviaqa",))
+    two = folders.write(tmp_path / "b", {"none": 0.2, "span": 0.6}, ("zsre",))
+    board = leaderboard.build([results.read(one), results.read(two)], mixed=True)
+    assert "span" not in board.standings["triviaqa"]
+    assert "random" not in board.standings["zsre"]
