@@ -57,7 +57,7 @@ def build(settings: Settings) -> Pools:
             f"world.name_parts: {len(full)} full names for {everybody} people: raise it, or set 0"
         )
     values["teachers"] = _plain([full.at(i)[0] for i in range(subjects, everybody)])
-    words = {
+    words: dict[str, tuple[str, ...]] = {
         # the writers of both corpora have the same surnames
         kind: tuple(
             names.draw(ending, settings.writers if kind == "writers" else settings.count(kind))
