@@ -56,7 +56,7 @@ def experiment(
     `files` are paths, patterns, or the one word "world"; `given` are further keys of an experiment
     (intermediate, corpus, general, world, keys of How). Raises ConfigError naming the key.
     """
-    plugins.load_files(plugin_files)
+    plugins.load_files(plugin_files, fresh=True)
     block = config.policy_block(policy, "policy", {})
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")

@@ -49,7 +49,7 @@ def analyze(
     from maskpolicy.store import Store
 
     log_to(console(err=True))
-    plugins.load_files(plugin or ())
+    plugins.load_files(plugin or (), fresh=True)
     asked, folders = _asked(name, runs or [])
     if name == ALL:
         _check(folders)

@@ -37,7 +37,7 @@ def export(
     from maskpolicy.store import Store
 
     log_to(console(err=True))
-    plugins.load_files(plugin or ())
+    plugins.load_files(plugin or (), fresh=True)
     words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
     words += ["--seed", str(seed)] if seed is not None else []
     commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]

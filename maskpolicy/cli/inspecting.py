@@ -69,7 +69,7 @@ def examples(
     from maskpolicy import examples as splits
 
     log_to(console(err=True))  # which rows are left out
-    plugins.load_files(plugin or ())
+    plugins.load_files(plugin or (), fresh=True)
     given = {"name": task, **yaml_file.assignments(keys or ()), "data": config.HUB}
     block = config.task_block(given, "examples", ())  # its mistakes come before --data's
     block = replace(block, data=config.data_source(data, "--data", (), [config.HUB]))

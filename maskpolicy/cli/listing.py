@@ -123,7 +123,7 @@ def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, J
     """Return every plugin of some kinds with what is said of it; warns of those that are broken."""
     from maskpolicy import plugins, registry
 
-    plugins.load_files(files)
+    plugins.load_files(files, fresh=True)
     for kind in kinds:
         plugins.load_builtin(kind)
     for broken in plugins.load_entry_points():

@@ -53,7 +53,7 @@ def show(
 
     log_to(console(err=True))
     runs = [run] if run else []
-    plugins.load_files(plugin or ())
+    plugins.load_files(plugin or (), fresh=True)
     artifacts = Store(store_of(store, runs))
     taken = showing.from_run(run, policy, artifacts) if run else None
     if run and taken:
