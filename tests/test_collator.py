@@ -182,18 +182,12 @@ def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
 
 
 def test_a_trainer_learns_nothing_from_batches_without_any_span(tmp_path):
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(tmp_path),
+    arguments = _arguments(
+        tmp_path,
         max_steps=2,
         per_device_train_batch_size=1,
         gradient_accumulation_steps=2,
-        learning_rate=1e-2,
         logging_steps=1,
-        remove_unused_columns=False,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
     )
     model = small.bart()
     before = {name: weights.clone() for name, weights in model.state_dict().items()}
@@ -289,17 +283,7 @@ def test_workers_mask_afresh_in_each_epoch():
 
 
 def test_a_plain_trainer_learns_from_it(tmp_path):
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(tmp_path),
-        max_steps=3,
-        per_device_train_batch_size=4,
-        learning_rate=1e-2,
-        remove_unused_columns=False,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-    )
+    arguments = _arguments(tmp_path, max_steps=3, per_device_train_batch_size=4)
     model = small.bart()
     before = model.model.shared.weight.detach().clone()
     trainer = Seq2SeqTrainer(
@@ -333,3 +317,17 @@ def test_no_rows_and_no_tokenizer_are_said_so():
         collator()([])
     with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
         MaskingCollator("random", None)
+
+
+def _arguments(folder, **own):
+    """The arguments that every Trainer of this file has, and its own."""
+    return Seq2SeqTrainingArguments(
+        output_dir=str(folder),
+        learning_rate=1e-2,
+        remove_unused_columns=False,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+        **own,
+    )
