@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import folders
 import pytest
 
-from maskpolicy import plugins, sources, world, yaml_file
-from maskpolicy.world.settings import KINDS
+from maskpolicy import yaml_file
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
 EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").glob("*.yaml"))
@@ -525,22 +525,7 @@ def test_an_empty_folder_gives_one_line(refused, tmp_path):
 
 @pytest.fixture(scope="module")
 def official(tmp_path_factory):
-    """Return a folder with files of all tasks and a knowledge source, as official ones lie.
-
-    GLUE's tasks that the world lacks have empty files: a plan reads none.
-    """
-    folder = tmp_path_factory.mktemp("official")
-    settings = {"people": 6, "general_people": 4, "writers": 4, "birds": 4, "salts": 4}
-    world.write(world.make({**settings, "kinds": list(KINDS)}), folder)
-    plugins.load_builtin("task")
-    for task in ("sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"):
-        facts = sources.facts(plugins.find("task", task))
-        for name in facts.files.values():
-            place = folder / "tasks" / "".join(facts.folders[:1])
-            path = place / name.format(edition="".join(facts.editions[:1]))
-            path.parent.mkdir(exist_ok=True)
-            path.touch()
-    return folder / "tasks"
+    return folders.official(tmp_path_factory.mktemp("official"))
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
