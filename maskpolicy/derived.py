@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from maskpolicy import findings, imports, keys, plugins
+from maskpolicy import edits, findings, keys, plugins
 from maskpolicy.errors import StoreError
 from maskpolicy.findings import Analysis, Findings
 from maskpolicy.hashes import sha256
@@ -50,7 +50,7 @@ def derive(
         if store.get(key) is None:
             with store.write(key, record) as out:
                 run = StageRun(store.checkpoints(key), record["local"], facts=record["facts"])
-                with imports.checked():
+                with edits.guarded(params, run.checkpoints.clear):
                     function_of(kind)(plain(params), paths, out, run)
     return available(store, key, label)
 
@@ -73,15 +73,17 @@ def analyse(
 
     The same analysis of the same results is computed once; what is partial is not remembered.
     """
-    key = digest(_identity(name, analysis, runs))
+    identity = _identity(name, analysis, runs)
+    key = digest(identity)
     known = store.get(key)
     if known is not None:
         document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
         return findings.from_json(document), True
     found = analysis.analyse(runs, store)
     if not found.partial:
-        identity = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
-        with store.write(key, {**identity, **_logical("analysis", name), "local": {}}) as out:
+        edits.compare_files(plugins.find("analysis", name), identity["code"])
+        about = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
+        with store.write(key, {**about, **_logical("analysis", name), "local": {}}) as out:
             text = json.dumps(findings.to_json(found, name), ensure_ascii=False, allow_nan=False)
             (out / _FOUND).write_text(text, encoding="utf-8")
     return found, False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from maskpolicy import imports, processes
+from maskpolicy import edits, processes
 from maskpolicy.errors import StoreError, cause
 from maskpolicy.keys import plain
 from maskpolicy.nodes import (
@@ -194,7 +194,7 @@ class _Execution:
         )
         if is_shared(stage.kind):
             processes.call(stage.key)
-        with imports.checked():
+        with edits.guarded(stage.params, run.checkpoints.clear):
             function_of(stage.kind)(plain(stage.params), inputs, out, run)
 
     def _commit(self, made: Stage) -> Commit:
@@ -206,6 +206,7 @@ class _Execution:
         def commit(write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
             with self.store.try_lock(made.key) as mine:
                 if mine and self.store.get(made.key) is None:
+                    edits.compare(made.params)
                     record = made.record() | {"facts": dict(facts)}
                     with self.store.write(made.key, record) as out:
                         write(out)

@@ -93,16 +93,23 @@ class Home:
     def compare(self, path: Path, digest: str) -> None:
         """Raise ConfigError where a file is no longer what a key says that it is."""
         if self.keyed.setdefault(path, digest) != digest:
-            raise self._refused(
-                f"plugin file {path}: was changed while a command that uses it is under way: run "
-                "the command again"
-            )
+            raise self._refused(changed(path))
+
+    def runs(self, path: Path, now: str) -> str:
+        """Return the digest of the bytes of a file that this command uses; `now` are those on disk.
+
+        A module that is not imported yet is compared with the key when it is. A declared file may
+        have been read by a library, which nothing notices: the bytes on disk count.
+        """
+        if path in self.compiled:
+            return self.compiled[path]
+        return now if self._is_declared(path) else self.keyed.get(path, now)
 
     def open(self, path: Path) -> None:
         """Raise ConfigError for a file that a plugin opens and its key does not cover."""
         if path in self.compiled:
             return
-        if any(path == known or known in path.parents for known in self.declared):
+        if self._is_declared(path):
             self.compare(path, sha256(path))
         elif self.is_loading:
             self.early.append(path)
@@ -146,6 +153,9 @@ class Home:
                 return builtins.__import__(full, globals, locals, fromlist, 0)
             return sys.modules[f"{self.package}.{top}"]
         return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+    def _is_declared(self, path: Path) -> bool:
+        return any(path == known or known in path.parents for known in self.declared)
 
     def _refused(self, line: str) -> ConfigError:
         self.refused = self.refused or line
@@ -194,6 +204,14 @@ class _Finder(MetaPathFinder):
         elif found is not None and found.loader is not None and found.origin:  # compiled by others
             _HOMES[package].compile(Path(found.origin), Path(found.origin).read_bytes())
         return found
+
+
+def changed(path: Path) -> str:
+    """Return the message for a plugin file that is not what a key says."""
+    return (
+        f"plugin file {path}: was changed while a command that uses it is under way: run the "
+        "command again"
+    )
 
 
 def home_of(folder: Path) -> Home:

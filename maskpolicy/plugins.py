@@ -22,6 +22,7 @@ FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analys
 GROUP = "maskpolicy.plugins"
 FILES = "files"  # the attribute of a plugin's class that declares data files
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
+_INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -72,8 +73,12 @@ def load_entry_points() -> list[str]:
     """Import what other installed packages offer; return a line for each that is broken."""
     broken = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        before = registry.entries()
         try:
             point.load()
+            for entry in registry.entries():
+                if entry not in before:
+                    code(entry)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - others must still be found
             package = f" of {point.dist.name}" if point.dist else ""
             broken.append(f"plugin {point.name!r}{package} ({point.value}): {cause(error)}")
@@ -159,11 +164,7 @@ def code(entry: registry.Entry) -> dict[str, str]:
         return {}
     home = imports.home_with(path)
     if home is None:
-        base = path.parents[str(entry.plugin.__module__).count(".")]
-        top = base / entry.plugin.__module__.partition(".")[0]
-        own = (each for each in sourcecode.closure(path, base) if top in (each, *each.parents))
-        files = {path: sha256(path) for path in (path, *own)}
-        return {each.relative_to(base).as_posix(): digest for each, digest in files.items()}
+        return _installed(entry)
     root = _ROOTS.get((entry.kind, entry.name), path)
     modules = sourcecode.closure(path, home.folder)
     if path not in home.roots:
@@ -173,6 +174,27 @@ def code(entry: registry.Entry) -> dict[str, str]:
         files[data] = sha256(data)
     home.keyed |= files
     return {os.path.relpath(each, home.folder): digest for each, digest in sorted(files.items())}
+
+
+def folder_of(entry: registry.Entry) -> Path:
+    """Return the folder that the names of `code` are relative to."""
+    path = Path(entry.file)
+    home = imports.home_with(path)
+    above = str(entry.plugin.__module__).count(".") + (path.name == "__init__.py")
+    return home.folder if home else path.parents[above]
+
+
+def _installed(entry: registry.Entry) -> dict[str, str]:
+    """Return `code` of a plugin in an installed package, computed once: when it is imported."""
+    if entry.plugin not in _INSTALLED:
+        path, base = Path(entry.file), folder_of(entry)
+        top = base / entry.plugin.__module__.partition(".")[0]
+        own = [each for each in sourcecode.closure(path, base) if top in (each, *each.parents)]
+        files = {each: sha256(each) for each in (path, *own, *_files(entry))}
+        _INSTALLED[entry.plugin] = {
+            each.relative_to(base).as_posix(): digest for each, digest in files.items()
+        }
+    return _INSTALLED[entry.plugin]
 
 
 def file_of(plugin: Any, name: str) -> Path:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from maskpolicy import hardware
-from maskpolicy.errors import MaskpolicyError
+from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.keys import plain
 from maskpolicy.nodes import Run, Stage, function_of, topological
 from maskpolicy.store import Store
@@ -53,6 +53,11 @@ def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
     """
     known = {stage.key: stage for stage in topological(stages)}
     while (key := _tell(None)) is not None:
+        if key not in known:
+            raise ConfigError(
+                "this process plans other stages than the first one: a file was changed while the "
+                "command started: run the command again"
+            )
         stage = known[key]
         inputs = {name: store.path(needed.key) for name, needed in stage.inputs.items()}
         run = Run(store.checkpoints(key), plain(stage.local), workers)
