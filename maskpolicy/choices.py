@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from maskpolicy import formats
+from maskpolicy import fields
 from maskpolicy.errors import DataError
 
 Choose = Literal["generate", "likelihood"]
@@ -15,7 +15,7 @@ Choose = Literal["generate", "likelihood"]
 
 def read(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the text of each label, in order, HTML entities resolved."""
-    found = {formats.text(e, "label"): clean(formats.text(e, "text")) for e in entries}
+    found = {fields.text(e, "label"): clean(fields.text(e, "text")) for e in entries}
     if len(found) < max(2, len(entries)):
         raise DataError("key 'choices' must hold two choices or more, each with a label of its own")
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import annotate, formats, plugins
+from maskpolicy import annotate, fields, plugins
 from maskpolicy.batching import IGNORE, collate
 from maskpolicy.blocks import how_block, instance, policy_block
 from maskpolicy.budgets import Training
@@ -179,7 +179,7 @@ class MaskingCollator:
                 f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
                 "the Trainer remove_unused_columns=False"
             )
-        formats.check(text, "a row's 'text'")
+        fields.check(text, "a row's 'text'")
         encoding = encode([text], self.tokenizer)[0]
         return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
 

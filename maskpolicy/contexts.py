@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import examples, formats, mapping
+from maskpolicy import examples, fields, mapping
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence, occurrences
@@ -59,7 +59,7 @@ def find(
         retrieved=sum(bool(one.text.strip()) for one in missing),
         without_answer=sum(not row["answers"] for row in rows),
         answers=sum(len(row["answers"]) for row in rows),
-        malformed=len(reading.malformed),
+        malformed=reading.malformed.count,
     )
     return rows, counts
 
@@ -82,9 +82,9 @@ def _texts(reading: examples.Reading) -> list[_Read]:
         try:
             with mapping.told(reading.task):
                 text, answers = plugin.reading(row.value)
-                formats.check(text, "the text to read")
+                fields.check(text, "the text to read")
         except DataError as error:
-            reading.bad(row, str(error))
+            reading.malformed.add(row, str(error))
         else:
             read.append(_Read(example, text, answers))
     return read

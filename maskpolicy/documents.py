@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import formats, hub, readers
+from maskpolicy import fields, hub, readers
 from maskpolicy.corpus import FIXED, Document
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.experiment import WORLD, Corpus
-from maskpolicy.formats import Row
+from maskpolicy.readers import Layout
+from maskpolicy.rows import Malformed, Row
 from maskpolicy.types import Json
 
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
-_NAMED = 10  # malformed rows that a message names
-log = logging.getLogger(__name__)
-
-
-@dataclass
-class Malformed:
-    """The rows that could not be used: counted where the corpus says so, else the end of it."""
-
-    skip: bool = False
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, row: Row, reason: str) -> None:
-        """Count a row; raises DataError naming file and row unless rows are skipped."""
-        message = f"{row.place}: {reason}"
-        if not self.skip:
-            raise DataError(f"{message} (corpus.on_error: skip leaves such rows out)")
-        self.count += 1
-        if self.count <= _NAMED:
-            self.first.append(message)
 
 
 def identify(corpus: Corpus, digest: Callable[[Path], str]) -> dict[str, Json]:
@@ -84,26 +63,29 @@ def read(
 ) -> Iterator[Document]:
     """Yield the documents of a corpus; `inputs["world"]` is the world's folder.
 
-    Rows without text are passed over. Raises DataError for a malformed row (unless on_error: skip,
-    when `malformed` counts them and a warning names the first ten) and when there is no text.
+    Rows without text are passed over. `malformed` decides about rows that cannot be used; it is
+    that of the block if it is left out. Raises DataError for such a row unless they are skipped,
+    and when there is no text.
     """
     if block.get("name") == WORLD:
         found = world(inputs["world"] / f"{block['part']}.jsonl")
         yield from islice(found, block["limit"] or None)
         return
-    malformed = malformed or Malformed()
-    malformed.skip = block["on_error"] == "skip"
+    malformed = malformed or malformed_rows(block)
     number = 0
     try:
         for document in islice(_documents(block, local, malformed), block["limit"] or None):
             number += 1
             yield document
     finally:
-        if malformed.count:
-            shown = "; ".join(malformed.first)
-            log.warning("corpus: %d malformed rows skipped: %s", malformed.count, shown)
+        malformed.warn("corpus")
     if not number:
         raise DataError(_no_text(block, local, malformed))
+
+
+def malformed_rows(block: Json) -> Malformed:
+    """Return what a corpus does with rows that cannot be used."""
+    return Malformed("corpus.on_error: skip", block.get("on_error") == "skip")
 
 
 def _no_text(block: Json, local: Mapping[str, Json], malformed: Malformed) -> str:
@@ -141,15 +123,27 @@ def _documents(block: Json, local: Mapping[str, Json], malformed: Malformed) -> 
 
 
 def _sources(block: Json, local: Mapping[str, Json]) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yield the rows of each file, or of the Hub dataset, and what their ids begin with."""
-    columns = [block["column"], *block["columns"]]
+    """Yield the rows of each file, or of the Hub dataset, and what their ids begin with.
+
+    Rows of Parquet and of the Hub may be single lines, as WikiText's: its headings are left out.
+    """
+    column, keys = block["column"], [block["column"], *block["columns"]]
     if "hub" in block:
         place = (block["subset"], block["split"], block["revision"], local["stream"])
-        yield block["split"], readers.hub_rows(local["hub"], columns, *place)
+        yield (
+            block["split"],
+            _without_headings(readers.hub_rows(local["hub"], keys, *place), column),
+        )
         return
     paths = [Path(path) for path in local["files"]]
     for path, prefix in zip(paths, _stems(path.name for path in paths), strict=True):
-        yield prefix, readers.rows(path, columns)
+        rows = readers.rows(path, Layout(keys=keys))
+        is_by_line = readers.has_lines(path.name)
+        yield prefix, _without_headings(rows, column) if is_by_line else rows
+
+
+def _without_headings(rows: Iterator[Row], column: str) -> Iterator[Row]:
+    return (row for row in rows if not readers.is_heading((row.value or {}).get(column)))
 
 
 def _stems(names: Iterator[str]) -> list[str]:
@@ -170,8 +164,8 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
     text = row.value.get(column)
     if isinstance(text, str) and not text.strip():
         return None
-    text = formats.text(row.value, column)
-    formats.check(text, f"key {column!r}")
+    text = fields.text(row.value, column)
+    fields.check(text, f"key {column!r}")
     spans = {name: _spans(row.value, name, len(text)) for name in columns}
     return Document(f"{prefix}:{row.number}", text, spans)
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from maskpolicy import formats
+from maskpolicy import fields, readers
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence
+from maskpolicy.rows import existing
 from maskpolicy.types import Example, Json
-
-_CHUNK = 1 << 20  # characters: NQ's train file has 8 GB
-_BETWEEN = " \t\r\n,"
 
 
 def companions(
@@ -22,7 +18,7 @@ def companions(
     """Return biencoder-NAME-SPLIT.json of the first folder that has any of these splits."""
     for folder in beside:
         names = (f"biencoder-{name}-{split}.json" for split in splits)
-        paths = (formats.existing(folder / name) for name in names)
+        paths = (existing(folder / name) for name in names)
         if found := [path for path in paths if path is not None]:
             return found
     return []
@@ -38,15 +34,16 @@ def passages(
     """
     wanted = {_plain(question) for question in questions}
     positive: dict[str, list[str]] = {}
-    for path in paths:
-        for number, item in enumerate(_items(path)):
-            try:
-                question = _plain(formats.text(item, "question"))
-                if question in wanted:
-                    found = formats.records(item, "positive_ctxs")
-                    positive.setdefault(question, []).extend(formats.text(c, "text") for c in found)
-            except DataError as error:
-                raise DataError(f"{path}, row[{number}]: {error}") from error
+    for row in (row for path in paths for row in readers.rows(path)):
+        try:
+            if row.error:
+                raise DataError(row.error)
+            question = _plain(fields.text(row.value, "question"))
+            if question in wanted:
+                found = fields.records(row.value, "positive_ctxs")
+                positive.setdefault(question, []).extend(fields.text(c, "text") for c in found)
+        except DataError as error:
+            raise DataError(f"{row.place}: {error}") from error
 
     def find(row: Json, example: Example) -> str | None:
         found = positive.get(_plain(example.source), [])
@@ -57,32 +54,3 @@ def passages(
 
 def _plain(question: str) -> str:
     return " ".join(question.lower().split()).rstrip("? ")
-
-
-def _items(path: Path) -> Iterator[Json]:
-    """Yield the objects of a JSON list, of which one at a time is in memory."""
-    decoder = json.JSONDecoder()
-    try:
-        with (
-            formats.opened(path) as unpacked,
-            io.TextIOWrapper(unpacked, encoding="utf-8-sig") as stream,
-        ):
-            text = stream.read(_CHUNK).lstrip()
-            if not text.startswith("["):
-                raise DataError(f"{path}: must hold a list of questions")
-            text = text[1:].lstrip(_BETWEEN)
-            while not text.startswith("]"):
-                try:
-                    item, end = decoder.raw_decode(text)
-                except json.JSONDecodeError as error:
-                    more = stream.read(max(_CHUNK, len(text)))
-                    if not more:
-                        raise DataError(f"{path}: not JSON: {error.msg}") from error
-                    text = (text + more).lstrip(_BETWEEN)
-                    continue
-                if not isinstance(item, dict):
-                    raise DataError(f"{path}: must hold a list of questions")
-                yield item
-                text = text[end:].lstrip(_BETWEEN)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error

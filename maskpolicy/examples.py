@@ -11,11 +11,11 @@ from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import carving, faults, formats, mapping, sources
+from maskpolicy import carving, faults, fields, mapping, sources
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
-from maskpolicy.formats import Row
 from maskpolicy.mapping import Task
+from maskpolicy.rows import Malformed, Row
 from maskpolicy.sources import TaskFacts
 from maskpolicy.types import Example, Json
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-_NAMED = 10  # malformed rows that a message names
+_NAMED = 10  # repeated ids that a message names
 
 Evidence = Callable[[Json, Example], str | None]
 
@@ -44,31 +44,22 @@ class Split:
 
     examples: list[Example]
     unlabelled: int = 0  # rows (or examples) without any answer
-    malformed: tuple[str, ...] = ()  # one message for each row skipped by on_error: skip
+    malformed: int = 0  # rows skipped by on_error: skip
     repeated: tuple[str, ...] = ()  # one for each example that has the id of an earlier one
 
 
 @dataclass
 class Reading:
-    """What has been read of a split so far, and what to do about a malformed row."""
+    """What has been read of a split so far."""
 
-    skip: bool
+    malformed: Malformed
     task: sources.Task
     official: str  # the official split that it is read from
     beside: tuple[Path, ...] = ()  # folders in which companions may lie
     name: str = ""  # for messages
     kept: list[tuple[Row, Example]] = field(default_factory=list)
     unlabelled: int = 0
-    malformed: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
-
-    def bad(self, row: Row, reason: str) -> None:
-        """Leave a malformed row out, or raise DataError."""
-        message = f"{row.place}: {reason}"
-        if not self.skip:
-            block = f"the block of task {self.task.name!r}"
-            raise DataError(f"{message} (on_error: skip in {block} leaves such rows out)")
-        self.malformed.append(message)
 
 
 def read(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Example]:
@@ -89,7 +80,7 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
     if block.context:
         examples = _with_context(examples, reading.name)
     _tell(reading)
-    return Split(examples, reading.unlabelled, tuple(reading.malformed), tuple(reading.repeated))
+    return Split(examples, reading.unlabelled, reading.malformed.count, tuple(reading.repeated))
 
 
 def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
@@ -100,7 +91,9 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     """
     task = sources.task(block)
     found = sources.rows(task, block, split, folder)
-    reading = Reading(block.on_error == "skip", task, found.official, found.beside, found.name)
+    setting = f"on_error: skip in the block of task {task.name!r}"
+    malformed = Malformed(setting, block.on_error == "skip")
+    reading = Reading(malformed, task, found.official, found.beside, found.name)
     _map(found.rows, reading)
     if not reading.kept:
         raise DataError(
@@ -127,7 +120,7 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     companions = getattr(task.plugin, "evidence_files", None)
     if companions is None or not (contexts or block.context):
         return [found.path]
-    reading = Reading(True, task, found.official)
+    reading = Reading(Malformed("", skip=True), task, found.official)
     _map(task.facts.rows(found.path), reading)
     rows = [row.value for row, _ in reading.kept]
     return [found.path, *dict.fromkeys(companions(rows, found.beside, found.official))]
@@ -161,7 +154,7 @@ def _map(rows: Iterable[Row], reading: Reading) -> None:
                     reading.repeated.append(f"{row.place}: {twice}")
                 places.setdefault(one.id, row.place)
         except DataError as error:
-            reading.bad(row, str(error))
+            reading.malformed.add(row, str(error))
         else:
             reading.unlabelled += len(mapped) - len(labelled) or not mapped
             reading.kept += [(row, example) for example in labelled]
@@ -169,7 +162,7 @@ def _map(rows: Iterable[Row], reading: Reading) -> None:
 
 def _link(reading: Reading) -> None:
     """Make one group of the examples that share a text, directly or through others."""
-    texts = [[formats.alike(text) for text in _texts(one)] for _, one in reading.kept]
+    texts = [[fields.alike(text) for text in _texts(one)] for _, one in reading.kept]
     pairs = zip(reading.kept, carving.connected(texts), strict=True)
     reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
 
@@ -205,9 +198,9 @@ def look_up(reading: Reading) -> None:
         try:
             with mapping.told(reading.task):
                 context = find(row.value, example)
-                formats.check(context or "", "the context")
+                fields.check(context or "", "the context")
         except DataError as error:
-            reading.bad(row, str(error))
+            reading.malformed.add(row, str(error))
         else:
             reading.kept.append((row, replace(example, context=context)))
 
@@ -243,11 +236,10 @@ def _tell(reading: Reading) -> None:
             "%s: %d rows have the id of an earlier row, and are kept: %s",
             *(name, len(reading.repeated), shown),
         )
-    if reading.malformed:
-        shown = "; ".join(reading.malformed[:_NAMED])
-        _log.warning("%s: %d malformed rows skipped: %s", name, len(reading.malformed), shown)
+    reading.malformed.warn(name)
 
 
 def _counts(reading: Reading) -> str:
-    counts = f"{reading.unlabelled} without an answer, {len(reading.malformed)} malformed"
-    return f"{counts}: {reading.malformed[0]}" if reading.malformed else counts
+    malformed = reading.malformed
+    counts = f"{reading.unlabelled} without an answer, {malformed.count} malformed"
+    return f"{counts}: {malformed.first[0]}" if malformed.count else counts

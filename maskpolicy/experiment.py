@@ -50,7 +50,7 @@ class Corpus:
     split: str = "train"  # of the Hub dataset
     revision: str | None = None  # the Hub dataset's branch, tag or commit; null: main
     stream: bool = False  # read the Hub dataset over the network, without a download
-    column: str = "text"  # where the text stands in rows of JSON Lines, Parquet or the Hub
+    column: str = "text"  # where the text stands in rows of files and of the Hub
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
     limit: Steps = 0  # most documents; 0: all

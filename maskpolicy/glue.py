@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from maskpolicy.errors import DataError
-from maskpolicy.formats import text
+from maskpolicy.fields import text
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import formats
+from maskpolicy import fields
 from maskpolicy.errors import DataError
+from maskpolicy.rows import existing, opened
 from maskpolicy.types import Example, Json
 
 KNOWLEDGE = "kilt_knowledgesource.json"
@@ -37,11 +38,11 @@ def mention(source: str) -> str:
 
 def answers(row: Json) -> tuple[str, ...]:
     """Return every answer of a row; the Hub fills missing ones with ""."""
-    found = (entry.get("answer") for entry in formats.records(row, "output"))
+    found = (entry.get("answer") for entry in fields.records(row, "output"))
     kept = [answer for answer in found if answer is not None]
     if not all(isinstance(answer, str) for answer in kept):
         raise DataError("key 'output': every 'answer' must be text")
-    return formats.distinct(kept)
+    return fields.distinct(kept)
 
 
 def check(row: Json, task: str) -> None:
@@ -49,14 +50,14 @@ def check(row: Json, task: str) -> None:
 
     KILT's files share their keys. What tells them is the text of `input`, and the id of a dialogue.
     """
-    source = formats.text(row, "input")
+    source = fields.text(row, "input")
     subject, mark, relation = source.partition(SEPARATOR)
     if START in source:
         found = "aidayago2"
     elif mark:
         found = "zsre" if subject.strip() and relation.strip() else ""
     else:
-        found = "wow" if _TURN.search(formats.optional(row, "id")) else "nq"
+        found = "wow" if _TURN.search(fields.optional(row, "id")) else "nq"
     if found != task:
         looks = f": this looks like a row of {found}" if found not in ("", "nq") else ""
         raise DataError(f"{_NEEDS[task]}{looks}; give task {task!r} its own file")
@@ -85,14 +86,14 @@ def places(row: Json, lead: bool = False) -> Iterator[Place]:
 
 def _origins(row: Json) -> Iterator[dict[str, Any]]:
     """Yield the provenance entries of a row, those that come with an answer first."""
-    entries = formats.records(row, "output")
+    entries = fields.records(row, "output")
     for entry in sorted(entries, key=lambda entry: not entry.get("answer")):
-        yield from formats.records(entry, "provenance")
+        yield from fields.records(entry, "provenance")
 
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
     """Return KILT's knowledge source where it lies in one of the folders, else nothing."""
-    found = (formats.existing(folder / KNOWLEDGE) for folder in beside)
+    found = (existing(folder / KNOWLEDGE) for folder in beside)
     return [path for path in found if path is not None][:1]
 
 
@@ -126,7 +127,7 @@ def _wanted(row: Json, lead: bool) -> set[str]:
 
 def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield id and paragraphs of the wanted pages; other lines are not parsed."""
-    with formats.opened(path) as stream:
+    with opened(path) as stream:
         for number, line in enumerate(stream, start=1):
             head = _PAGE.search(line, 0, _HEAD)
             if head and (head[1] or head[2]).decode(errors="replace") not in wanted:
@@ -135,6 +136,6 @@ def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
                 continue
             try:
                 page: dict[str, Any] = json.loads(line)
-                yield str(page["wikipedia_id"]), formats.texts(page, "text")
+                yield str(page["wikipedia_id"]), fields.texts(page, "text")
             except (ValueError, KeyError, TypeError, DataError) as error:
                 raise DataError(f"{path}, line {number}: not a page: {error}") from error

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from maskpolicy import faults, formats, sources
+from maskpolicy import faults, fields, sources
 from maskpolicy.errors import DataError, MaskpolicyError
-from maskpolicy.formats import Row
+from maskpolicy.rows import Row
 from maskpolicy.types import Example, Json
 
 
@@ -85,7 +85,7 @@ def _check(example: Any, task: str) -> None:
 
 def _whole(example: Example, default: str) -> Example:
     identity = example.id or default
-    targets = formats.distinct(example.targets)
+    targets = fields.distinct(example.targets)
     for value in (identity, example.source, *targets, *example.choices, example.context or ""):
-        formats.check(value, f"the text {value[:20]!r}")
+        fields.check(value, f"the text {value[:20]!r}")
     return replace(example, id=identity, group=example.group or identity, targets=targets)

@@ -15,7 +15,7 @@ from maskpolicy.config import File
 from maskpolicy.experiment import Corpus, Model, PolicyBlock, TaskBlock
 from maskpolicy.registry import Entry
 from maskpolicy.types import How, Json
-from maskpolicy.world.settings import LEAST, Settings
+from maskpolicy.world.settings import Settings
 
 TRAININGS = ", ".join(budgets.defaults(""))
 """The name of the block that each training has."""
@@ -82,7 +82,7 @@ def listed(policies: Sequence[Entry], tasks: Sequence[Entry]) -> list[Key]:
         *found["policies"],
         *_keys("tasks", TaskBlock, without=("fields",)),
         *found["tasks"],
-        *map(_at_least, _keys("world", Settings)),
+        *_keys("world", Settings),
     ]
 
 
@@ -133,10 +133,6 @@ def _hows(policies: Sequence[Entry]) -> dict[str, dict[str, Json]]:
         case: {name: value for name, value in how.items() if value != usual[name]}
         for case, how in given.items()
     }
-
-
-def _at_least(key: Key) -> Key:
-    return replace(key, type=f"{key.type} >= {LEAST[key.name]}") if key.name in LEAST else key
 
 
 def page(found: Sequence[Key]) -> str:

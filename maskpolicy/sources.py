@@ -7,12 +7,12 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from maskpolicy import formats, hub, imports, plugins
+from maskpolicy import imports, plugins, readers
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError, unknown
-from maskpolicy.formats import Row
 from maskpolicy.metrics import METRICS, Metric, metric
 from maskpolicy.registry import Entry
+from maskpolicy.rows import Row, existing
 
 SPLITS = ("train", "dev", "test")
 _STATED = {  # what a task's facts without a default look like
@@ -65,7 +65,8 @@ class TaskFacts:
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the rows of one of its files."""
-        return formats.rows(path, self.at, self.columns)
+        layout = readers.Layout(at=self.at, header=self.columns, quoted=False)
+        return readers.rows(path, layout)
 
     def part(self, split: str, edition: str = "") -> tuple[str, str]:
         """Return the official split that `split` is read from, and the side of the carve.
@@ -179,11 +180,11 @@ def find(task: Task, split: str, folder: Path) -> Found:
                 f"): leave the task out, or register its file as {official!r}"
             )
         names.append(every[official])
-        for path in (formats.existing(folder / every[official]) for folder in beside):
+        for path in (existing(folder / every[official]) for folder in beside):
             if path is not None and _is_marked(path, stated):
                 return Found(path, official, side, (path.parent, *beside))
             foreign += [path] if path is not None else []
-        if any(formats.existing(f / name) for f in beside for name in every.values()):
+        if any(existing(f / name) for f in beside for name in every.values()):
             break
     if foreign:
         raise DataError(
@@ -239,25 +240,6 @@ def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
     return value[edition]
 
 
-def hub_rows(
-    dataset: str,
-    config: str | None,
-    official: str,
-    revision: str | None,
-    splits: Mapping[str, str] = _HUB_SPLITS,
-) -> list[Row]:
-    """Load one split of a Hub dataset (or of a local folder laid out as one), row by row.
-
-    `official` is train, dev or test, which `splits` names. The only place that reads tasks from
-    the Hub.
-    """
-    split = splits[official]
-    where = f"{dataset}{f' ({config})' if config else ''}, split {split}"
-    with hub.explained(where, "name a folder of official files as data"):
-        loaded = hub.dataset(dataset, config, split, revision)
-        return [Row(f"{where}, row {number}", number, value) for number, value in enumerate(loaded)]
-
-
 @dataclass(frozen=True)
 class Opened:
     """The rows that a split is read from; see Found."""
@@ -275,8 +257,10 @@ def rows(task: Task, block: TaskBlock, split: str, folder: Path) -> Opened:
         dataset, config = hub_config(task)
         splits = _HUB_SPLITS | hub_splits(task)
         official, side = task.facts.part(split, task.edition)
-        found = hub_rows(dataset, config or None, official, block.revision, splits)
-        return Opened(iter(found), official, side, (), dataset)
+        place = (config or None, splits[official], block.revision)
+        instead = "name a folder of official files as data"
+        found = readers.hub_rows(dataset, (), *place, instead=instead)
+        return Opened(found, official, side, (), dataset)
     file = find(task, split, folder)
     rows = task.facts.rows(file.path)
     return Opened(rows, file.official, file.side, file.beside, str(file.path))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from maskpolicy import kilt
 from maskpolicy.errors import DataError
-from maskpolicy.formats import digest, optional, text
+from maskpolicy.fields import digest, optional, text
 from maskpolicy.kilt import END, START
 from maskpolicy.registry import task
 from maskpolicy.schema import Count

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from maskpolicy import glue
-from maskpolicy.formats import optional
+from maskpolicy.fields import optional
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

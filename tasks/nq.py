@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskpolicy import dpr, kilt
-from maskpolicy.formats import alike, optional, text, texts
+from maskpolicy.fields import alike, optional, text, texts
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskpolicy import choices
-from maskpolicy.formats import block, optional, records, text
+from maskpolicy.fields import block, optional, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy.formats import digest, records, text
+from maskpolicy.fields import digest, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from maskpolicy.errors import DataError
-from maskpolicy.formats import digest, optional, records, text
+from maskpolicy.fields import digest, optional, records, text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

@@ -7,7 +7,7 @@ from math import isfinite, nan
 
 from maskpolicy import glue
 from maskpolicy.errors import DataError
-from maskpolicy.formats import text
+from maskpolicy.fields import text
 from maskpolicy.registry import task
 from maskpolicy.types import Example, Json
 

@@ -10,8 +10,9 @@ from typing import Literal
 
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import window
-from maskpolicy.formats import alike, block, existing, opened, records, text, texts
+from maskpolicy.fields import alike, block, records, text, texts
 from maskpolicy.registry import task
+from maskpolicy.rows import existing, opened
 from maskpolicy.schema import Count
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

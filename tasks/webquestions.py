@@ -9,7 +9,7 @@ from pathlib import Path
 
 from maskpolicy import dpr
 from maskpolicy.errors import DataError
-from maskpolicy.formats import optional, text, texts
+from maskpolicy.fields import optional, text, texts
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

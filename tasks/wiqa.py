@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from maskpolicy import choices
 from maskpolicy.errors import DataError
-from maskpolicy.formats import block, digest, optional, records, text, texts
+from maskpolicy.fields import block, digest, optional, records, text, texts
 from maskpolicy.registry import task
 from maskpolicy.types import Example, Json
 

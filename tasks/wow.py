@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy import kilt
-from maskpolicy.formats import text
+from maskpolicy.fields import text
 from maskpolicy.registry import task
 from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json

@@ -16,6 +16,7 @@ from pyarrow import parquet
 from maskpolicy import documents, readers
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.experiment import Corpus
+from maskpolicy.rows import Malformed
 
 DPR = 'id\ttext\ttitle\n1\t"Aaron (or ""Ahärôn"") is a prophet."\tAaron\n2\tPlain.\tB\n'
 
@@ -99,8 +100,13 @@ def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
         ("a:2", " She was born . \n"),
         ("a:4", " a = b \n"),
     ]
-    found = readers.hub_rows(str(tmp_path), ["text"])
-    assert [row.value["text"].strip() for row in found] == ["", "She was born .", "a = b"]
+    corpus = Corpus(hub=str(tmp_path))
+    block = documents.identify(corpus, digest)
+    found = list(documents.read(block, {}, documents.where(corpus)))
+    assert [(one.id, one.text.strip()) for one in found] == [
+        ("train:2", "She was born ."),
+        ("train:4", "a = b"),
+    ]
 
 
 def test_a_null_in_parquet_is_a_malformed_row(tmp_path):
@@ -116,6 +122,17 @@ def test_dprs_passages_are_read_with_their_quotes(tmp_path):
         ("psgs_w100:2", 'Aaron (or "Ahärôn") is a prophet.'),
         ("psgs_w100:3", "Plain."),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", '[{"id": 1, "text": "One, two."},\n{"id": 2, "text": "Three."}]'),
+        ("a.csv.gz", 'id,text\n1,"One, two."\n2,Three.\n'),
+    ],
+)
+def test_lists_and_tables_are_read_by_column(tmp_path, name, content):
+    assert texts(write(tmp_path, name, content)) == ["One, two.", "Three."]
 
 
 def test_kilts_pages_lose_title_headings_and_markers(tmp_path):
@@ -199,9 +216,9 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
             read(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a.docx", "a.json", "txt", ".txt", "a.txt.bz2"])
+@pytest.mark.parametrize("name", ["a.docx", "json", "txt", ".txt", "a.txt.bz2"])
 def test_an_unknown_kind_of_file_is_refused_before_anything_is_read(name):
-    with pytest.raises(ConfigError, match=r"its kind is unknown: the name must end in \.txt"):
+    with pytest.raises(ConfigError, match=r"its format is unknown: the name must end in \.txt"):
         documents.identify(Corpus(files=(f"/nowhere/{name}",)), digest)
 
 
@@ -214,7 +231,7 @@ def test_a_file_that_has_gone_is_named(tmp_path):
 
 def test_skipped_rows_are_counted_and_the_first_ten_named(tmp_path, caplog):
     path = write(tmp_path, "a.jsonl", '{"text": "A."}\n' + "x\n" * 12)
-    malformed = documents.Malformed()
+    malformed = Malformed("corpus.on_error: skip", skip=True)
     with caplog.at_level(logging.WARNING):
         assert texts(path, on_error="skip", malformed=malformed) == ["A."]
     assert malformed.count == 12

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from maskpolicy import examples, plugins, sources
+from maskpolicy import examples, plugins, readers, sources
 from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.sources import TaskFacts
@@ -130,7 +130,7 @@ def test_skipped_rows_are_counted_and_the_first_ten_named(tmp_path, caplog):
     write(tmp_path / NAMES["dev"], [row(0), *["{"] * 12])
     with caplog.at_level(logging.WARNING):
         split = examples.load(block(on_error="skip"), "test", tmp_path)
-    assert len(split.malformed) == 12
+    assert split.malformed == 12
     assert "12 malformed rows skipped" in caplog.text
     assert "line 11: " in caplog.text and "line 12: " not in caplog.text
 
@@ -214,14 +214,14 @@ def test_a_hub_dataset_gives_rows_with_their_place(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     write(tmp_path / "hub" / "validation.jsonl", [row(1), row(2)])
-    rows = sources.hub_rows(str(tmp_path / "hub"), None, "dev", None)
+    rows = list(readers.hub_rows(str(tmp_path / "hub"), split="validation"))
     assert [row.value["id"] for row in rows] == ["q1", "q2"]
     assert rows[1].place.endswith("split validation, row 1")
 
 
 def test_a_hub_dataset_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(DataError, match="cannot be loaded from the Hub") as error:
-        sources.hub_rows(str(tmp_path / "none"), None, "dev", None)
+        list(readers.hub_rows(str(tmp_path / "none"), split="validation"))
     assert "\n" not in str(error.value)
 
 
@@ -288,7 +288,7 @@ def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capita
     with pytest.raises(DataError, match=f"{path}, line 2: .*{says.format(file=capitals)}"):
         examples.read(TaskBlock(**given), "test", tmp_path)
     split = examples.load(TaskBlock(**given, on_error="skip"), "test", tmp_path)
-    assert [one.id for one in split.examples] == ["a"] and len(split.malformed) == 1
+    assert [one.id for one in split.examples] == ["a"] and split.malformed == 1
 
 
 def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capitals):
@@ -297,3 +297,13 @@ def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capit
     block = TaskBlock("capitals", "capitals")
     with pytest.raises(DataError, match=f"{path}, line 3: id 'dev0' is that of {path}, line 1 too"):
         examples.read(block, "test", tmp_path)
+
+
+def test_a_users_task_may_have_files_of_any_format(tmp_path):
+    source = OWN.replace('"capitals"', '"capitals-csv"').replace(".jsonl", ".csv")
+    path = tmp_path / "own_csv.py"
+    path.write_text(source)
+    plugins.load_file(path)
+    (tmp_path / "b.csv").write_text('id,country,capital\na,"Norway, the",Oslo\n')
+    found = examples.read(TaskBlock("capitals-csv", "capitals-csv"), "test", tmp_path)
+    assert [(one.id, one.source, one.targets) for one in found] == [("a", "Norway, the", ("Oslo",))]

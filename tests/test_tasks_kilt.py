@@ -126,7 +126,7 @@ def test_a_file_of_another_task_is_refused_by_row(tmp_path, name, other):
     with pytest.raises(DataError, match=rf"{NAMES[name]}, line 2: key '(input|id)' must"):
         read(name, tmp_path)
     found = examples.load(TaskBlock(name, name, on_error="skip"), "test", tmp_path)
-    assert (len(found.examples), len(found.malformed)) == (1, 1)
+    assert (len(found.examples), found.malformed) == (1, 1)
 
 
 def test_a_relation_needs_its_subject(tmp_path):

@@ -108,7 +108,7 @@ def test_a_document_outside_the_evidence_folder_is_refused(tmp_path, key, name):
     with pytest.raises(DataError, match=r"Data\[1\]: key 'Filename': .* leads out of the evidence"):
         examples.read(block(), "test", tmp_path)
     found = examples.load(TaskBlock("triviaqa", "t", {}, on_error="skip"), "test", tmp_path)
-    assert [one.id for one in found.examples] == ["tc_0"] and len(found.malformed) == 1
+    assert [one.id for one in found.examples] == ["tc_0"] and found.malformed == 1
     files = [path.name for path in examples.files(block(), "test", tmp_path)]
     assert files == ["web-dev.json"]
 

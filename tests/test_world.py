@@ -192,17 +192,17 @@ def test_full_names_visit_each_pair_once(parts, offset):
     ("options", "message"),
     [
         ({"peple": 3}, "did you mean 'people'"),
-        ({"people": "many"}, "world.people: expected int"),
-        ({"people": 1}, "world.people: must be at least 4"),
-        ({"years": 99}, "world.years: must be at most 60"),
-        ({"train_share": 1}, "world.train_share"),
+        ({"people": "many"}, "world.people: must be a whole number, not text 'many'"),
+        ({"people": 1}, "world.people: must be >= 4, not 1"),
+        ({"years": 99}, "world.years: must be >= 1 and <= 60, not 99"),
+        ({"train_share": 1}, "world.train_share: must be > 0 and < 1"),
         ({"relations": ["birthplace"]}, "unknown relation 'birthplace'"),
         ({"relations": ["employer"]}, "needs 5 or more, only 1 in use"),
         ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
         ({"kinds": ["birds"]}, "world.kinds: must name people"),
-        ({"skew": -1}, "world.skew: must be at least 0"),
-        ({"relations": "employer"}, "expected a list of names"),
+        ({"skew": -1}, "world.skew: must be >= 0, not -1.0"),
+        ({"relations": "employer"}, "world.relations: must be a list, not text"),
     ],
 )
 def test_settings_that_give_no_world_are_refused(options, message):

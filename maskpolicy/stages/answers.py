@@ -39,7 +39,7 @@ def examples(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
         run.facts[split] = {
             "examples": len(lines),
             "unlabelled": found.unlabelled,
-            "malformed": len(found.malformed),
+            "malformed": found.malformed,
             "repeated": len(found.repeated),
         }
     if "hub" in params and block.revision:

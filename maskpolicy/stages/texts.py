@@ -51,7 +51,7 @@ def _texts(sources: list[Iterator[corpus.Document]]) -> Iterator[str]:
 def passages(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
     """Cut a corpus into passages and tokenise them. params: {"corpus": its block}."""
     block = params["corpus"]
-    malformed = documents.Malformed()
+    malformed = documents.malformed_rows(block)
     found = documents.read(block, inputs, run.local, malformed)
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     corpus.write(out / corpus.FILE, corpus.rows(found, tokenizer, block["words"], run.progress))

@@ -3,47 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy import schema
+from maskpolicy.errors import ConfigError
+from maskpolicy.schema import Count, Range
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
 RECORD = "world.json"  # beside the tasks of a written world: its settings
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
 KINDS: tuple[Kind, ...] = get_args(Kind)  # of subjects; docs/world.md says which task needs which
-YEARS = 60  # most years in a pool: people still die after they were born, and not at 150
+AtLeast0: TypeAlias = Annotated[int, Range(ge=0)]
+AtLeast2: TypeAlias = Annotated[int, Range(ge=2)]
+AtLeast4: TypeAlias = Annotated[int, Range(ge=4)]
+Exponent: TypeAlias = Annotated[float, Range(ge=0)]
+Part: TypeAlias = Annotated[float, Range(gt=0, lt=1)]
+Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
+"""Years in a pool: few enough that people die after they were born, and not at 150."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything the world depends on: the same settings give the same bytes."""
 
-    seed: int = 0  # of all that is drawn
+    seed: AtLeast0 = 0  # of all that is drawn
     kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects; their tasks are written with them
-    people: int = 150  # subjects of the tasks' corpus, half of them in the train files
-    general_people: int = 250  # subjects of the general corpus, all others
-    writers: int = 80  # subjects of the tasks' corpus, if `kinds` names them
-    birds: int = 80  # subjects of the tasks' corpus, if `kinds` names them
-    salts: int = 100  # subjects of the tasks' corpus, if `kinds` names them
-    entries: int = 18  # differently worded entries for each person; others have as many per fact
-    facts: int = 1  # facts that an entry states; 0: all of its subject's
-    asked: int = 5  # asked relations of each person
-    never: int = 1  # never-asked relations of each person
+    people: AtLeast4 = 150  # subjects of the tasks' corpus, half of them in the train files
+    general_people: Count = 250  # subjects of the general corpus, all others
+    writers: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
+    birds: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
+    salts: AtLeast4 = 100  # subjects of the tasks' corpus, if `kinds` names them
+    entries: Count = 18  # differently worded entries for each person; others have as many per fact
+    facts: AtLeast0 = 1  # facts that an entry states; 0: all of its subject's
+    asked: Count = 5  # asked relations of each person
+    never: AtLeast0 = 1  # never-asked relations of each person
     relations: tuple[str, ...] = ()  # asked relations in use; none given: all
     others: tuple[str, ...] = ()  # never-asked relations in use; none given: all
-    questions: int = 1  # TriviaQA wordings for each fact
-    skew: float = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
-    train_share: float = 0.5  # share of the tasks' subjects in the train files
-    name_parts: int = 0  # given names and surnames each; 0: four full names for each subject
-    towns: int = 40  # in the pool that facts are drawn from
-    companies: int = 30  # employers in the pool
-    schools: int = 20  # in the pool
-    years: int = 40  # years of birth, and as many of death
-    rivers: int = 20  # in the pool; nobody asks for them
-    prizes: int = 20  # in the pool; nobody asks for them
-    teachers: int = 40  # in the pool; nobody asks for them
-    dates: int = 60  # in the pool; nobody asks for them
+    questions: Count = 1  # TriviaQA wordings for each fact
+    skew: Exponent = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
+    train_share: Part = 0.5  # share of the tasks' subjects in the train files
+    name_parts: AtLeast0 = 0  # given names and surnames each; 0: four full names for each subject
+    towns: AtLeast2 = 40  # in the pool that facts are drawn from
+    companies: Count = 30  # employers in the pool
+    schools: Count = 20  # in the pool
+    years: Years = 40  # years of birth, and as many of death
+    rivers: Count = 20  # in the pool; nobody asks for them
+    prizes: Count = 20  # in the pool; nobody asks for them
+    teachers: Count = 40  # in the pool; nobody asks for them
+    dates: Count = 60  # in the pool; nobody asks for them
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
 
     def general(self, kind: str) -> int:
@@ -62,47 +70,9 @@ class Settings:
 
 def make(options: Mapping[str, Any]) -> Settings:
     """Return checked settings from the `world:` block of an experiment; raises ConfigError."""
-    known = {field.name: field for field in fields(Settings)}
-    values: dict[str, Any] = {}
-    for key, value in options.items():
-        if key not in known:
-            raise ConfigError(f"world: {unknown('setting', key, known)}")
-        default = known[key].default
-        values[key] = _typed(key, value, default)
-    settings = Settings(**values)
-    check(settings)
-    return settings
-
-
-def _typed(key: str, value: Any, default: Any) -> Any:
-    """Return `value` in the type of the setting's default, or raise ConfigError."""
-    if isinstance(default, tuple):
-        if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
-            return tuple(value)
-        raise ConfigError(f"world.{key}: expected a list of names, not {value!r}")
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if type(value) is not type(default):
-        raise ConfigError(f"world.{key}: expected {type(default).__name__}, not {value!r}")
-    return value
-
-
-def check(settings: Settings) -> None:
-    """Raise ConfigError unless a world can be made with these settings."""
-    for key, least in LEAST.items():
-        if getattr(settings, key) < least:
-            raise ConfigError(f"world.{key}: must be at least {least}")
-    for kind in settings.kinds:
-        if kind not in KINDS:
-            raise ConfigError(f"world.kinds: {unknown('kind', kind, KINDS)}")
+    settings = Settings(**schema.block(Settings, options, "world"))
     if "people" not in settings.kinds:
         raise ConfigError("world.kinds: must name people, whose towns and names the others share")
-    if settings.skew < 0:
-        raise ConfigError("world.skew: must be at least 0")
-    if settings.years > YEARS:
-        raise ConfigError(f"world.years: must be at most {YEARS}")
-    if not 0 < settings.train_share < 1:
-        raise ConfigError("world.train_share: must lie between 0 and 1")
     asked = in_use("relations", settings.relations, ASKED)
     never = in_use("others", settings.others, NEVER)
     for key, number, chosen in (
@@ -116,27 +86,9 @@ def check(settings: Settings) -> None:
             "world.relations: zsRE needs a relation of its train file and one of its dev file: "
             "keep place of death or school, and one of the others"
         )
+    return settings
 
 
-LEAST = {  # what a setting must be, or more
-    "seed": 0,
-    "people": 4,
-    "general_people": 1,
-    "writers": 4,
-    "birds": 4,
-    "salts": 4,
-    "entries": 1,
-    "facts": 0,
-    "asked": 1,
-    "never": 0,
-    "questions": 1,
-    "name_parts": 0,
-    "towns": 2,
-    "companies": 1,
-    "schools": 1,
-    "years": 1,
-    "rivers": 1,
-    "prizes": 1,
-    "teachers": 1,
-    "dates": 1,
-}
+def check(settings: Settings) -> None:
+    """Raise ConfigError unless a world can be made with these settings."""
+    make(vars(settings))

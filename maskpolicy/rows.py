@@ -1,0 +1,80 @@
+"""Rows of data files: where each one stands, and what happens to those that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+from maskpolicy.errors import DataError
+from maskpolicy.types import Json
+
+_NAMED = 10  # malformed rows that a message names
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a file or a Hub dataset; `error` says why it could not be read."""
+
+    place: str  # file and row, for messages
+    number: int  # line (from 1) of a file that is read by lines, else index (from 0)
+    value: Json = None  # {key: value}
+    error: str = ""
+
+
+@dataclass
+class Malformed:
+    """The policy for rows that cannot be used: raise an error, or skip and count them."""
+
+    setting: str  # what skips such rows, for messages, e.g. "corpus.on_error: skip"
+    skip: bool = False
+    count: int = 0  # rows skipped
+    first: list[str] = field(default_factory=list)  # the messages of the first ten
+
+    def add(self, row: Row, reason: str) -> None:
+        """Count a row that is skipped; otherwise raise DataError naming its file and place."""
+        message = f"{row.place}: {reason}"
+        if not self.skip:
+            raise DataError(f"{message} ({self.setting} leaves such rows out)")
+        self.count += 1
+        if self.count <= _NAMED:
+            self.first.append(message)
+
+    def warn(self, name: str) -> None:
+        """Log how many rows of `name` were skipped, if any, and the first ten."""
+        if self.count:
+            first = "; ".join(self.first)
+            _log.warning("%s: %d malformed rows skipped: %s", name, self.count, first)
+
+
+def existing(path: Path) -> Path | None:
+    """Return the file, or its gzipped form if only that exists, or None."""
+    gzipped = path.with_name(f"{path.name}.gz")
+    return next((file for file in (path, gzipped) if file.is_file()), None)
+
+
+def ungzipped(name: str) -> str:
+    """Return a file's name without the ending .gz."""
+    return name[:-3] if name.lower().endswith(".gz") else name
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, unpacked if its name ends in .gz; DataError names one that cannot be read."""
+    try:
+        if ungzipped(path.name) == path.name:
+            with path.open("rb") as stream:
+                yield stream
+        else:
+            with gzip.open(path) as unpacked:
+                yield cast(IO[bytes], unpacked)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: damaged or no gzip file: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
