@@ -312,7 +312,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("keep=[weights]", "keep[0]: unknown value 'weights'"),
         ("plugins=[no.py]", "plugins[0]: no such file 'no.py'"),
         ("plugins=[/]", "plugin /: is a folder: name a Python file in it"),
-        ("world.peple=10", "world: unknown setting 'peple': did you mean 'people'?"),
+        ("world.peple=10", "world.peple: unknown key 'peple': did you mean 'people'?"),
         ("baseline=${seeds}", "baseline: '${' is refused"),
         ("baseline=???", "baseline: has no value"),
         ('baseline="a\\0"', "baseline: holds a NUL"),
