@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import hardware, world
 from maskpolicy import model as models
+from maskpolicy import world
 from maskpolicy.batching import Pairs, collate
-from maskpolicy.budgets import Training
-from maskpolicy.config import instance
+from maskpolicy.blocks import instance
+from maskpolicy.budgets import Training, resolve_auto
 from maskpolicy.corpus import Document, Passages, build
 from maskpolicy.masking import hide_all
 from maskpolicy.objectives import MaskedSteps, Specials
@@ -124,7 +124,7 @@ def held_out(setting: Setting, model: Any) -> float:
     """Return the loss on masks that no training saw (epoch 1,000,000), fp32."""
     import torch
 
-    spec = hardware.resolve(replace(setting.spec, precision="fp32"))
+    spec = resolve_auto(replace(setting.spec, precision="fp32"))
     passages = [setting.passages[i] for i in range(64)]
     pairs = masked_pairs(setting, passages, [1_000_000] * len(passages), spec)
     model.eval()

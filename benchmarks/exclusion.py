@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from benchmarks import comparison, training
 from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved
-from maskpolicy import hardware
-from maskpolicy.config import instance
+from maskpolicy.blocks import instance
+from maskpolicy.budgets import resolve_auto
 from maskpolicy.objectives import MaskedSteps
 from maskpolicy.types import How
 
@@ -41,7 +41,7 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
 
 def seen(setting: Setting) -> Seen:
     """Count the encoder's tokens over the steps of a setting."""
-    spec = hardware.resolve(setting.spec)
+    spec = resolve_auto(setting.spec)
     policy = instance("policy", setting.policy, {})
     steps = MaskedSteps(setting.passages, policy, setting.how, setting.specials, spec)
     whole = left = 0

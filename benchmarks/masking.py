@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import documents, hardware, world
+from maskpolicy import documents, world
 from maskpolicy import model as models
 from maskpolicy.annotate import annotate
-from maskpolicy.budgets import Training
-from maskpolicy.config import instance
+from maskpolicy.blocks import instance
+from maskpolicy.budgets import Training, resolve_auto
 from maskpolicy.corpus import Document, Passages, build
 from maskpolicy.objectives import MaskedSteps, Specials
 from maskpolicy.ragged import Ragged
@@ -39,7 +39,7 @@ def load(text: Path | None, tokenizer: str | None, folder: Path) -> tuple[Passag
 
 def ours(policy: str, passages: Passages, tokenizer: Any, steps: int) -> Once:
     """Mask and collate through maskpolicy."""
-    spec = hardware.resolve(Training(passages=SIZE))
+    spec = resolve_auto(Training(passages=SIZE))
     made = MaskedSteps(
         passages, instance("policy", policy, {}), How(), Specials.of(tokenizer), spec
     )

@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.measure import Once
 from maskpolicy import contexts, fitting, world
 from maskpolicy import model as models
+from maskpolicy.blocks import task_block
 from maskpolicy.budgets import Training
-from maskpolicy.config import task_block
 from maskpolicy.episodes import Episode, EpisodeSteps, questions
 from maskpolicy.innerloop import BACKENDS, Inner
 from maskpolicy.meta import EpisodeLoss

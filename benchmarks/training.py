@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks.comparison import Setting, noted
 from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_peak
 from benchmarks.trainer import theirs
-from maskpolicy import hardware
 from maskpolicy import model as models
+from maskpolicy.budgets import resolve_auto
 from maskpolicy.training import Step, train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
@@ -21,7 +21,7 @@ def ours(setting: Setting, **changes: Any) -> Once:
     """Train with maskpolicy's loop."""
 
     def once() -> tuple[float, float, str]:
-        spec = hardware.resolve(replace(setting.spec, **changes))
+        spec = resolve_auto(replace(setting.spec, **changes))
         model = setting.fresh()
         model.set_attn_implementation(spec.attention)
         steps, clock = setting.masked(spec), Clock(setting.skip)
@@ -52,7 +52,7 @@ def agreement(setting: Setting) -> tuple[str, str]:
     """
     still = replace(setting, model=setting.fresh())
     models.set_dropout(still.model, 0.0)
-    order = still.masked(hardware.resolve(still.spec)).order
+    order = still.masked(resolve_auto(still.spec)).order
     places = [place for number in range(still.steps) for place in order.step(number)]
     ways = (
         theirs(still, places=places, train_sampling_strategy="sequential"),
@@ -68,7 +68,7 @@ def compare(setting: Setting, repeats: int, ladder: bool) -> tuple[list[Rate], d
     if ladder:
         ways["+ bf16"] = theirs(setting, bf16=True)
         ways["+ eager attention"] = theirs(setting, "eager", bf16=True)
-    ways[BEST] = theirs(setting, hardware.resolve(setting.spec).attention, **best)
+    ways[BEST] = theirs(setting, resolve_auto(setting.spec).attention, **best)
     if ladder:
         ways["maskpolicy, fp32 and sdpa"] = ours(setting, precision="fp32", attention="sdpa")
         ways["maskpolicy, bf16 and sdpa"] = ours(setting, attention="sdpa")
@@ -80,7 +80,7 @@ def flops(setting: Setting) -> dict[str, float]:
     """Return the floating-point operations per non-padding token, and the matrix peak in FLOP/s."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    spec = hardware.resolve(setting.spec)
+    spec = resolve_auto(setting.spec)
     model = setting.fresh()
     step = setting.masked(spec)(0)
     with FlopCounterMode(display=False) as counter:

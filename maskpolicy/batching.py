@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.ragged import Ragged
-from maskpolicy.selection import generator
+from maskpolicy.seeding import generator
 
 if TYPE_CHECKING:
     import torch

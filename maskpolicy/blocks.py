@@ -10,15 +10,7 @@ from typing import Any
 
 from maskpolicy import budgets, keys, plugins, schema, yaml_file
 from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
-from maskpolicy.experiment import (
-    ENCODER,
-    HUB,
-    NONE,
-    WORLD,
-    PolicyBlock,
-    TaskBlock,
-    resolved_task,
-)
+from maskpolicy.experiment import ENCODER, HUB, NONE, WORLD, PolicyBlock, TaskBlock, resolved_task
 from maskpolicy.labels import automatic, distinct, name_all
 from maskpolicy.registry import HOW_KEYS, Entry
 from maskpolicy.schema import at

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+from maskpolicy import hardware
 from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at
 
 log = logging.getLogger(__name__)
@@ -92,3 +93,26 @@ def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
         "intermediate": Training(steps=20_000, passages=64, lr=1e-4, warmup=1000),
         "finetune": Training(steps=3000, passages=32, lr=3e-5, warmup=300),
     }
+
+
+def resolve_auto(spec: Training) -> Training:
+    """Replace "auto" in `spec` by what suits this machine.
+
+    bf16 where matrix units compute in it (2 to 4 times fp32 on such a CPU); eager attention on a
+    CPU, where the backward of scaled-dot-product attention is the slowest kernel of all at the
+    lengths of passages (docs/log.md), sdpa elsewhere.
+    """
+    import torch
+
+    where = hardware.device()
+    if where.type == "cuda":
+        native = torch.cuda.is_bf16_supported()
+    else:
+        native = bool(hardware.cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+    if spec.precision == "auto":
+        spec = replace(spec, precision="bf16" if native else "fp32")
+    if spec.attention == "auto":
+        spec = replace(spec, attention="eager" if where.type == "cpu" else "sdpa")
+    if not spec.micro_tokens:
+        spec = replace(spec, micro_tokens=4096 if where.type == "cpu" else 32768)
+    return spec

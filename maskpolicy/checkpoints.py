@@ -10,7 +10,7 @@ from pathlib import Path
 
 from maskpolicy import manifest
 from maskpolicy.disk import Disk
-from maskpolicy.hashes import sha256
+from maskpolicy.files import sha256
 
 KEPT = 2
 _log = logging.getLogger(__name__)

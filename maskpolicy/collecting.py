@@ -10,16 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import hardware, keys, learned, plugins, remarks, sources
+from maskpolicy import keys, learned, plugins, remarks, sources
+from maskpolicy.budgets import resolve_auto
 from maskpolicy.comparable import TRAININGS
-from maskpolicy.config import HUB, WORLD, Experiment, PolicyBlock, TaskBlock, resolved
-from maskpolicy.experiment import resolved_policy, resolved_task
-from maskpolicy.graph import Outcome, Stage, topological
+from maskpolicy.experiment import (
+    HUB,
+    WORLD,
+    Experiment,
+    PolicyBlock,
+    TaskBlock,
+    resolved,
+    resolved_policy,
+    resolved_task,
+)
+from maskpolicy.files import PART, json_bytes, read_json, write_file
 from maskpolicy.majority import FILE
+from maskpolicy.nodes import Stage, topological
+from maskpolicy.outcomes import Outcome
 from maskpolicy.results import (
     EARLY,
     LEFT_OUT,
-    PART,
     SETTINGS,
     STEP,
     Result,
@@ -28,10 +38,7 @@ from maskpolicy.results import (
     dropped,
     early_name,
     file_name,
-    json_file,
     parse,
-    parsed,
-    write,
 )
 from maskpolicy.stages import Graph
 from maskpolicy.stages.answers import AUDIT
@@ -68,7 +75,7 @@ def collect(
             left_out.append(name)
             continue
         ended.append(result)
-        write(path, document(result))
+        write_file(path, document(result))
         if stage.key in outcomes:
             _save_answers(result, outcomes[stage.key], out / "predictions" / f"{name}.jsonl")
     for (policy, task, seed, step), stage in graph.early.items():
@@ -79,10 +86,10 @@ def collect(
             left_out.append(name)
             continue
         before.append(replace(result, config={**result.config, STEP: step}))
-        write(path, document(before[-1]))
+        write_file(path, document(before[-1]))
     _remove_broken(out)
     about = {"name": experiment.name, **resolved(experiment)}
-    write(out / SETTINGS, json_file(about | ({LEFT_OUT: left_out} if left_out else {})))
+    write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))
     run = Run(
         out,
         tuple(ended),
@@ -105,9 +112,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     So a `none` cell holds nothing of the intermediate stage, and is equal in runs that differ in
     it.
     """
-    specs: dict[str, Any] = {
-        name: hardware.resolve(getattr(experiment, name)) for name in TRAININGS
-    }
+    specs: dict[str, Any] = {name: resolve_auto(getattr(experiment, name)) for name in TRAININGS}
     whole = resolved(replace(experiment, **specs))
     for name in TRAININGS:
         del whole[name]["checkpoint_every"]  # changes no result
@@ -139,7 +144,7 @@ def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
     if result.error is not None or outcome.artifact is None:
         path.unlink(missing_ok=True)
     else:
-        write(path, (outcome.artifact.path / "predictions.jsonl").read_bytes())
+        write_file(path, (outcome.artifact.path / "predictions.jsonl").read_bytes())
 
 
 def _result(
@@ -182,7 +187,7 @@ def _result(
         )
     metrics = None
     if outcome.artifact is not None:
-        metrics = parsed(outcome.artifact.path / "result.json")
+        metrics = read_json(outcome.artifact.path / "result.json")
     error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
     return replace(made, metrics=metrics, work=_work(behind, store), error=error)
 
@@ -191,7 +196,7 @@ def _about_task(stage: Stage | None, file: str, store: Store) -> Json:
     """Return what a stage found of a task that no cell depends on, None where it is not there."""
     if stage is None or store.peek(stage.key) is None:
         return None
-    return parsed(store.path(stage.key) / file)
+    return read_json(store.path(stage.key) / file)
 
 
 def _origin(data: str) -> str:
@@ -225,7 +230,7 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
     for stage in behind:
         path = store.path(stage.key) / "work.json"
         if stage.kind == "intermediate" and store.peek(stage.key) and path.is_file():
-            return parsed(path)
+            return read_json(path)
     return None
 
 

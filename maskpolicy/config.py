@@ -28,12 +28,12 @@ from maskpolicy.experiment import (
     Model,
     PolicyBlock,
     TaskBlock,
+    Tracker,
     resolved,
 )
 from maskpolicy.registry import HOW_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at
 from maskpolicy.sections import corpus_block, model_block, training_blocks, world_block
-from maskpolicy.tracking import Tracker
 from maskpolicy.written import Written
 
 __all__ = [

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import examples, fields, mapping
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence, occurrences
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.types import Example, Json
 
 _log = logging.getLogger(__name__)

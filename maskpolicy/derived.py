@@ -9,14 +9,13 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from maskpolicy import edits, findings, keys, plugins
-from maskpolicy.errors import StoreError
+from maskpolicy.files import sha256
 from maskpolicy.findings import Analysis, Findings
-from maskpolicy.hashes import sha256
 from maskpolicy.keys import digest, plain
 from maskpolicy.nodes import Run as StageRun
 from maskpolicy.nodes import function_of, version_of
 from maskpolicy.results import Run
-from maskpolicy.store import Artifact, Store
+from maskpolicy.store import Artifact, Store, available
 from maskpolicy.types import Json
 
 _FOUND = "findings.json"
@@ -53,17 +52,6 @@ def derive(
                 with edits.guarded(params, run.checkpoints.clear):
                     function_of(kind)(plain(params), paths, out, run)
     return available(store, key, label)
-
-
-def available(store: Store, key: str, what: str) -> Artifact:
-    """Return an artifact of a finished run; raises StoreError when the store lacks it."""
-    found = store.get(key)
-    if found is None:
-        raise StoreError(
-            f"store {store.root}: {what} is not there: name the store of that run with --store, or "
-            "run its experiment again"
-        )
-    return found
 
 
 def analyse(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,20 +10,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from maskpolicy.errors import MaskpolicyError, StoreError
+from maskpolicy.files import sync
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 27")
 _NOTHING_LEFT = 1 << 16  # bytes
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Disk:

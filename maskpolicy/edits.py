@@ -10,7 +10,7 @@ from pathlib import Path
 
 from maskpolicy import imports, plugins, registry
 from maskpolicy.errors import ConfigError
-from maskpolicy.hashes import sha256
+from maskpolicy.files import sha256
 from maskpolicy.types import Json
 
 _WARNED: set[tuple[Path, str]] = set()  # a file and its digest in a key

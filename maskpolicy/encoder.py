@@ -11,7 +11,7 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import RELATIVE
 from maskpolicy.loading import load_weights
 from maskpolicy.model import Preset
-from maskpolicy.selection import generator
+from maskpolicy.seeding import generator
 
 if TYPE_CHECKING:
     import torch

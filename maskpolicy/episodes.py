@@ -16,7 +16,7 @@ from maskpolicy.budgets import Training
 from maskpolicy.fitting import Context
 from maskpolicy.objectives import ExampleSteps, Specials
 from maskpolicy.schema import Count, Positive
-from maskpolicy.selection import generator
+from maskpolicy.seeding import generator
 from maskpolicy.training import Step
 from maskpolicy.types import Example, Passage, as_spans
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import carving, faults, fields, mapping, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.mapping import Task
 from maskpolicy.rows import Malformed, Row
 from maskpolicy.sources import TaskFacts

@@ -6,7 +6,7 @@ Paths are absolute, patterns expanded. The comment of a field is what docs/setti
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from maskpolicy import keys
 from maskpolicy.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRATCH, Training
@@ -18,6 +18,9 @@ WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
 SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
 RELATIVE = "maskpolicy-roberta-relative"  # model_type of maskpolicy.relative's encoders
 OnError = Literal["raise", "skip"]
+Tracker: TypeAlias = Literal[
+    "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
+]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from maskpolicy import cards, measured
-from maskpolicy.derived import available
 from maskpolicy.errors import ConfigError, StoreError, unknown
 from maskpolicy.loading import is_relative, refuse_code
 from maskpolicy.pretraining import place, positions
 from maskpolicy.results import Result, Run
-from maskpolicy.store import Store
+from maskpolicy.store import Store, available
 from maskpolicy.types import Json
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from maskpolicy import markdown, plots
+from maskpolicy.files import claim_folder, write_file
+from maskpolicy.markdown import shown, title
 from maskpolicy.plots import Plot
-from maskpolicy.results import Run, claim, write
+from maskpolicy.results import Run
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
@@ -51,14 +53,14 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
     `of` is the fingerprint of the one run that was looked at. Each file is written atomically;
     raises StoreError.
     """
-    claim(out)
+    claim_folder(out)
     found = {**to_json(findings, name), **({"results": of} if of else {})}
     document = json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots:
         files |= plots.draw(findings.plots, name)
     for ending, data in files.items():
-        write(out / f"{name}.{ending}", data)
+        write_file(out / f"{name}.{ending}", data)
     return [out / f"{name}.{ending}" for ending in files]
 
 
@@ -107,15 +109,3 @@ def to_table(findings: Findings) -> Table:
 
 def _cells(findings: Findings, row: Mapping[str, Json]) -> list[str]:
     return [shown(row.get(column)) for column in findings.columns]
-
-
-def title(column: str) -> str:
-    """Return a column's name as a person reads it."""
-    return column.replace("_", " ")
-
-
-def shown(value: Json) -> str:
-    """Return a value as a person reads it."""
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,13 +1,10 @@
-"""What this machine can do, and the precision and attention chosen from it."""
+"""What this machine can do."""
 
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from maskpolicy.config import Training
 
 if TYPE_CHECKING:
     import torch
@@ -18,29 +15,6 @@ def device() -> torch.device:
     import torch
 
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def resolve(spec: Training) -> Training:
-    """Replace "auto" in `spec` by what suits this machine.
-
-    bf16 where matrix units compute in it (2 to 4 times fp32 on such a CPU); eager attention on a
-    CPU, where the backward of scaled-dot-product attention is the slowest kernel of all at the
-    lengths of passages (docs/log.md), sdpa elsewhere.
-    """
-    import torch
-
-    where = device()
-    if where.type == "cuda":
-        native = torch.cuda.is_bf16_supported()
-    else:
-        native = bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
-    if spec.precision == "auto":
-        spec = replace(spec, precision="bf16" if native else "fp32")
-    if spec.attention == "auto":
-        spec = replace(spec, attention="eager" if where.type == "cpu" else "sdpa")
-    if not spec.micro_tokens:
-        spec = replace(spec, micro_tokens=4096 if where.type == "cpu" else 32768)
-    return spec
 
 
 def cpu_flags() -> set[str]:

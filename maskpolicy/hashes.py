@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import time
@@ -11,17 +10,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from maskpolicy.errors import DataError
+from maskpolicy.files import sha256
 
 Mark: TypeAlias = tuple[int, int, int]
 """Size, mtime in nanoseconds, inode: a file that kept all three is taken to be unchanged."""
 
 _YOUNG = 2_000_000_000  # ns; a file written this recently may change again within one mtime tick
-
-
-def sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes, 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def mark(path: Path) -> Mark:

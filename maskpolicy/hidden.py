@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from maskpolicy import plugins, ragged, results, selection
 from maskpolicy.blocks import instance
 from maskpolicy.corpus import Passages
-from maskpolicy.derived import available, derive
+from maskpolicy.derived import derive
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.nodes import Run as StageRun
 from maskpolicy.nodes import stage, version_of
 from maskpolicy.ragged import Ragged
 from maskpolicy.results import Run
 from maskpolicy.schema import Count, Seed
-from maskpolicy.store import Store
+from maskpolicy.store import Store, available
 from maskpolicy.types import Json
 
 FILE = "hidden.safetensors"

@@ -22,7 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from maskpolicy.errors import ConfigError
-from maskpolicy.hashes import sha256
+from maskpolicy.files import sha256
 from maskpolicy.sourcecode import STANDARD, closure
 
 PREFIX = "maskpolicy_plugin_"

@@ -121,7 +121,8 @@ def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
     logger.propagate = False
     import torch
 
-    from maskpolicy import config, graph, stages
+    from maskpolicy import config, stages
+    from maskpolicy.execution import execute
     from maskpolicy.store import Store
 
     torch.set_num_threads(threads)
@@ -130,7 +131,7 @@ def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
         store = Store(request.store)
         plan = stages.part(stages.build(experiment, store.hash_file), request.only)
         logger.setLevel(logging.INFO)
-        graph.execute(
+        execute(
             plan.targets, store, targets=plan.targets, workers=request.workers, logs=request.logs
         )
 

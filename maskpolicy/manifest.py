@@ -12,9 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import maskpolicy
-from maskpolicy.disk import sync
 from maskpolicy.errors import ConfigError, StageError, StoreError
-from maskpolicy.hashes import sha256
+from maskpolicy.files import sha256, sync
 from maskpolicy.keys import digest
 from maskpolicy.types import Json
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from maskpolicy.types import Json
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
     """Return a table without a line break behind it; `numbers`: all columns but one are at right.
@@ -27,3 +29,15 @@ def plain(text: str) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def title(column: str) -> str:
+    """Return a column's name as a person reads it."""
+    return column.replace("_", " ")
+
+
+def shown(value: Json) -> str:
+    """Return a value as a person reads it."""
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.ragged import Ragged
-from maskpolicy.selection import Streams
+from maskpolicy.seeding import Streams
 from maskpolicy.types import How, Masked, Passage, Spans
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.batching import IGNORE, Order, Pairs, collate, micro_batches
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages, encode
 from maskpolicy.masking import Written, hide_all
 from maskpolicy.ragged import Ragged
-from maskpolicy.selection import Streams, select
+from maskpolicy.seeding import Streams
+from maskpolicy.selection import select
 from maskpolicy.training import Step
 from maskpolicy.types import Example, How, Passage, Policy, Spans
 

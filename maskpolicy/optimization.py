@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy import hardware
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.errors import StageError, cause
-from maskpolicy.selection import generator
+from maskpolicy.seeding import generator
 from maskpolicy.weights import Weights
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from maskpolicy import entities as rules
 from maskpolicy.errors import ConfigError
-from maskpolicy.hashes import sha256
+from maskpolicy.files import sha256
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:

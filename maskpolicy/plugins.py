@@ -16,7 +16,7 @@ from typing import Any
 
 from maskpolicy import faults, imports, registry, sourcecode
 from maskpolicy.errors import ConfigError, cause, unknown
-from maskpolicy.hashes import sha256
+from maskpolicy.files import sha256
 
 FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
 GROUP = "maskpolicy.plugins"

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from maskpolicy import blocks, cards, config, keys, learned, manifest, plugins, results, schema
+from maskpolicy import blocks, cards, config, keys, learned, manifest, plugins, schema
 from maskpolicy import model as models
-from maskpolicy.disk import sync
+from maskpolicy.blocks import policy_block
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import NONE, WORLD, Experiment
+from maskpolicy.files import claim_folder, sync
 from maskpolicy.loading import is_relative, load_weights
 from maskpolicy.registry import HOW_KEYS
 from maskpolicy.stages.models import WORK
@@ -57,7 +58,7 @@ def experiment(
     (intermediate, corpus, general, world, keys of How). Raises ConfigError naming the key.
     """
     plugins.load_files(plugin_files, fresh=True)
-    block = config.policy_block(policy, "policy", {})
+    block = policy_block(policy, "policy", {})
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
     blocks.refuse_fields(block.name, set(given) - {*schema.fields_of(config.File), *HOW_KEYS})
@@ -89,7 +90,7 @@ def claim(out: Path, verb: str = PRETRAIN) -> None:
         raise StoreError(
             f"{out}: is not empty and was not made by `maskpolicy {verb}`: choose another --out"
         )
-    results.claim(out.parent)
+    claim_folder(out.parent)
 
 
 def tell(out: Path, stage: Stage) -> None:

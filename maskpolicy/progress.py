@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from maskpolicy.graph import Outcome, Stage
+from maskpolicy.nodes import Stage
+from maskpolicy.outcomes import Outcome
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from maskpolicy.errors import DataError
+from maskpolicy.files import slug, write_file
 from maskpolicy.nodes import Stage
 from maskpolicy.predictions import lines
-from maskpolicy.results import slug, write
 from maskpolicy.store import Store
 
 
@@ -27,7 +27,7 @@ def save(cells: Mapping[tuple[str, str, int], Stage], store: Store, folder: Path
     for task, stage in stages.items():
         examples = stage.inputs.get("examples")
         if examples is not None and store.peek(examples.key) is not None:
-            write(path(folder, task), _text(store.path(examples.key) / "test.jsonl").encode())
+            write_file(path(folder, task), _text(store.path(examples.key) / "test.jsonl").encode())
 
 
 def read(folder: Path, task: str, wanted: set[str]) -> dict[str, str]:

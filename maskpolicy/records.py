@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from maskpolicy import manifest, results
+from maskpolicy import manifest
 from maskpolicy.errors import DataError
+from maskpolicy.files import read_json, write_file
 from maskpolicy.outcomes import Outcome
 from maskpolicy.store import Store
 from maskpolicy.types import Json
@@ -36,7 +37,7 @@ def save(
         **here,
         "stages": [_stage(outcome, store.recall(outcome.stage.key), here) for outcome in outcomes],
     }
-    results.write(folder / NAME, f"{json.dumps(record, indent=1)}\n".encode())
+    write_file(folder / NAME, f"{json.dumps(record, indent=1)}\n".encode())
 
 
 def read(folder: Path) -> dict[str, Json] | None:
@@ -44,7 +45,7 @@ def read(folder: Path) -> dict[str, Json] | None:
     path = folder / NAME
     if not path.is_file():
         return None
-    record = results.parsed(path)
+    record = read_json(path)
     if not isinstance(record, dict):
         raise foreign(folder)
     return record

@@ -12,8 +12,8 @@ from maskpolicy import latex, markdown, measured, tested
 from maskpolicy.board import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.comparable import TRAININGS
 from maskpolicy.comparisons import Comparison
+from maskpolicy.files import write_file
 from maskpolicy.majority import LABEL, SENTENCE
-from maskpolicy.results import write
 from maskpolicy.stats import LEVEL
 from maskpolicy.types import Json
 
@@ -32,10 +32,10 @@ RANKS = (
 def save(board: Board, out: Path, *, work: bool = False) -> None:
     """Write leaderboard.json, .md, .csv and .tex, each atomically."""
     document = json.dumps(to_json(board, work=work), ensure_ascii=False, indent=1, allow_nan=False)
-    write(out / "leaderboard.json", f"{document}\n".encode())
-    write(out / "leaderboard.md", to_markdown(board, work=work).encode())
-    write(out / "leaderboard.csv", to_csv(board, work=work).encode())
-    write(out / "leaderboard.tex", latex.render(board).encode())
+    write_file(out / "leaderboard.json", f"{document}\n".encode())
+    write_file(out / "leaderboard.md", to_markdown(board, work=work).encode())
+    write_file(out / "leaderboard.csv", to_csv(board, work=work).encode())
+    write_file(out / "leaderboard.tex", latex.render(board).encode())
 
 
 def to_json(board: Board, *, work: bool = False) -> Json:

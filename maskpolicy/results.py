@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from maskpolicy.errors import DataError, StoreError
+from maskpolicy.errors import DataError
+from maskpolicy.files import json_bytes, read_json, slug
 from maskpolicy.types import Json
+from maskpolicy.written import WRITTEN
 
 VERSION = 1
-SETTINGS, WRITTEN = "experiment.json", "experiment.yaml"  # resolved, and as the user wrote it
+SETTINGS = "experiment.json"  # all settings, resolved
 MARKS = (SETTINGS, WRITTEN, "results", "predictions", "logs")  # of a run, an unfinished one too
 LEFT_OUT = "left_out"  # the key of SETTINGS that names cells which --only left out
 EARLY, STEP = "steps", "intermediate_step"  # the folder of early cells, and their key of a config
-PART = ".part"  # ends the name of a file that is being written, after the writer's process
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def read(folder: Path) -> Run:
 def settings(folder: Path) -> dict[str, Json]:
     """Return a run's resolved settings, {} where its folder holds none; raises DataError."""
     path = folder / SETTINGS
-    found = parsed(path) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
         raise _foreign(folder)
     return found
@@ -173,47 +170,9 @@ def fingerprint(folder: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
-def claim(folder: Path, marks: Sequence[str] = ()) -> None:
-    """Make a folder for results before hours of work, not after; raises StoreError.
-
-    With `marks`, a folder that holds anything must hold one of these: it is not somebody's else.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: is a file, not a folder: choose another --out")
-    if marks and folder.is_dir():
-        there = {path.name for path in folder.iterdir()}
-        if there and not there & set(marks):
-            raise StoreError(f"{folder}: holds other files than this writes: choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: cannot be made: {error.strerror}; choose another --out"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise StoreError(f"{folder}: cannot be written: choose another --out")
-
-
-def write(path: Path, data: bytes, option: str = "--out") -> None:
-    """Write a file whole or not at all, flushed to disk; StoreError names the `option` it is of."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        reason = error.strerror or type(error).__name__
-        raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
-
-
 def parse(path: Path) -> Result:
     """Return the result that a file holds; raises DataError."""
-    values = parsed(path)
+    values = read_json(path)
     try:
         if values.pop("version") != VERSION:
             raise DataError(f"{path}: of another version of maskpolicy: run its experiment again")
@@ -229,30 +188,6 @@ def parse(path: Path) -> Result:
         raise DataError(f"{path}: not a result that `maskpolicy run` wrote: remove it") from None
 
 
-def parsed(path: Path) -> Json:
-    """Return what a JSON file holds; raises DataError that names it."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise DataError(f"{path}: not JSON: {error}; remove it and run again") from error
-
-
 def document(result: Result) -> bytes:
     """Return the file of a result."""
-    return json_file({"version": VERSION, **asdict(result)})
-
-
-def json_file(value: Json) -> bytes:
-    """Return a JSON file that is the same for equal values, whatever the order of their keys."""
-    text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
-    return f"{text}\n".encode()
-
-
-def slug(label: str) -> str:
-    """Return a label as part of a file name; one that had to be changed gets a digest."""
-    made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
-    if made == label and "--" not in label and not label.startswith("."):
-        return label
-    return f"{made.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return json_bytes({"version": VERSION, **asdict(result)})

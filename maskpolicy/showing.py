@@ -13,9 +13,9 @@ from maskpolicy import masking, results, selection
 from maskpolicy.annotate import annotate
 from maskpolicy.blocks import instance
 from maskpolicy.corpus import Document, tokenize
-from maskpolicy.derived import available
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.experiment import PolicyBlock
+from maskpolicy.store import available
 from maskpolicy.types import Json, Passage
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from maskpolicy import imports, plugins, readers
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.metrics import METRICS, Metric, metric
 from maskpolicy.registry import Entry
 from maskpolicy.rows import Row, existing

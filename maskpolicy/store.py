@@ -261,3 +261,14 @@ class Store:
             except (manifest.Damaged, OSError):
                 return None
         return known
+
+
+def available(store: Store, key: str, what: str) -> Artifact:
+    """Return an artifact of a finished run; raises StoreError when the store lacks it."""
+    found = store.get(key)
+    if found is None:
+        raise StoreError(
+            f"store {store.root}: {what} is not there: name the store of that run with --store, or "
+            "run its experiment again"
+        )
+    return found

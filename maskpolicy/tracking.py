@@ -6,11 +6,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-Tracker: TypeAlias = Literal[
-    "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
-]
 Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """log(step, values)."""
 

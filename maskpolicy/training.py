@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.optimization import Optimization, rate
 from maskpolicy.prefetch import prefetch
 from maskpolicy.tracking import Log

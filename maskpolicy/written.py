@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import results, schema, yaml_file
+from maskpolicy import schema, yaml_file
 from maskpolicy.errors import StoreError
+from maskpolicy.files import write_file
 
+WRITTEN = "experiment.yaml"  # in a run's folder
 _HEAD = (
     "# The experiment of this folder as it was written: `maskpolicy run` takes this file too.\n"
     "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders` and\n"
@@ -70,7 +72,7 @@ def save(asked: Written, folder: Path) -> None:
 
     Paths are relative to that folder, so that both may move together.
     """
-    path = folder / results.WRITTEN
+    path = folder / WRITTEN
     if path.exists() and _kept(yaml_file.read(path), f"{path}: ") is None:
         raise StoreError(f"{path}: was not written by `maskpolicy run`: choose another --out")
     start = folder.resolve()
@@ -81,7 +83,7 @@ def save(asked: Written, folder: Path) -> None:
         "keys": list(asked.keys),
         "experiment": asked.experiment,
     }
-    results.write(path, f"{_HEAD}{_dumped(values)}".encode())
+    write_file(path, f"{_HEAD}{_dumped(values)}".encode())
 
 
 def _kept(text: str, where: str) -> Kept | None:

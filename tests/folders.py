@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from maskpolicy import plugins, questions, results, sources, world
+from maskpolicy.files import write_file
 from maskpolicy.types import Json
 from maskpolicy.world.settings import KINDS
 
@@ -51,7 +52,7 @@ def write(
     stages: dict[str, str] = {}
     for task in tasks:
         asked = [f'{{"id": "{task}-{i}", "source": "what of {task} {i}?"}}\n' for i in range(n)]
-        results.write(questions.path(folder, task), "".join(asked).encode())
+        write_file(questions.path(folder, task), "".join(asked).encode())
         for index, (policy, share) in enumerate(policies.items()):
             for number in range(seeds):
                 seed, run = first + number, first + number % runs
@@ -69,8 +70,8 @@ def write(
         "policies": [{"label": policy} for policy in policies],
         "tasks": [{"label": task} for task in tasks],
     }
-    results.write(folder / "experiment.json", json.dumps(about).encode())
-    results.write(folder / "run.json", json.dumps(record(stages, versions)).encode())
+    write_file(folder / "experiment.json", json.dumps(about).encode())
+    write_file(folder / "run.json", json.dumps(record(stages, versions)).encode())
     return folder
 
 
@@ -78,8 +79,8 @@ def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
     """Write one cell's two files."""
     name = results.file_name(result["policy"], result["task"], result["seed"])
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    results.write(folder / "predictions" / f"{name}.jsonl", lines.encode())
-    results.write(folder / "results" / f"{name}.json", json.dumps(result).encode())
+    write_file(folder / "predictions" / f"{name}.jsonl", lines.encode())
+    write_file(folder / "results" / f"{name}.json", json.dumps(result).encode())
 
 
 def answers(task: str, right: Sequence[bool], text: str = "an answer") -> list[Json]:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import yaml
 
-from maskpolicy import config, graph, hidden, results, stages
+from maskpolicy import config, hidden, results, stages
 from maskpolicy.cli import app
+from maskpolicy.execution import execute
 from maskpolicy.hidden import Sampling
 from maskpolicy.store import Store
 
@@ -273,7 +274,7 @@ def test_files_go_beside_the_results_and_hold_no_script(call, home):
 
 def test_a_second_time_nothing_is_computed(analyse, home, monkeypatch):
     first = analyse("positions")
-    monkeypatch.setattr("maskpolicy.hidden.samples", None)
+    monkeypatch.setattr("maskpolicy.analyses.positions.samples", None)
     monkeypatch.setattr("maskpolicy.analyses.positions.samples", None)
     assert analyse("positions") == first
 
@@ -318,7 +319,7 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
     plan = stages.build(experiment, store.hash_file)
     early = plan.early["random", "zsre", 0, 2].inputs["model"].inputs["model"]
     assert early.params["until"] == 2
-    graph.execute([early], other)
+    execute([early], other)
     names = ("model.safetensors", "work.json", "config.json")
     for name in names:
         on_the_way = (store.path(early.key) / name).read_bytes()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from maskpolicy import plugins
 from maskpolicy.batching import IGNORE, Order, Pair, Pairs, collate, micro_batches
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.model import token_loss
 from maskpolicy.objectives import MaskedSteps, Specials
 from maskpolicy.ragged import Ragged

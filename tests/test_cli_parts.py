@@ -10,6 +10,7 @@ import pytest
 
 from maskpolicy import results
 from maskpolicy.cli import app
+from maskpolicy.written import WRITTEN
 
 TINY = """
 model: mini
@@ -127,7 +128,7 @@ def test_a_plan_of_a_part_lists_nothing_else(call, parted):
 
 
 def test_the_experiment_as_written_runs_from_the_runs_folder(call, parted, tmp_path, monkeypatch):
-    kept = shutil.copytree(parted / "row", tmp_path / "moved") / results.WRITTEN
+    kept = shutil.copytree(parted / "row", tmp_path / "moved") / WRITTEN
     monkeypatch.chdir(tmp_path)
     assert call("run", kept, "--store", parted / "store")[0] == 0
     assert len(results.read(tmp_path / "moved").results) == 6

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from maskpolicy import collecting, config, leaderboard, results
-from maskpolicy.graph import Run, Stage, execute, stage
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Run, Stage, stage
 from maskpolicy.stages import Graph
 from maskpolicy.store import Store
 from maskpolicy.types import Json

@@ -17,8 +17,8 @@ from maskpolicy.budgets import Training
 from maskpolicy.config import File
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import Corpus, Model, TaskBlock
-from maskpolicy.graph import topological
 from maskpolicy.keys import canonical, plain
+from maskpolicy.nodes import topological
 from maskpolicy.results import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings

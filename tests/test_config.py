@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from maskpolicy import budgets, config
+from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
+from maskpolicy.experiment import resolved
 from maskpolicy.types import How
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
@@ -238,7 +240,7 @@ def test_fields_of_a_plugin_are_checked(write):
 def test_an_instance_is_made_from_stored_fields(write):
     write(PLUGIN.format(name="mine-made"), "made.py")
     experiment = config.load(write(QUICK + "plugins: [made.py]\n"), ["policies=[none, mine-made]"])
-    made = config.instance("policy", "mine-made", experiment.policies[1].fields)
+    made = instance("policy", "mine-made", experiment.policies[1].fields)
     assert made.sizes == (1, 2)
 
 
@@ -451,7 +453,7 @@ def test_a_resolved_config_loads_to_the_same_experiment(tmp_path_factory, keys, 
     except ConfigError as error:
         assert "give each a label" in str(error)  # the drawn label was a default label
         return
-    path.write_text(OmegaConf.to_yaml(config.resolved(first)), encoding="utf-8")
+    path.write_text(OmegaConf.to_yaml(resolved(first)), encoding="utf-8")
     assert config.load(path) == first
     assert replace(first, name="other") != first
 
@@ -544,5 +546,5 @@ def test_an_encoder_built_from_scratch_has_layers_and_a_general_stage(write):
 
 def test_a_resolved_encoder_loads_to_the_same_experiment(write):
     made = config.load(write(QUICK), [ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"])
-    text = OmegaConf.to_yaml(OmegaConf.create(config.resolved(made)))
+    text = OmegaConf.to_yaml(OmegaConf.create(resolved(made)))
     assert config.load(write(text)) == made

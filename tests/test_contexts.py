@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from maskpolicy import config, contexts, learned
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.world import make, write
 from maskpolicy.world.settings import KINDS
 

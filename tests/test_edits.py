@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import maskpolicy.stages  # noqa: F401 - registers the annotate stage
 from maskpolicy import annotate, corpus, edits, imports, plugins, registry
 from maskpolicy.errors import ConfigError
-from maskpolicy.graph import Outcome, Stage, execute, stage
-from maskpolicy.outcomes import Silent
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Stage, stage
+from maskpolicy.outcomes import Outcome, Silent
 from maskpolicy.store import Store
 
 POLICY = """

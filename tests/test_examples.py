@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from maskpolicy import examples, plugins, readers, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.sources import TaskFacts
 
 NAMES = {

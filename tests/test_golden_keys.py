@@ -19,8 +19,8 @@ import folders
 import pytest
 from pytest import MonkeyPatch
 
-from maskpolicy import config, graph, hardware, hub, stages
-from maskpolicy.graph import Stage
+from maskpolicy import config, hardware, hub, stages
+from maskpolicy.nodes import Stage, topological
 from maskpolicy.types import Json
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
@@ -80,7 +80,7 @@ def stages_of(variant: str, data: Path, patch: MonkeyPatch) -> list[Stage]:
     name, overrides = VARIANTS[variant]
     given = [override.replace("DATA", str(data)) for override in overrides]
     made = stages.build(config.load(EXPERIMENTS / name, given), lambda path: digest(path.name))
-    found = graph.topological((*made.targets, *made.pretrained.values()))
+    found = topological((*made.targets, *made.pretrained.values()))
     return found + [each for stage in found for each in stage.byproducts.values()]
 
 

@@ -9,7 +9,8 @@ import tiny
 from tiny import diamond, node
 
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.graph import Stage, execute, sinks, stage, topological
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Stage, sinks, stage, topological
 from maskpolicy.store import Store
 
 

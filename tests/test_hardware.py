@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from maskpolicy import hardware
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training, resolve_auto
 
 
 def test_what_is_set_stays():
     spec = Training(precision="bf16", attention="sdpa", micro_tokens=77)
-    assert hardware.resolve(spec) == spec
+    assert resolve_auto(spec) == spec
 
 
 def test_nothing_is_left_open():
-    found = hardware.resolve(Training())
+    found = resolve_auto(Training())
     assert found.precision in ("fp32", "bf16")
     assert found.attention in ("eager", "sdpa")
     assert found.micro_tokens > 0
-    assert hardware.resolve(found) == found
+    assert resolve_auto(found) == found
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
@@ -28,7 +28,7 @@ def test_nothing_is_left_open():
 )
 def test_a_cpu_computes_in_bf16_where_it_has_units_for_it(monkeypatch, flags, precision):
     monkeypatch.setattr(hardware, "cpu_flags", lambda: flags)
-    found = hardware.resolve(Training())
+    found = resolve_auto(Training())
     assert (found.precision, found.attention) == (precision, "eager")
 
 

@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from maskpolicy import config, graph, latex, leaderboard, majority, metrics, page, report, results
+from maskpolicy import config, latex, leaderboard, majority, metrics, page, report, results
 from maskpolicy.errors import DataError
+from maskpolicy.execution import execute
 from maskpolicy.majority import RULES, Material
 from maskpolicy.majority.templates import Templates, question
+from maskpolicy.nodes import topological
 from maskpolicy.stages import build
 from maskpolicy.store import Store
 from maskpolicy.types import Example
@@ -194,8 +196,8 @@ def guessed(tmp_path_factory):
     """Compute the majority stages of the nine tasks over the world: no training is behind them."""
     plan = build(config.load(EXPERIMENTS / "nine-tasks.yaml"))
     store = Store(tmp_path_factory.mktemp("store"))
-    outcomes = graph.execute(plan.majority.values(), store)
-    assert set(outcomes) == {stage.key for stage in graph.topological(plan.majority.values())}
+    outcomes = execute(plan.majority.values(), store)
+    assert set(outcomes) == {stage.key for stage in topological(plan.majority.values())}
     found = {}
     for task, stage in plan.majority.items():
         artifact = outcomes[stage.key].artifact
@@ -219,7 +221,7 @@ def test_majority_is_behind_no_cell_and_a_target_of_the_run():
     plan = build(config.load(EXPERIMENTS / "quickstart.yaml"))
     guess = plan.majority["triviaqa"]
     assert guess in plan.targets
-    assert guess.key not in {stage.key for stage in graph.topological(plan.stages)}
+    assert guess.key not in {stage.key for stage in topological(plan.stages)}
     assert guess.inputs["examples"].key == plan.stages[0].inputs["examples"].key
 
 

@@ -13,11 +13,13 @@ import torch
 
 from maskpolicy import config, extractor, plugins
 from maskpolicy.annotate import annotate
+from maskpolicy.blocks import instance, policy_block
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import ConfigError
-from maskpolicy.graph import Stage, execute, stage
-from maskpolicy.selection import generator
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Stage, stage
+from maskpolicy.seeding import generator
 from maskpolicy.stages import build
 from maskpolicy.store import Store
 
@@ -72,7 +74,7 @@ def fitting(answered=8, texts=small.TEXTS, how=None, **fields):
     """Return the fit stage of a row over tiny artifacts."""
     plugins.load_builtin("policy")
     given = {"train_on": ["triviaqa"], "init": SUPERVISED, **QUICK, **fields}
-    made = config.policy_block({"name": "meta-learned", **given}, "row", {})
+    made = policy_block({"name": "meta-learned", **given}, "row", {})
     params = {"policy": made.name, "fields": made.fields, "code": None}
     spec = asdict(SPEC)
     del spec["checkpoint_every"]
@@ -112,7 +114,7 @@ def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
     assert report["training"]["work"] == {"episodes": 6}
     assert report["training"]["questions"] == 8
     assert set(report["dev"]["triviaqa"]["policy"]["hits"]) == {"1", "5", "20"}
-    policy = config.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
+    policy = instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
     columns = annotate(policy, small.passages(), folder)
     one = Passages({**small.passages().arrays})[0]
     one = type(one)(**{**one.__dict__, "columns": {k: v[0] for k, v in columns.items()}})
@@ -199,7 +201,7 @@ def test_contexts_that_cannot_be_used_are_one_line(tmp_path):
 def test_wrong_settings_are_refused_when_the_file_is_read(keys, message):
     given = {"name": "meta-learned", "train_on": ["triviaqa"], "init": SUPERVISED, **keys}
     with pytest.raises(ConfigError) as error:
-        config.policy_block(given, "row", {})
+        policy_block(given, "row", {})
     assert str(error.value) == message
 
 
@@ -240,7 +242,7 @@ def test_it_is_fitted_to_how_spans_are_written_and_not_to_top_k():
 
 
 def test_scores_are_drawn_by_their_exponential():
-    policy = config.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 2})
+    policy = instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 2})
     columns = {
         "candidates": np.asarray([[0, 1], [2, 3], [4, 5]], np.int32),
         "scores": np.log(np.asarray([3.0, 1.0, 1.0], np.float32)),

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from maskpolicy import model as models
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

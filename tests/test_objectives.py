@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from maskpolicy import plugins
 from maskpolicy.batching import IGNORE
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.masking import Written
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials, tokenize
 from maskpolicy.ragged import Ragged

@@ -11,7 +11,9 @@ import pytest
 import tiny
 from tiny import diamond, node
 
-from maskpolicy.graph import Stage, execute, plan
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Stage
+from maskpolicy.planning import plan
 from maskpolicy.store import Store
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy import plugins, registry, selection
-from maskpolicy.config import instance
+from maskpolicy.blocks import instance
 from maskpolicy.errors import ConfigError
 from maskpolicy.placement import scatter
 from maskpolicy.types import Passage, as_spans

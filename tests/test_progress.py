@@ -7,7 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from maskpolicy import progress
-from maskpolicy.graph import Outcome, Run, Stage, execute, stage
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Run, Stage, stage
+from maskpolicy.outcomes import Outcome
 from maskpolicy.store import Store
 from maskpolicy.types import Json
 

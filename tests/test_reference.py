@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from maskpolicy import plugins, reference, registry
-from maskpolicy.config import load, resolved
+from maskpolicy.config import load
+from maskpolicy.experiment import resolved
 from maskpolicy.reference import Key
 from maskpolicy.registry import Entry
 

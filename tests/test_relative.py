@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_encoder import MASK, batch_of
 
-from maskpolicy import config, graph, ranks, relative, stages
+from maskpolicy import config, ranks, relative, stages
 from maskpolicy import encoder as encoders
 from maskpolicy.exclusion import scattered
 from maskpolicy.experiment import RELATIVE
 from maskpolicy.loading import is_relative
+from maskpolicy.nodes import topological
 
 
 def model(wide=True, **settings):
@@ -196,7 +197,7 @@ def test_a_run_trains_fine_tunes_measures_and_exports_the_bias(call, tmp_path):
 def specs(tmp_path, *overrides):
     (tmp_path / "it.yaml").write_text(YAML.replace(", relative_positions: true", ""))
     built = stages.build(config.load(tmp_path / "it.yaml", overrides)).stages
-    return {stage.kind: stage for stage in graph.topological(built)}
+    return {stage.kind: stage for stage in topological(built)}
 
 
 def test_keys_know_of_relative_positions_and_epsilon_only_where_they_are_set(tmp_path):

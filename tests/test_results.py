@@ -4,6 +4,7 @@ import pytest
 
 from maskpolicy import results
 from maskpolicy.errors import DataError, StoreError
+from maskpolicy.files import claim_folder, write_file
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_a_folder_without_results_is_refused(tmp_path):
 def test_settings_that_no_run_wrote_are_named(tmp_path, text):
     metrics = {"metric": "f1", "score": 0.5, "n": 2}
     one = results.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
-    results.write(tmp_path / "results" / "none--zsre--0.json", results.document(one))
+    write_file(tmp_path / "results" / "none--zsre--0.json", results.document(one))
     assert results.read(tmp_path).results == (one,)
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(DataError, match=r"experiment.json: not .*remove it"):
@@ -44,15 +45,15 @@ def test_labels_make_distinct_file_names():
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
-        results.write(tmp_path / "file" / "a.json", b"{}")
+        write_file(tmp_path / "file" / "a.json", b"{}")
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
-    results.write(path, b"old")
+    write_file(path, b"old")
     monkeypatch.setattr("os.fsync", _full)
     with pytest.raises(StoreError):
-        results.write(path, b"new")
+        write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["a.json"]
 
@@ -62,12 +63,12 @@ def _full(handle: int) -> None:
 
 
 def test_a_folder_with_somebody_elses_files_is_not_claimed(tmp_path):
-    results.claim(tmp_path, ("results",))
+    claim_folder(tmp_path, ("results",))
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(StoreError, match="choose another --out"):
-        results.claim(tmp_path, ("results",))
+        claim_folder(tmp_path, ("results",))
     (tmp_path / "results").mkdir()
-    results.claim(tmp_path, ("results",))
+    claim_folder(tmp_path, ("results",))
 
 
 def test_the_fingerprint_changes_with_the_results(tmp_path):

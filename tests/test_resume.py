@@ -14,7 +14,8 @@ import small
 import torch
 from safetensors.torch import load_file
 
-from maskpolicy import config, graph, stages
+from maskpolicy import config, stages
+from maskpolicy.nodes import topological
 from maskpolicy.store import Store
 
 YAML = """
@@ -130,7 +131,7 @@ def test_the_page_differs_in_the_line_that_repeats_run_json_alone(runs):
 def test_every_tensor_of_every_model_is_the_same(runs):
     folder, built = runs
     compared = 0
-    for stage in graph.topological(built.stages):
+    for stage in topological(built.stages):
         one, other = (
             Store(folder / name / "store").path(stage.key) / "model.safetensors"
             for name in ("whole", "killed")
@@ -145,7 +146,7 @@ def test_every_tensor_of_every_model_is_the_same(runs):
 
 def test_every_artifact_has_the_same_files(runs):
     folder, built = runs
-    for stage in graph.topological(built.stages):
+    for stage in topological(built.stages):
         one, other = (
             contents(Store(folder / name / "store").path(stage.key), "MANIFEST.json")
             for name in ("whole", "killed")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from maskpolicy import plugins, registry
 from maskpolicy.errors import ConfigError, PluginError
-from maskpolicy.selection import check, draw, generator, select
+from maskpolicy.seeding import generator
+from maskpolicy.selection import check, draw, select
 from maskpolicy.types import Passage, Spans, as_spans
 
 PASSAGES = small.passages()

@@ -13,15 +13,15 @@ import pytest
 import small
 from safetensors.torch import load_file
 
-from maskpolicy import collecting, config, exporting, graph, leaderboard, plugins, stages
+from maskpolicy import collecting, config, exporting, leaderboard, plugins, stages
 from maskpolicy import entities as rules
 from maskpolicy.annotate import annotate
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.graph import Stage
+from maskpolicy.execution import execute
 from maskpolicy.masking import hide
-from maskpolicy.nodes import function_of
+from maskpolicy.nodes import Run, Stage, function_of, topological
 from maskpolicy.objectives import ExampleSteps, MaskedSteps, Specials
 from maskpolicy.ragged import Ragged
 from maskpolicy.selection import select
@@ -172,7 +172,7 @@ def keys(tmp_path):
         path.write_text(text)
         made = config.load(path, overrides, plugin)
         built = stages.build(made, digest) if digest else stages.build(made)
-        order = graph.topological(built.stages)
+        order = topological(built.stages)
         return {(stage.kind, stage.label): stage.key for stage in order}
 
     return keys
@@ -272,7 +272,7 @@ def models_behind(*overrides, folder):
     return {
         cell: {
             each.params["spec"]["seed"] - made.general.seed
-            for each in graph.topological([stage])
+            for each in topological([stage])
             if each.kind == "general"
         }
         for cell, stage in cells.items()
@@ -442,7 +442,7 @@ def pretrain(folder, tmp_path, rows, **policy):
         needs=(),
     )
     stage = stages.build(made).pretrained[made.policies[0].label, 0]
-    return graph.execute([stage], Store(tmp_path / "store"))[stage.key]
+    return execute([stage], Store(tmp_path / "store"))[stage.key]
 
 
 def test_a_policy_that_hides_nothing_at_all_is_refused_before_its_training(folder, tmp_path):
@@ -489,10 +489,10 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
     path.write_text(ENCODER)
     store = Store(tmp_path / "store")
     built = stages.build(config.load(path))
-    outcomes = graph.execute(built.stages, store)
+    outcomes = execute(built.stages, store)
     assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
-    kinds = {stage.kind for stage in graph.topological(built.stages)}
-    assert kinds == {stage.kind for stage in graph.topological(seq2seq(tmp_path).stages)}
+    kinds = {stage.kind for stage in topological(built.stages)}
+    assert kinds == {stage.kind for stage in topological(seq2seq(tmp_path).stages)}
     for row in ("none", "mlm", "mae", "delta 1"):
         folder = store.path(built.pretrained[row, 0].key)
         names = {each.name for each in folder.iterdir()}
@@ -519,8 +519,8 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
     path.write_text(ENCODER.replace("steps: 2", "steps: 6"))
     stage = stages.build(config.load(path)).pretrained["mae", 0]
     whole, broken = Store(tmp_path / "whole"), Store(tmp_path / "broken")
-    graph.execute([stage], whole)
-    graph.execute(list(stage.inputs.values()), broken)
+    execute([stage], whole)
+    execute(list(stage.inputs.values()), broken)
     inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
     local = {**stage.local, "checkpoint_every": 1e-9}
 
@@ -531,13 +531,13 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
         if done == 4:
             raise Killed
 
-    run = graph.Run(broken.checkpoints(stage.key), local, advance=advance)
+    run = Run(broken.checkpoints(stage.key), local, advance=advance)
     (tmp_path / "out").mkdir()
     function = function_of(stage.kind)
     with pytest.raises(Killed):
         function({**stage.params, "spec": {**stage.params["spec"]}}, inputs, tmp_path / "out", run)
     assert broken.checkpoints(stage.key).latest()[0] > 0
-    graph.execute([stage], broken)
+    execute([stage], broken)
     files = [store.path(stage.key) / "model.safetensors" for store in (whole, broken)]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -553,7 +553,7 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
         )
         store = Store(tmp_path / "store")
         stage = stages.build(config.load(path)).pretrained["random", 0]
-        graph.execute([stage], store)
+        execute([stage], store)
         files = store.path(stage.key)
         made[share] = {
             each.name: each.read_bytes()
@@ -585,7 +585,7 @@ def test_what_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
 
 
 def test_keys_of_text_to_text_models_know_nothing_of_encoders(tmp_path):
-    for stage in graph.topological(seq2seq(tmp_path).stages):
+    for stage in topological(seq2seq(tmp_path).stages):
         assert not {"kind", "head", "layers", "decoder_layers"} & set(stage.params)
 
 
@@ -604,7 +604,7 @@ def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_pa
     )
     store = Store(tmp_path / "store")
     built = stages.build(config.load(path))
-    outcomes = graph.execute(built.stages, store)
+    outcomes = execute(built.stages, store)
     assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
     evaluated = store.path(built.cells["random", "zsre", 0].key)
     result = json.loads((evaluated / "result.json").read_text())
@@ -632,7 +632,7 @@ def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
     store = Store(tmp_path / "store")
     made = config.load(path, shrunk)
     built = stages.build(made)
-    outcomes = graph.execute(built.targets, store)
+    outcomes = execute(built.targets, store)
     assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
     for row in ("none", "random"):
         folders = [store.path(built.pretrained[row, run].key) for run in made.runs]

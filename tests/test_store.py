@@ -17,7 +17,7 @@ import pytest
 import tiny
 
 from maskpolicy.errors import ConfigError, DataError, StageError, StoreError
-from maskpolicy.graph import execute
+from maskpolicy.execution import execute
 from maskpolicy.store import Store
 
 KEY, OTHER = "a" * 64, "b" * 64

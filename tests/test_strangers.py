@@ -17,6 +17,7 @@ from test_analyses import WORK
 
 from maskpolicy import corpus, model, results
 from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.files import write_file
 from maskpolicy.store import Store
 
 PLUGIN = """
@@ -142,21 +143,21 @@ def _results(run: Path) -> None:
         }
         metrics = {"metric": "exact_match", "version": 1, "score": 0.5, "n": 2}
         made = results.Result(policy, "zsre", 0, "group", config, stages, metrics, WORK)
-        results.write(run / "results" / f"{policy}--zsre--0.json", results.document(made))
+        write_file(run / "results" / f"{policy}--zsre--0.json", results.document(made))
         answers = [
             {"id": str(i), "group": str(i), "score": i, "prediction": "x", "targets": ["x"]}
             for i in (0, 1)
         ]
         text = "".join(json.dumps(answer) + "\n" for answer in answers)
-        results.write(run / "predictions" / f"{policy}--zsre--0.jsonl", text.encode())
+        write_file(run / "predictions" / f"{policy}--zsre--0.jsonl", text.encode())
     about = {
         "baseline": "random",
         "plugins": [str(run / "theirs.py"), "theirs.py"],
         "policies": [{"label": policy} for policy, _ in ROWS],
         "tasks": [{"label": "zsre"}],
     }
-    results.write(run / "experiment.json", json.dumps(about).encode())
-    results.write(run / "run.json", json.dumps({"store": "store", "experiment": "it"}).encode())
+    write_file(run / "experiment.json", json.dumps(about).encode())
+    write_file(run / "run.json", json.dumps({"store": "store", "experiment": "it"}).encode())
 
 
 COMMANDS = (
@@ -234,7 +235,7 @@ def test_a_store_outside_of_run_and_working_directory_needs_a_word(
     monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     private = tmp_path / "private"
     (stranger / "store").rename(private)
-    results.write(stranger / "run.json", json.dumps({"store": str(private)}).encode())
+    write_file(stranger / "run.json", json.dumps({"store": str(private)}).encode())
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     line = refused("analyze", "coverage", stranger)

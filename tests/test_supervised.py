@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import small
 
-from maskpolicy import config, graph, plugins, stages
+from maskpolicy import config, plugins, stages
 from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.execution import execute
+from maskpolicy.nodes import topological
 from maskpolicy.store import Store
 from maskpolicy.types import as_spans
 from maskpolicy.world import make, write
@@ -48,10 +50,10 @@ def fit(made, tmp_path):
     def fit(data=made / "world" / "tasks", tasks="triviaqa, zsre", store="store", *overrides):
         path = tmp_path / "it.yaml"
         path.write_text(YAML.format(model=made / "bart", data=data, tasks=tasks))
-        order = graph.topological(stages.build(config.load(path, overrides)).stages)
+        order = topological(stages.build(config.load(path, overrides)).stages)
         wanted = [stage for stage in order if stage.kind == "fit"]
         kept = Store(tmp_path / store)
-        outcomes = graph.execute(order, kept, targets=wanted)
+        outcomes = execute(order, kept, targets=wanted)
         failed = [outcome.error for outcome in outcomes.values() if outcome.error]
         return wanted[0], failed, kept
 
@@ -163,7 +165,7 @@ ANSWERS = {
 def keys(made, tmp_path, *overrides):
     path = tmp_path / "keys.yaml"
     path.write_text(YAML.format(model=made / "bart", data="world", tasks="zsre"))
-    order = graph.topological(stages.build(config.load(path, overrides)).stages)
+    order = topological(stages.build(config.load(path, overrides)).stages)
     return {
         (each.kind, each.label.partition(", ")[2]): each.key
         for each in order

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from maskpolicy import examples, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 
 NAME = "aidayago2-dev-kilt.jsonl"
 LEFT = [f"l{n}" for n in range(100)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from maskpolicy import config, examples, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.stages.assembly import build
 
 CHOICES = [

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from maskpolicy import examples, plugins, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 from maskpolicy.sources import facts
 
 HEADS = {

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from maskpolicy import examples, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 
 FILES = {"zsre": "structured_zeroshot-dev-kilt.jsonl", "wow": "wow-dev-kilt.jsonl"}
 ZSRE = {

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from maskpolicy import examples, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 
 OPEN = {"question": "where is the  minster", "answer": ["Ulm", " Ulm, Germany"], "extra": 1}
 KILT = {

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from maskpolicy import examples, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.experiment import TaskBlock
 
 
 def block(**fields):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy import examples, sources
-from maskpolicy.config import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.experiment import TaskBlock
 
 BLOCK = TaskBlock("webquestions", "webquestions")
 TRAIN, TEST = "webquestions.examples.train.json", "webquestions.examples.test.json"

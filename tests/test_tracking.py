@@ -5,7 +5,8 @@ from typing import get_args
 
 import pytest
 
-from maskpolicy.tracking import Tracker, tracked
+from maskpolicy.experiment import Tracker
+from maskpolicy.tracking import tracked
 
 
 def test_the_names_are_those_of_accelerate():

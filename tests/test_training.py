@@ -12,7 +12,7 @@ import small
 import torch
 
 from maskpolicy import plugins
-from maskpolicy.config import Training
+from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError, StageError
 from maskpolicy.model import token_loss
 from maskpolicy.objectives import MaskedSteps, Specials

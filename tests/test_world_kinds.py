@@ -238,8 +238,8 @@ def test_facts_of_the_tasks_stand_in_their_corpus_only(folder, tasks):
 
 @pytest.mark.parametrize("task", ["nq", "webquestions", "aidayago2", "wiqa", "quartz", "ropes"])
 def test_the_built_in_tasks_read_what_was_written(tasks, task):
-    from maskpolicy.config import TaskBlock
     from maskpolicy.examples import read
+    from maskpolicy.experiment import TaskBlock
 
     for split in ("train", "dev", "test"):
         examples = read(TaskBlock(task, task), split, tasks)
@@ -279,8 +279,8 @@ def read_yaml(name: str):
 @pytest.mark.parametrize("task", ["nq", "aidayago2", "zsre", "wow", "ropes", "wiqa", "quartz"])
 def test_examples_about_one_subject_are_one_group(tasks, task):
     """Every row about a bird, writer, person or salt names it by a word that no other has."""
-    from maskpolicy.config import TaskBlock
     from maskpolicy.examples import read
+    from maskpolicy.experiment import TaskBlock
 
     pools = build(SMALL)
     kinds = {"aidayago2": "writers", "wiqa": "salts", "quartz": "salts", "nq": "birds"}

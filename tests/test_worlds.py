@@ -16,7 +16,7 @@ from maskpolicy import collecting, config, leaderboard, results, stages, stats
 from maskpolicy.analyses.worlds import CONDITION, Worlds
 from maskpolicy.errors import ConfigError
 from maskpolicy.findings import Findings
-from maskpolicy.graph import topological
+from maskpolicy.nodes import topological
 from maskpolicy.store import Store
 
 SHARES = {"none": 0.1, "random": 0.15, "salient-span": 0.7}

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from maskpolicy import config, written
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.results import WRITTEN
-from maskpolicy.written import Written
+from maskpolicy.written import WRITTEN, Written
 
 YAML = """
 model: mini

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from maskpolicy.errors import StoreError
-from maskpolicy.graph import Stage, execute, stage
+from maskpolicy.execution import execute
+from maskpolicy.nodes import Stage, stage
 from maskpolicy.store import Store
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.derived import available, derive
+from maskpolicy.derived import derive
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.experiment import ENCODER
 from maskpolicy.findings import Findings
@@ -14,7 +14,7 @@ from maskpolicy.plots import Bars, Series
 from maskpolicy.registry import analysis
 from maskpolicy.results import Run
 from maskpolicy.stages.cloze import read
-from maskpolicy.store import Store
+from maskpolicy.store import Store, available
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")

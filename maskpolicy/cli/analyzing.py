@@ -73,7 +73,8 @@ def analyze(
 
 def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
     """Return the analyses by name, with the fields that KEY=VALUE words set, and the folders."""
-    from maskpolicy import config, plugins, registry, yaml_file
+    from maskpolicy import plugins, registry, yaml_file
+    from maskpolicy.blocks import instance
 
     keys = [word for word in words if "=" in word and not Path(word).exists()]
     folders = [Path(word) for word in words if word not in keys]
@@ -81,12 +82,12 @@ def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
     if name != ALL:
         fields = yaml_file.assignments(keys)
-        return {name: config.instance("analysis", name, fields, name)}, folders
+        return {name: instance("analysis", name, fields, name)}, folders
     if keys:
         raise ConfigError(f"analyze {ALL} {keys[0]}: fields are set of one analysis, by its name")
     plugins.load_builtin("analysis")
     names = registry.names("analysis")
-    return {each: config.instance("analysis", each, {}, each) for each in names}, folders
+    return {each: instance("analysis", each, {}, each) for each in names}, folders
 
 
 def _check(folders: Sequence[Path]) -> None:

@@ -35,14 +35,15 @@ def export(
     """Write the model of a row with its tokenizer and a model card that holds its results."""
     from maskpolicy import exporting, plugins, pretraining, results
     from maskpolicy.store import Store
+    from maskpolicy.written import WRITTEN
 
     log_to(console(err=True))
     plugins.load_files(plugin or (), fresh=True)
     words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
     words += ["--seed", str(seed)] if seed is not None else []
     commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]
-    if (run / results.WRITTEN).is_file():
-        commands.insert(0, as_typed("run", Path(public(str(run))) / results.WRITTEN))
+    if (run / WRITTEN).is_file():
+        commands.insert(0, as_typed("run", Path(public(str(run))) / WRITTEN))
     out = out.resolve()
     pretraining.claim(out, pretraining.EXPORT)
     artifacts = Store(store_of(store, [run]))

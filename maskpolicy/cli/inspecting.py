@@ -25,8 +25,9 @@ def world(
 
     Of each task it prints what a guess without a model reaches (majority), in percent.
     """
-    from maskpolicy import results, schema, yaml_file
+    from maskpolicy import schema, yaml_file
     from maskpolicy import world as embedded
+    from maskpolicy.files import claim_folder
     from maskpolicy.world.settings import KINDS
 
     every = {"kinds": list(KINDS)}  # so that all tasks are written
@@ -35,7 +36,7 @@ def world(
     if not isinstance(block, dict):
         raise schema.wrong(block, "a block of keys", "world")
     made = embedded.make(every | given | block)
-    results.claim(out, embedded.MARKS)
+    claim_folder(out, embedded.MARKS)
     try:
         embedded.write(made, out)
     except OSError as error:
@@ -65,14 +66,16 @@ def examples(
     plugin: Plugins = None,
 ) -> None:
     """Print a split of a task as the experiments use it, one JSON object in each line."""
-    from maskpolicy import config, plugins, yaml_file
     from maskpolicy import examples as splits
+    from maskpolicy import plugins, yaml_file
+    from maskpolicy.blocks import data_source, task_block
+    from maskpolicy.experiment import HUB
 
     log_to(console(err=True))  # which rows are left out
     plugins.load_files(plugin or (), fresh=True)
-    given = {"name": task, **yaml_file.assignments(keys or ()), "data": config.HUB}
-    block = config.task_block(given, "examples", ())  # its mistakes come before --data's
-    block = replace(block, data=config.data_source(data, "--data", (), [config.HUB]))
+    given = {"name": task, **yaml_file.assignments(keys or ()), "data": HUB}
+    block = task_block(given, "examples", ())  # its mistakes come before --data's
+    block = replace(block, data=data_source(data, "--data", (), [HUB]))
     for line in splits.lines(block, split, Path(block.data), limit):
         typer.echo(line)
 
@@ -91,12 +94,12 @@ def doctor(
     from spacy.util import get_installed_models
 
     from maskpolicy import hardware, manifest
-    from maskpolicy.budgets import Training
+    from maskpolicy.budgets import Training, resolve_auto
     from maskpolicy.store import Store
 
     screen = console()
     around = manifest.surroundings()
-    chosen = hardware.resolve(Training())
+    chosen = resolve_auto(Training())
     artifacts = Store(store)
     rows = [
         ("versions", ", ".join(f"{name} {number}" for name, number in around["versions"].items())),
@@ -120,7 +123,7 @@ def doctor(
 def _guessed(task: str, folder: Path) -> dict[str, Json]:
     """Return what a guess reaches on a task, nothing where it is too small for a dev split."""
     from maskpolicy import examples, majority, sources
-    from maskpolicy.config import TaskBlock
+    from maskpolicy.experiment import TaskBlock
 
     block = TaskBlock(task, task, data=str(folder))
     made = sources.task(block)

@@ -46,7 +46,7 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
     """Print every plugin of a kind; a broken one is named on stderr and left out."""
     found = [about for _, about in _plugins([kind], files)]
     if kind == "policy":
-        from maskpolicy.config import NONE
+        from maskpolicy.experiment import NONE
 
         summary = "No intermediate stage: the row that every other is compared with."
         found.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})

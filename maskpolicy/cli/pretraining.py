@@ -40,7 +40,9 @@ def pretrain(
 ) -> None:
     """Continue pre-training on text of your own; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import graph, pretraining, processes, progress, stages
+    from maskpolicy import pretraining, processes, progress, stages
+    from maskpolicy.execution import execute
+    from maskpolicy.nodes import topological
     from maskpolicy.store import Store
 
     screen, notes = console(), console(err=True)
@@ -59,7 +61,7 @@ def pretrain(
     plan = stages.build(experiment, artifacts.hash_file)
     stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
     pretraining.tell(out, stage)
-    order = graph.topological([stage])
+    order = topological([stage])
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
@@ -67,9 +69,7 @@ def pretrain(
     targets = [stage, stage.inputs["tokenizer"]]
     with progress.Bars(notes, len(order), failures=False) as bars:  # `end` tells them
         logs = out.with_name(f"{out.name}-logs")  # of a tracker, if one is set
-        outcomes = graph.execute(
-            order, artifacts, bars, targets=targets, workers=workers, logs=logs
-        )
+        outcomes = execute(order, artifacts, bars, targets=targets, workers=workers, logs=logs)
     processes.dismiss()
     end(outcomes.values())
     pretraining.export(experiment, stage, artifacts, out, command)

@@ -16,8 +16,8 @@ from maskpolicy.cli.words import STORE, File, Keys, Only, Plugins, StorePath, co
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maskpolicy.config import Experiment
-    from maskpolicy.graph import Outcome
+    from maskpolicy.experiment import Experiment
+    from maskpolicy.outcomes import Outcome
     from maskpolicy.power import Power
     from maskpolicy.stages import Graph
     from maskpolicy.store import Store
@@ -37,8 +37,11 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import config, graph, processes, progress, results, stages, written
+    from maskpolicy import config, processes, progress, results, stages, written
+    from maskpolicy.execution import execute
+    from maskpolicy.files import claim_folder
     from maskpolicy.jobs import Request, beside, check
+    from maskpolicy.nodes import topological
     from maskpolicy.store import Store
 
     check(jobs)
@@ -47,11 +50,11 @@ def run(
     asked = written.read(file, keys or (), plugin or ())
     experiment = config.of(asked, file)
     folder = out or asked.home or Path("runs") / experiment.name
-    results.claim(folder, results.MARKS)
+    claim_folder(folder, results.MARKS)
     artifacts = Store(store)
     whole = stages.build(experiment, artifacts.hash_file)
     plan = stages.part(whole, only or ())
-    order = graph.topological(plan.targets)
+    order = topological(plan.targets)
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
@@ -59,9 +62,7 @@ def run(
     logs = folder / "logs"
     request = Request(file, keys or (), plugin or (), store, workers, logs, only or ())
     with beside(jobs, request), progress.Bars(notes, len(order)) as bars:
-        outcomes = graph.execute(
-            order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs
-        )
+        outcomes = execute(order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs)
     processes.dismiss()
     _publish(experiment, whole, outcomes, artifacts, folder, started, jobs)
     failed = sum(outcomes[stage.key].error is not None for stage in plan.stages)
@@ -108,7 +109,7 @@ def plan(
 
     from rich.table import Table
 
-    from maskpolicy import config, graph, power, stages
+    from maskpolicy import config, planning, power, stages
     from maskpolicy.store import Store
 
     screen = console()
@@ -116,7 +117,7 @@ def plan(
     experiment = config.load(file, keys or (), plugin or ())
     artifacts = Store(store)
     made = stages.part(stages.build(experiment, artifacts.hash_file), only or ())
-    planned = graph.plan(made.targets, artifacts, targets=made.targets)
+    planned = planning.plan(made.targets, artifacts, targets=made.targets)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
         table.add_row(entry.state, entry.stage.name, entry.why)

@@ -94,15 +94,17 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
 
 def _tokenizer(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; that of a preset is made once and kept in the store."""
-    from maskpolicy import config, graph, stages
+    from maskpolicy import config, stages
     from maskpolicy import model as models
+    from maskpolicy.execution import execute
+    from maskpolicy.experiment import NONE, WORLD
 
-    keys = {"model": name, "corpus": config.WORLD, "policies": [config.NONE], "tasks": []}
+    keys = {"model": name, "corpus": WORLD, "policies": [NONE], "tasks": []}
     experiment = config.make(keys, "show", "", (), needs=())
     if not experiment.model.is_scratch:
         return models.load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
-    outcomes = graph.execute([stage], artifacts)
+    outcomes = execute([stage], artifacts)
     for outcome in outcomes.values():
         if outcome.exception is not None:
             raise outcome.exception

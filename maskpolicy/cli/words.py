@@ -16,7 +16,7 @@ from maskpolicy.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maskpolicy.graph import Outcome
+    from maskpolicy.outcomes import Outcome
 
 _WIDE = 200  # columns where no terminal says how many there are
 

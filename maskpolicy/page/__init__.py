@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from maskpolicy import measured, report
 from maskpolicy.board import Board
+from maskpolicy.files import write_file
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.page import behind, differences, embedded, provenance, reported, view
-from maskpolicy.results import Run, write
+from maskpolicy.results import Run
 from maskpolicy.stats import LEVEL, POWER
 from maskpolicy.types import Json
 
@@ -26,7 +27,7 @@ _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 def save(board: Board, path: Path, option: str = "--out") -> None:
     """Write the page of a leaderboard, whole or not at all; StoreError names the `option`."""
-    write(path, render(board).encode("utf-8", "replace"), option)
+    write_file(path, render(board).encode("utf-8", "replace"), option)
 
 
 def render(board: Board) -> str:

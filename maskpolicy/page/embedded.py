@@ -9,7 +9,8 @@ from pathlib import Path
 
 from maskpolicy import results
 from maskpolicy.errors import DataError
-from maskpolicy.findings import shown, title
+from maskpolicy.files import read_json
+from maskpolicy.markdown import shown, title
 from maskpolicy.types import Json
 
 ROOM = 900_000  # bytes of plots in one page, so that it stays below 3 MB with all else
@@ -75,7 +76,7 @@ def _plot(path: Path, folder: Path, image: Path | None) -> Plot:
 
 
 def _findings(path: Path) -> Json:
-    found = results.parsed(path)
+    found = read_json(path)
     rows = found.get("rows") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path}: not written by `maskpolicy analyze`: remove it")

@@ -17,7 +17,8 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.masking import hide_all
 from maskpolicy.objectives import Specials
 from maskpolicy.ragged import Ragged
-from maskpolicy.selection import draw, generator
+from maskpolicy.seeding import generator
+from maskpolicy.selection import draw
 from maskpolicy.types import Passage
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from maskpolicy import majority as guesses
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
 from maskpolicy.budgets import Training
-from maskpolicy.config import TaskBlock
-from maskpolicy.graph import Run, stage
+from maskpolicy.experiment import TaskBlock
+from maskpolicy.loading import load_weights
 from maskpolicy.metrics import Total
+from maskpolicy.nodes import Run, stage
 from maskpolicy.sources import SPLITS
 from maskpolicy.types import Example, Json
 
@@ -57,7 +58,7 @@ def audit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None
 
     most = params["positions"]
     if most is None:
-        most = models.positions(models.load_weights(AutoConfig, str(inputs["model"]), None))
+        most = models.positions(load_weights(AutoConfig, str(inputs["model"]), None))
     limits = {key: min(params[key], most) for key in ("max_source", "max_target")}
     head, spec = heads.of(params), replace(Training(), **limits)
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from maskpolicy import budgets, hardware, hashes, learned, plugins, sources
-from maskpolicy.budgets import Training
-from maskpolicy.config import Experiment, PolicyBlock, TaskBlock, instance
+from maskpolicy import budgets, learned, plugins, sources
+from maskpolicy.blocks import instance
+from maskpolicy.budgets import Training, resolve_auto
 from maskpolicy.errors import ConfigError
-from maskpolicy.experiment import SEQ2SEQ
-from maskpolicy.graph import Stage
+from maskpolicy.experiment import SEQ2SEQ, Experiment, PolicyBlock, TaskBlock
+from maskpolicy.files import sha256
 from maskpolicy.kinds import KINDS
+from maskpolicy.nodes import Stage
 from maskpolicy.stages import answers, models  # noqa: F401 (they register the stages)
 from maskpolicy.stages.inputs import Digest, Inputs
 from maskpolicy.stages.learning import CONTEXTS
@@ -44,7 +45,7 @@ class Graph:
         return (*self.audits.values(), *self.stages, *kept, *self.majority.values())
 
 
-def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
+def build(experiment: Experiment, digest: Digest = sha256) -> Graph:
     """Return the graph of an experiment; `digest` gives the sha256 of a data file.
 
     Raises ConfigError or DataError when the graph cannot be made: a missing file, a setting that
@@ -53,7 +54,7 @@ def build(experiment: Experiment, digest: Digest = hashes.sha256) -> Graph:
     return _Builder(experiment, digest).graph()
 
 
-def tokenizer(experiment: Experiment, digest: Digest = hashes.sha256) -> Stage:
+def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
     """Return the stage that makes an experiment's tokenizer."""
     return Inputs(experiment, digest).tokenizer
 
@@ -302,7 +303,7 @@ def _resumable(stage: Stage, spec: Training) -> Stage:
 
 def _spec(spec: Training) -> dict[str, Json]:
     """Return a budget with its choices made for this machine, without what changes no result."""
-    made = asdict(hardware.resolve(spec))
+    made = asdict(resolve_auto(spec))
     del made["checkpoint_every"]
     for name in budgets.LATER:
         if made[name] == getattr(Training, name):

@@ -11,7 +11,7 @@ from maskpolicy import hardware
 from maskpolicy import model as models
 from maskpolicy.errors import DataError
 from maskpolicy.generation import generate
-from maskpolicy.graph import Run, stage
+from maskpolicy.nodes import Run, stage
 from maskpolicy.types import Json
 
 ANSWERS = "cloze.json"

@@ -10,11 +10,11 @@ from typing import Any
 
 from maskpolicy import corpus, documents, hardware
 from maskpolicy import model as models
+from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training
-from maskpolicy.config import instance
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import DataError
-from maskpolicy.graph import Run, stage
+from maskpolicy.nodes import Run, stage
 from maskpolicy.objectives import MaskedSteps, Specials
 from maskpolicy.types import How, Json
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from maskpolicy import contexts as task_contexts
 from maskpolicy import documents, hub, plugins, sources
 from maskpolicy import examples as task_examples
-from maskpolicy.config import HUB, WORLD, Experiment, TaskBlock
 from maskpolicy.errors import ConfigError
-from maskpolicy.experiment import SEQ2SEQ, Corpus
-from maskpolicy.graph import Stage
+from maskpolicy.experiment import HUB, SEQ2SEQ, WORLD, Corpus, Experiment, TaskBlock
 from maskpolicy.kinds import KINDS
+from maskpolicy.nodes import Stage
 from maskpolicy.stages import texts  # noqa: F401 (it registers the stages)
 from maskpolicy.types import Json
 

@@ -12,15 +12,15 @@ from typing import Any
 from maskpolicy import hardware, heads, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
+from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training
-from maskpolicy.config import instance
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import DataError
 from maskpolicy.experiment import SEQ2SEQ
-from maskpolicy.graph import Commit, Run, stage
+from maskpolicy.files import slug
 from maskpolicy.kinds import KINDS, Kind
+from maskpolicy.nodes import Commit, Run, stage
 from maskpolicy.objectives import MaskedSteps
-from maskpolicy.results import slug
 from maskpolicy.stages.answers import read_examples, score
 from maskpolicy.tracking import tracked
 from maskpolicy.training import Keep, Loss, train
