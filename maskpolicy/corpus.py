@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 from unicodedata import category
@@ -19,6 +19,7 @@ from maskpolicy.ragged import Ragged
 from maskpolicy.types import Passage, Spans, as_spans
 
 if TYPE_CHECKING:
+    import tokenizers
     from transformers import PreTrainedTokenizerBase
 
 _MARKS = "\u200c\u200d" + "".join(
@@ -157,8 +158,8 @@ def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
 def cut(document: Document, words: int) -> Iterator[Document]:
     """Cut a document into passages of at most `words` blank-separated words; bounds are kept.
 
-    A word of megabytes, as encoded files have, would cost minutes of byte-pair encoding and of
-    masking: beyond _LONGEST characters it is cut into passages of its own.
+    A word of megabytes, as in encoded files, would make every step that masks it take minutes: the
+    parts of a word of more than _LONGEST characters are passages of their own.
     """
     found = [match.span() for match in _BLANK.finditer(document.text)]
     if not found:
@@ -178,17 +179,34 @@ def _bounds(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int,
     """Yield the first and last character of each passage; `found` are those of words."""
     held: list[tuple[int, int]] = []
     for first, last in found:
-        is_long = last - first > _LONGEST
-        if held and (is_long or len(held) == words):
+        parts = _parts(first, last)
+        if held and (len(parts) > 1 or len(held) == words):
             yield held[0][0], held[-1][1]
             held = []
-        if is_long:
-            for begin in range(first, last, _LONGEST):
-                yield begin, min(begin + _LONGEST, last)
+        if len(parts) > 1:
+            yield from parts
         else:
             held.append((first, last))
     if held:
         yield held[0][0], held[-1][1]
+
+
+def _parts(first: int, last: int) -> list[tuple[int, int]]:
+    """Return the bounds of the parts of a word, of at most _LONGEST characters each."""
+    return [(begin, min(begin + _LONGEST, last)) for begin in range(first, last, _LONGEST)]
+
+
+def pieces(text: str) -> list[tuple[int, int]]:
+    """Return the bounds, in characters, of the pieces of a text that are encoded by themselves.
+
+    A text is one piece, unless it has a word of more than _LONGEST characters: it is cut inside
+    that word, because a word's byte-pair encoding takes more than linear time.
+    """
+    if len(text) <= _LONGEST:
+        return [(0, len(text))]
+    parts = (_parts(*match.span()) for match in _BLANK.finditer(text))
+    cuts = [begin for found in parts for begin, _ in found[1:]]
+    return list(pairwise([0, *cuts, len(text)]))
 
 
 def tokenize(
@@ -212,16 +230,40 @@ def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Pa
     return replace(plain, columns=columns)
 
 
-def encode(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
-    """Return the `tokenizers.Encoding` of each text, whole and without special tokens.
+@dataclass(frozen=True)
+class Encoded:
+    """The t tokens of a text and the characters that each stands for."""
 
-    A special token's name in a text, such as `<mask>`, is text like any other.
+    ids: list[int]  # t
+    offsets: list[tuple[int, int]]  # t
+
+
+def encode(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[tokenizers.Encoding | Encoded]:
+    """Return ids and offsets of each text, whole and without special tokens.
+
+    The `pieces` of a text are encoded one by one. A special token's name in a text, such as
+    `<mask>`, is text like any other.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
-    return backend.encode_batch(list(texts), add_special_tokens=False)
+    bounds = [pieces(text) for text in texts]
+    parts = [text[a:b] for text, found in zip(texts, bounds, strict=True) for a, b in found]
+    encoded = iter(backend.encode_batch(parts, add_special_tokens=False))
+    return [_joined(found, list(islice(encoded, len(found)))) for found in bounds]
+
+
+def _joined(
+    bounds: Sequence[tuple[int, int]], parts: Sequence[tokenizers.Encoding]
+) -> tokenizers.Encoding | Encoded:
+    if len(parts) == 1:
+        return parts[0]
+    ids = [each for part in parts for each in part.ids]
+    pairs = zip(bounds, parts, strict=True)
+    return Encoded(ids, [(a + at, b + at) for (at, _), part in pairs for a, b in part.offsets])
 
 
 def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:

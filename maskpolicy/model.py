@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from maskpolicy import corpus
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.loading import load_weights
@@ -72,10 +73,23 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    raw.train_from_iterator(texts, trainer)
+    raw.train_from_iterator(training_texts(texts), trainer)
     learned = json.loads(raw.to_str())["model"]
     merges: Any = [tuple(pair) for pair in learned["merges"]]
     return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
+
+
+def training_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts that a tokenizer is trained on, cut inside words of megabytes.
+
+    The time that a merge takes grows with the length of the words that it is in. So the pieces of
+    such a word that have no break, as in encoded files, are left out after the first.
+    """
+    for text in texts:
+        for number, (first, last) in enumerate(corpus.pieces(text)):
+            piece = text[first:last]
+            if number == 0 or not piece.isalnum():
+                yield piece
 
 
 def build(

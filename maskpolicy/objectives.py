@@ -245,7 +245,8 @@ class ExampleSteps:
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged:
     """Return the ids of each text without special tokens."""
-    return Ragged.of((one.ids for one in encode(texts, tokenizer)), np.int32)
+    ids = (np.asarray(one.ids, np.int32) for one in encode(texts, tokenizer))
+    return Ragged.of(ids, np.int32)
 
 
 def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:

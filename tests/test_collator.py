@@ -207,6 +207,16 @@ def test_long_texts_are_cut_before_they_are_masked():
     assert torch.equal(hidden, recovered)
 
 
+def test_a_word_of_megabytes_is_encoded_in_pieces():
+    text = "Anna met " + "abcdefghij" * 300_000
+    batch = collator(Uniform(0.3), max_source=64)([{"text": text}])
+    assert batch["input_ids"].shape == (1, 64)
+    made = collator(max_source=40_000)._passage("it", {"text": f"{'x' * 25_000} in Rome"})
+    assert made.offsets[-1, 1] == len(made.text)
+    begun = [token for token in TOKENIZER.convert_ids_to_tokens(made.tokens) if token[0] == "Ġ"]
+    assert len(begun) == 3 + 2  # three pieces of the word, and the two words behind it
+
+
 def test_the_tokenizer_of_the_user_is_left_as_it_was():
     before = TOKENIZER.encode("a <mask> b")
     collator()([{"text": "a <mask> b"}])

@@ -156,6 +156,14 @@ def test_windows_overlap_and_cover_the_context():
     assert places[-1] == (0, 0)
 
 
+def test_an_answer_behind_a_word_of_megabytes_is_found():
+    example = asked("abcdefghij" * 300_000 + f" {TEXT}")
+    window = list(span._windows([example], small.tokenizer(), MARKS, SPEC))[-1]
+    first, last = (place - window.first for place in span._place(window, example))
+    begin, end = window.offsets[first, 0], window.offsets[last, 1]
+    assert example.context[begin:end].strip() == "the Oder"
+
+
 def test_a_question_without_an_answer_points_at_the_beginning():
     example = asked(answer=None)
     (window,) = span._windows([example], small.tokenizer(), MARKS, SPEC)

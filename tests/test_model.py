@@ -111,6 +111,19 @@ def test_training_a_tokenizer_twice_gives_the_same():
     assert first.backend_tokenizer.to_str() == second.backend_tokenizer.to_str()
 
 
+def test_a_tokenizer_is_trained_on_the_beginning_of_a_word_of_megabytes():
+    long = "abcdefghij" * 300_000
+    texts = [*small.TEXTS, f"Anna met {long} in Rome", ("," + "ab" * 20) * 500]
+    found = list(models.training_texts(texts))
+    assert found[: len(small.TEXTS)] == list(small.TEXTS)
+    first, last, *cut = found[len(small.TEXTS) :]
+    assert (first, last) == ("Anna met " + long[:10_000], long[:10_000] + " in Rome")
+    assert "".join(cut) == texts[-1]  # a word with breaks is kept whole, in pieces
+    assert max(map(len, cut)) == 10_000
+    made = models.train_tokenizer(texts, 300)
+    assert len(made) == 300
+
+
 def test_a_folder_loads_here_and_with_plain_transformers(folder):
     ours, theirs = models.load(str(folder)), AutoModelForSeq2SeqLM.from_pretrained(folder)
     expected = small.bart().state_dict()

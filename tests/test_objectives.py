@@ -189,3 +189,15 @@ def test_every_example_comes_once_in_an_epoch():
     seen = [made(number).batches[0].source.tolist()[0] for number in range(3)]
     assert sorted(seen) == sorted(pair.source.tolist() for pair in made.pairs)
     assert made(0).work == {"examples": 1}
+
+
+@pytest.mark.parametrize(("keep", "left"), [("start", "Anna met a"), ("end", "in Rome")])
+def test_a_source_with_a_word_of_megabytes_is_encoded_in_pieces(keep, left):
+    source = "Anna met " + "abcdefghij" * 300_000 + " in Rome"
+    tokens = small.tokenizer().convert_ids_to_tokens(tokenize([source], small.tokenizer())[0])
+    assert sum(token[0] == "Ġ" for token in tokens) == 4 + 300  # words, and pieces of the long one
+    example = replace(EXAMPLES[0], source=source)
+    made = ExampleSteps.of([example], small.tokenizer(), SPECIALS, SPEC, keep)
+    (ids,) = made.pairs.sources
+    assert len(ids) == SPEC.max_source
+    assert left in small.tokenizer().decode(ids)
