@@ -16,11 +16,11 @@ import numpy as np
 from maskpolicy import model as models
 from maskpolicy import world
 from maskpolicy.batching import Pairs, collate
-from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training, resolve_auto
 from maskpolicy.corpus import Document, Passages, build
 from maskpolicy.masking import hide_all
 from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.plugins import instance
 from maskpolicy.selection import select
 from maskpolicy.types import How
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from benchmarks import comparison, training
 from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved
-from maskpolicy.blocks import instance
 from maskpolicy.budgets import resolve_auto
 from maskpolicy.objectives import MaskedSteps
+from maskpolicy.plugins import instance
 from maskpolicy.types import How
 
 PLAIN, OURS = "all masks seen", "masks excluded (MAE-LM)"

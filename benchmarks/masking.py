@@ -11,10 +11,10 @@ from benchmarks.measure import Once
 from maskpolicy import documents, world
 from maskpolicy import model as models
 from maskpolicy.annotate import annotate
-from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training, resolve_auto
 from maskpolicy.corpus import Document, Passages, build
 from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.plugins import instance
 from maskpolicy.ragged import Ragged
 from maskpolicy.types import How
 

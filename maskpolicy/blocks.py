@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from maskpolicy import budgets, keys, plugins, schema, yaml_file
-from maskpolicy.errors import ConfigError, MaskpolicyError, unknown
+from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.experiment import ENCODER, HUB, NONE, WORLD, PolicyBlock, TaskBlock, resolved_task
 from maskpolicy.labels import automatic, distinct, name_all
 from maskpolicy.registry import HOW_KEYS, Entry
@@ -20,28 +19,6 @@ AT_POSITIONS = How(corruption="token", target="spans", join="none")
 """How an encoder's masked passages are written: the targets are the tokens under the masks."""
 
 _FREE = ("mask_exclusion", "shallow_decoder")
-
-
-def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
-    """Return the plugin `name` made from its fields, JSON or not; raises ConfigError at `where`.
-
-    A plugin that is a function takes no fields and is returned as it is.
-    """
-    entry = plugins.find(kind, name)
-    return _made(entry, schema.block(entry.plugin, given, where or f"{kind} {name}"), where)
-
-
-def _made(entry: Entry, values: Mapping[str, Any], where: str) -> Any:
-    if not inspect.isclass(entry.plugin):
-        return entry.plugin
-    try:
-        return entry.plugin(**values)
-    except (MaskpolicyError, ValueError, TypeError) as error:
-        place = where or f"{entry.kind} {entry.name}"
-        field, _, reason = str(error).partition(": ")
-        if field in values:  # a message that begins with a field is placed there
-            raise ConfigError(f"{at(place, field)}: {reason}") from error
-        raise ConfigError(f"{place}: {error}") from error
 
 
 def how_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> How:
@@ -102,11 +79,10 @@ def policy_block(
             raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
         return PolicyBlock(NONE, NONE)
     entry = _find("policy", name, where, [NONE])
-    _offers(entry, "select")
     others = ("name", "label", *HOW_KEYS)
     values = schema.block(entry.plugin, own, where, others=others)
     values = {key: _warmed(value, own.get(key, {})) for key, value in values.items()}
-    _made(entry, values, where)
+    plugins.build(entry, values, where)
     facts = asdict(how_block(entry.facts, entry.where, {}))
     asked = {key: given[key] for key in HOW_KEYS if key in given}
     how = how_block(asked, where, {**facts, **shared})
@@ -124,11 +100,6 @@ def refuse_fields(name: str, given: Iterable[str]) -> None:
     for key in given:
         if key in known:
             raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
-
-
-def _offers(entry: Entry, method: str) -> None:
-    if not callable(getattr(entry.plugin, method, None)):
-        raise ConfigError(f"{entry.where}: {entry.kind} {entry.name!r} has no method `{method}`")
 
 
 def _of_kind(how: How, asked: Mapping[str, Any], kind: str, where: str) -> How:
@@ -184,11 +155,10 @@ def task_block(
     """
     name = given["name"]
     entry = _find("task", name, where)
-    _offers(entry, "example")
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}
     own = {key: value for key, value in given.items() if key not in framework}
     values = schema.block(entry.plugin, own, where, others=framework)
-    _made(entry, values, where)
+    plugins.build(entry, values, where)
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
     block["data"] = data_source(block["data"], at(where, "data"), folders)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import annotate, fields, plugins
+from maskpolicy import annotate, fields, hooks, plugins
 from maskpolicy.batching import IGNORE, collate
-from maskpolicy.blocks import how_block, instance, policy_block
+from maskpolicy.blocks import how_block, policy_block
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Document, encode, passage
 from maskpolicy.errors import ConfigError, DataError
@@ -132,7 +132,7 @@ class MaskingCollator:
         keys = [self._key(row) for row in rows]
         new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._known}
         made = [self._passage(key, row) for key, row in new.items()]
-        if made and hasattr(self.policy, "annotate"):
+        if made and hooks.ANNOTATE.of(self.policy) is not None:
             columns = annotate.annotate(self.policy, made, self.fitted)
             made = [
                 replace(one, columns={**one.columns, **{name: c[i] for name, c in columns.items()}})
@@ -196,8 +196,9 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
         known = policy_block(block, "MaskingCollator: policy", {})
         if not known.has_stage:
             raise ConfigError(f"MaskingCollator: policy {known.name}: hides nothing")
-        return known.name, instance("policy", known.name, known.fields, "MaskingCollator: policy")
-    if isinstance(given, type) or not callable(getattr(given, "select", None)):
+        where = "MaskingCollator: policy"
+        return known.name, plugins.instance("policy", known.name, known.fields, where)
+    if isinstance(given, type) or not callable(hooks.SELECT.of(given)):
         raise ConfigError(
             "MaskingCollator: policy must be a name, a block of keys or an instance with a method "
             f"`select`, not {given!r:.60}"

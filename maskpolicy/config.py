@@ -11,7 +11,6 @@ from maskpolicy import learned, plugins, schema, written, yaml_file
 from maskpolicy.blocks import (
     data_source,
     how_block,
-    instance,
     policy_block,
     policy_blocks,
     task_block,
@@ -47,7 +46,6 @@ __all__ = [
     "TaskBlock",
     "Training",
     "data_source",
-    "instance",
     "load",
     "make",
     "of",

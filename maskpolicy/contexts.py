@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import examples, fields, mapping
+from maskpolicy import examples, fields, hooks, mapping
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence, occurrences
 from maskpolicy.experiment import TaskBlock
@@ -73,15 +73,15 @@ def _told(block: TaskBlock, split: str, read: Sequence[_Read], rows: Sequence[Js
 
 
 def _texts(reading: examples.Reading) -> list[_Read]:
-    plugin: Any = reading.task.plugin
-    if not hasattr(plugin, "reading"):
+    own_text = hooks.READING.of(reading.task.plugin)
+    if own_text is None:
         examples.look_up(reading)
         return [_Read(one, one.context or "", one.targets) for _, one in reading.kept]
     read = []
     for row, example in reading.kept:
         try:
             with mapping.told(reading.task):
-                text, answers = plugin.reading(row.value)
+                text, answers = own_text(row.value)
                 fields.check(text, "the text to read")
         except DataError as error:
             reading.malformed.add(row, str(error))

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
-from typing import Any
 
-from maskpolicy import carving, faults, fields, mapping, sources
+from maskpolicy import carving, faults, fields, hooks, mapping, sources
 from maskpolicy.errors import DataError
 from maskpolicy.experiment import TaskBlock
 from maskpolicy.mapping import Task
 from maskpolicy.rows import Malformed, Row
 from maskpolicy.sources import TaskFacts
-from maskpolicy.types import Example, Json
+from maskpolicy.types import Example
 
 __all__ = [
     "Reading",
@@ -34,8 +33,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _NAMED = 10  # repeated ids that a message names
-
-Evidence = Callable[[Json, Example], str | None]
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
         return []
     task = sources.task(block)
     found = sources.find(task, split, folder)
-    companions = getattr(task.plugin, "evidence_files", None)
+    companions = hooks.EVIDENCE_FILES.of(task.plugin)
     if companions is None or not (contexts or block.context):
         return [found.path]
     reading = Reading(Malformed("", skip=True), task, found.official)
@@ -188,12 +185,12 @@ def _keep_side(reading: Reading, side: str) -> None:
 
 def look_up(reading: Reading) -> None:
     """Add the contexts that lie outside the rows, for tasks that have such."""
-    plugin: Any = reading.task.plugin
-    if not hasattr(plugin, "evidence"):
+    evidence = hooks.EVIDENCE.of(reading.task.plugin)
+    if evidence is None:
         return
     pairs, reading.kept = reading.kept, []
     rows = [row.value for row, _ in pairs]
-    find: Evidence = plugin.evidence(rows, reading.beside, reading.official)
+    find = evidence(rows, reading.beside, reading.official)
     for row, example in pairs:
         try:
             with mapping.told(reading.task):

@@ -1,15 +1,12 @@
 """What a policy's `fit` gets: the contexts of its tasks, tokenised, and the one training loop.
 
-A policy that is learnt has a method
+A learned policy defines
 
     fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json
 
-which trains on the `train` contexts, selects on the `dev` contexts, writes the fitted policy into
-the folder `out` (which its `annotate` later gets as `fitted`) and returns what is to be reported.
-`data` has one entry for each task of the field `train_on`; test examples never come here. A field
-`init` that names another learned policy gives that one's folder as `tools.init`. A class attribute
-`fits_to_how = True` gives how the row's spans are written as `tools.how`, and makes it a part of
-what the fitted policy depends on.
+It trains on the `train` contexts, selects on the `dev` contexts, writes the fitted policy into the
+folder `out` and returns what is to be reported. `data` has one entry for each task of the field
+`train_on`, without its test examples. `maskpolicy.hooks` describes what goes with `fit`.
 """
 
 from __future__ import annotations

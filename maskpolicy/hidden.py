@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import plugins, ragged, results, selection
-from maskpolicy.blocks import instance
 from maskpolicy.corpus import Passages
 from maskpolicy.derived import derive
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.nodes import Run as StageRun
 from maskpolicy.nodes import stage, version_of
+from maskpolicy.plugins import instance
 from maskpolicy.ragged import Ragged
 from maskpolicy.results import Run
 from maskpolicy.schema import Count, Seed

@@ -77,7 +77,7 @@ def _text(passage: Passage, span: Sequence[int]) -> str:
 
 def _salient(contexts: Sequence[Context], asked: Mapping[str, set[str]]) -> Json:
     passages = [context.passage for context in contexts]
-    columns = annotate(plugins.find("policy", SALIENT).plugin(), passages)
+    columns = annotate(plugins.instance("policy", SALIENT, {}), passages)
     counts = []
     for context, spans in zip(contexts, columns.get(ENTITIES, []), strict=True):
         texts = [_text(context.passage, span) for span in spans.tolist()]

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from maskpolicy import budgets, plugins, schema
+from maskpolicy import budgets, hooks, plugins, schema
 from maskpolicy.blocks import policy_block, task_block
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import NONE, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.keys import plain
 from maskpolicy.types import Json
 
-TRAIN_ON, INIT = "train_on", "init"  # fields of a learned policy that the framework reads
+TRAIN_ON, INIT = hooks.TRAIN_ON.name, hooks.INIT.name
 
 
 def is_learned(block: PolicyBlock) -> bool:
@@ -63,7 +63,7 @@ def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
 
 def _fits(name: str, where: str) -> bool:
     try:
-        return name != NONE and hasattr(plugins.find("policy", name).plugin, "fit")
+        return name != NONE and hooks.FIT.of(plugins.find("policy", name).plugin) is not None
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 
@@ -71,12 +71,6 @@ def _fits(name: str, where: str) -> bool:
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
     """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
     if is_learned(block):
-        entry = plugins.find("policy", block.name)
-        if not hasattr(entry.plugin, "annotate"):
-            raise ConfigError(
-                f"{entry.where}: policy {block.name!r} has a method `fit` but no `annotate`, which "
-                "alone gets what was fitted"
-            )
         tasks(block, columns, data, where)
         before = start(block, where)
         if before is not None:
@@ -110,7 +104,7 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     the key that it had before `only_select` was named there, and all rows share its columns.
     """
     plugin = plugins.find("policy", block.name).plugin
-    drawn = getattr(plugin, "only_select", ())
+    drawn = hooks.ONLY_SELECT.of(plugin)
     kept = {name: value for name, value in block.fields.items() if name not in drawn}
     if is_learned(block):
         return kept
@@ -121,4 +115,4 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
 
 def fits_to_how(block: PolicyBlock) -> bool:
     """Whether what is learnt depends on how the row's spans are written: its class says so."""
-    return bool(getattr(plugins.find("policy", block.name).plugin, "fits_to_how", False))
+    return hooks.FITS_TO_HOW.of(plugins.find("policy", block.name).plugin)

@@ -14,15 +14,9 @@ from maskpolicy.types import Example, Json
 
 
 class Task(Protocol):
-    """What a task's dataclass must offer; its fields are the options of its YAML block.
+    """What a task's dataclass must define; its fields are the options of its YAML block.
 
-    Two optional methods look contexts up outside the row. `evidence(rows, beside, split)` prepares
-    for `rows` and returns a function (row, example) -> context or None; `evidence_files(rows,
-    beside, split)` returns the files that this reads. `beside` are the folders in which companions
-    may lie, `split` is the official split of the rows: nothing that tells answers of another one
-    may be read. `reading(row)` returns the text that learned policies read and what counts as the
-    answer in it, where these are not context and targets. An attribute `metric` names the metric
-    where the task's fields choose it.
+    `maskpolicy.hooks` lists what it may define besides.
     """
 
     def example(self, row: Json) -> Example | list[Example] | None:

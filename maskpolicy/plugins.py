@@ -7,20 +7,18 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from maskpolicy import faults, imports, registry, sourcecode
-from maskpolicy.errors import ConfigError, cause, unknown
+from maskpolicy import faults, hooks, imports, registry, schema, sourcecode
+from maskpolicy.errors import ConfigError, MaskpolicyError, cause, unknown
 from maskpolicy.files import sha256
 
 FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
 GROUP = "maskpolicy.plugins"
-FILES = "files"  # the attribute of a plugin's class that declares data files
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
 _INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
 _ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +40,31 @@ def find(kind: str, name: str, others: Sequence[str] = ()) -> registry.Entry:
     if clash and not is_builtin(found):
         raise ConfigError(clash)
     return found
+
+
+def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
+    """Return an instance of the plugin `name` with the fields `given`; the others have defaults.
+
+    Fields may be JSON: lists become tuples, and blocks become dataclasses. Raises ConfigError at
+    `where` for an unknown name, and for fields that its annotations or its class refuse.
+    """
+    entry, place = find(kind, name), where or f"{kind} {name}"
+    return build(entry, schema.block(entry.plugin, given, place), place)
+
+
+def build(entry: registry.Entry, values: Mapping[str, Any], where: str) -> Any:
+    """Return an instance of a plugin's class, from a value for every field.
+
+    Raises ConfigError at `where` if the class refuses a value; a message of the class that begins
+    with a field's name is placed at that field.
+    """
+    try:
+        return entry.plugin(**values)
+    except (MaskpolicyError, ValueError, TypeError) as error:
+        field, _, reason = str(error).partition(": ")
+        if field in values:
+            raise ConfigError(f"{schema.at(where, field)}: {reason}") from error
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def of_run(kind: str, name: str, files: Sequence[str] = ()) -> registry.Entry:
@@ -205,7 +228,7 @@ def file_of(plugin: Any, name: str) -> Path:
     the key was made.
     """
     made = plugin if isinstance(plugin, type) else type(plugin)
-    if name not in getattr(made, FILES, ()):
+    if name not in hooks.FILES.of(made):
         raise ConfigError(f"{made.__name__}: {name!r} is not declared: files = [{name!r}]")
     beside = Path(inspect.getsourcefile(made) or "").resolve()
     home, path = imports.home_with(beside), beside.parent / name
@@ -214,17 +237,13 @@ def file_of(plugin: Any, name: str) -> Path:
     return path
 
 
-def _declared(entry: registry.Entry) -> list[str]:
-    """Return the names of the files that a plugin's class declares; raises ConfigError.
+def _declared(entry: registry.Entry) -> Sequence[str]:
+    """Return the names of the files that a plugin's class declares.
 
     A field of that name is a setting, which is in the key by its value.
     """
-    known = fields(entry.plugin) if is_dataclass(entry.plugin) else ()
-    is_field = any(each.name == FILES for each in known)
-    named = () if is_field else getattr(entry.plugin, FILES, ())
-    if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
-        raise ConfigError(f'{entry.where}: {FILES} must be a list of names, as in ["words.txt"]')
-    return list(named)
+    is_field = hooks.FILES.name in hooks.field_names(entry.plugin)
+    return () if is_field else hooks.FILES.of(entry.plugin)
 
 
 def _files(entry: registry.Entry) -> list[Path]:
@@ -233,7 +252,7 @@ def _files(entry: registry.Entry) -> list[Path]:
     for name in _declared(entry):
         path = Path(entry.file).parent / name
         if not path.exists():
-            raise ConfigError(f"{entry.where}: {FILES}: there is no {path}")
+            raise ConfigError(f"{entry.where}: files: there is no {path}")
         below = path.rglob("*") if path.is_dir() else [path]
         found += sorted(each for each in below if each.is_file())
     return found

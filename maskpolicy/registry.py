@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from maskpolicy import hooks
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.types import How
 
@@ -55,6 +56,7 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
         entry = _entry(kind, name, plugin, facts)
         _check_name(entry)
         _check_fields(entry)
+        hooks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
         known = _ENTRIES.get((kind, name))
         if known and known.where != entry.where:
             both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
@@ -133,6 +135,8 @@ def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Entry:
 def _check_name(new: Entry) -> None:
     if not isinstance(new.name, str) or not new.name.strip():
         raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
+    if not inspect.isclass(new.plugin):
+        raise ConfigError(f"{new.where}: {new.kind} {new.name!r} must be a class")
     if new.name == TAKEN.get(new.kind):
         raise ConfigError(
             f"{new.where}: {new.kind} {new.name!r} is a name of maskpolicy's own: rename it"

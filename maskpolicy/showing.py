@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy import masking, results, selection
+from maskpolicy import hooks, masking, results, selection
 from maskpolicy.annotate import annotate
-from maskpolicy.blocks import instance
 from maskpolicy.corpus import Document, tokenize
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.experiment import PolicyBlock
+from maskpolicy.plugins import instance
 from maskpolicy.store import available
 from maskpolicy.types import Json, Passage
 
@@ -58,7 +58,7 @@ def show(
         raise ConfigError(f"policy {block.name}: hides nothing: it has no intermediate stage")
     policy = instance("policy", block.name, block.fields)
     passage = _passage(text, tokenizer)
-    if hasattr(policy, "annotate"):
+    if hooks.ANNOTATE.of(policy) is not None:
         columns = {name: rows[0] for name, rows in annotate(policy, [passage], fitted).items()}
         passage = replace(passage, columns=columns)
     spans = selection.select(policy, [passage], seed, [0])[0]

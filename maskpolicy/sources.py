@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from maskpolicy import imports, plugins, readers
+from maskpolicy import hooks, imports, plugins, readers
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.experiment import TaskBlock
 from maskpolicy.metrics import METRICS, Metric, metric
@@ -97,7 +97,7 @@ class Task:
     @property
     def metric(self) -> Metric:
         """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
-        return metric(getattr(self.plugin, "metric", "") or self.facts.metric)
+        return metric(hooks.METRIC.of(self.plugin) or self.facts.metric)
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,8 @@ class Found:
 
 def task(block: TaskBlock) -> Task:
     """Return the task that `block` names, with the block's fields set."""
-    entry = plugins.find("task", block.name)
-    try:
-        plugin = entry.plugin(**block.fields)
-    except TypeError as error:
-        raise ConfigError(f"task {block.name!r} ({entry.where}): {error}") from error
-    edition = getattr(plugin, "edition", "auto")
-    stated = facts(entry)
+    plugin = plugins.instance("task", block.name, block.fields)
+    edition, stated = hooks.EDITION.of(plugin), facts(plugins.find("task", block.name))
     if edition != "auto" and edition not in stated.editions:
         raise ConfigError(f"task {block.name!r}: {unknown('edition', edition, stated.editions)}")
     return Task(block.name, stated, plugin, "" if edition == "auto" else edition)
@@ -219,7 +214,7 @@ def hub_config(task: Task) -> tuple[str, str]:
             f"files ({', '.join(stated.files.values())}) as data"
         )
     name, config = (_of_edition(value, task) for value in (stated.hub.id, stated.hub.config))
-    return name, config + ("" if getattr(task.plugin, "documents", True) else stated.hub.bare)
+    return name, config + ("" if hooks.DOCUMENTS.of(task.plugin) else stated.hub.bare)
 
 
 def hub_splits(task: Task) -> dict[str, str]:

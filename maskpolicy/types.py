@@ -126,7 +126,7 @@ class Example:
 
 
 class Policy(Protocol):
-    """What a masking policy must offer; two optional methods are described in docs/policies.md."""
+    """What a masking policy must define; `maskpolicy.hooks` lists what it may define besides."""
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Return the token spans of `passage` to hide: sorted, disjoint, non-empty, in range."""

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from maskpolicy import budgets, config
-from maskpolicy.blocks import instance
+from maskpolicy import budgets, config, plugins
 from maskpolicy.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import resolved
@@ -240,7 +239,7 @@ def test_fields_of_a_plugin_are_checked(write):
 def test_an_instance_is_made_from_stored_fields(write):
     write(PLUGIN.format(name="mine-made"), "made.py")
     experiment = config.load(write(QUICK + "plugins: [made.py]\n"), ["policies=[none, mine-made]"])
-    made = instance("policy", "mine-made", experiment.policies[1].fields)
+    made = plugins.instance("policy", "mine-made", experiment.policies[1].fields)
     assert made.sizes == (1, 2)
 
 

@@ -232,7 +232,7 @@ def test_a_declared_folder_is_all_files_in_it(write):
 
 @pytest.mark.parametrize(
     ("files", "says"),
-    [("files = ['gone.txt']", "there is no"), ("files = 'words.txt'", "must be a list of names")],
+    [("files = ['gone.txt']", "there is no"), ("files = 'words.txt'", "files: must be a list")],
 )
 def test_files_that_cannot_be_declared(write, files, says):
     with pytest.raises(ConfigError, match=says):

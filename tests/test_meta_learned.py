@@ -13,7 +13,7 @@ import torch
 
 from maskpolicy import config, extractor, plugins
 from maskpolicy.annotate import annotate
-from maskpolicy.blocks import instance, policy_block
+from maskpolicy.blocks import policy_block
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import ConfigError
@@ -114,7 +114,7 @@ def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
     assert report["training"]["work"] == {"episodes": 6}
     assert report["training"]["questions"] == 8
     assert set(report["dev"]["triviaqa"]["policy"]["hits"]) == {"1", "5", "20"}
-    policy = instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
+    policy = plugins.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
     columns = annotate(policy, small.passages(), folder)
     one = Passages({**small.passages().arrays})[0]
     one = type(one)(**{**one.__dict__, "columns": {k: v[0] for k, v in columns.items()}})
@@ -242,7 +242,7 @@ def test_it_is_fitted_to_how_spans_are_written_and_not_to_top_k():
 
 
 def test_scores_are_drawn_by_their_exponential():
-    policy = instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 2})
+    policy = plugins.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 2})
     columns = {
         "candidates": np.asarray([[0, 1], [2, 3], [4, 5]], np.int32),
         "scores": np.log(np.asarray([3.0, 1.0, 1.0], np.float32)),

@@ -198,7 +198,8 @@ FACTS = ', group="own", metric="exact_match", files={"dev": "dev.jsonl"}'
         ("\nraise RuntimeError('boo')\n", "failed: RuntimeError: boo ({file}:2)"),
         (
             TASK.format(facts=FACTS, method="exmple"),
-            "{file}:5: task 'mine' has no method `example`",
+            "{file}:5: task 'mine' defines `exmple`, which maskpolicy does not use: did you mean "
+            "`example`? Call it `_exmple` if it is a helper of yours",
         ),
         (
             TASK.format(facts=FACTS.replace("exact_match", "exact"), method="example"),

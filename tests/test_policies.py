@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy import plugins, registry, selection
-from maskpolicy.blocks import instance
 from maskpolicy.errors import ConfigError
 from maskpolicy.placement import scatter
+from maskpolicy.plugins import instance
 from maskpolicy.types import Passage, as_spans
 from policies.column import Column
 from policies.poisson import Poisson

@@ -28,6 +28,11 @@ def policy(name: str, **how: object):
     return Hidden
 
 
+class Asks:
+    def example(self, row):
+        return None
+
+
 def test_a_name_stands_for_its_plugin_facts_and_place():
     made = policy("mine", target="full")
     entry = registry.entry("policy", "mine")
@@ -44,7 +49,7 @@ def test_one_class_may_have_two_names():
 
 def test_kinds_have_names_of_their_own():
     policy("mine")
-    registry.task("mine")(object)
+    registry.task("mine")(Asks)
     assert registry.names("policy") == registry.names("task") == ["mine"]
     assert registry.names("analysis") == []
 
@@ -55,6 +60,9 @@ def test_a_second_plugin_of_a_name_raises_with_both_places():
     @dataclass(frozen=True)
     class Other:
         ratio: float = 0.5
+
+        def select(self, passage, rng):
+            return passage.pieces[:0]
 
     with pytest.raises(ConfigError) as caught:
         registry.policy("mine")(Other)
@@ -75,8 +83,8 @@ def test_names_that_the_framework_uses_itself_are_refused():
     with pytest.raises(ConfigError, match="policy 'none' is a name of maskpolicy's own"):
         policy("none")
     with pytest.raises(ConfigError, match="analysis 'all' is a name"):
-        registry.analysis("all")(object)
-    registry.task("none")(object)
+        registry.analysis("all")(Asks)
+    registry.task("none")(Asks)
 
 
 def test_the_same_definition_may_be_imported_twice():
@@ -104,6 +112,11 @@ def test_a_field_with_a_reserved_name_is_refused(name):
 
 
 def test_a_plugin_typed_into_an_interpreter_has_a_place_too():
-    typed = type("Typed", (), {"__module__": "no_such_module"})
-    registry.policy("mine")(typed)
-    assert registry.entry("policy", "mine").where == "<no_such_module>:0"
+    typed = type("Typed", (Asks,), {"__module__": "no_such_module"})
+    registry.task("mine")(typed)
+    assert registry.entry("task", "mine").where == "<no_such_module>:0"
+
+
+def test_what_is_no_class_is_refused_with_its_place():
+    with pytest.raises(ConfigError, match=r"\.py:\d+: policy 'mine' must be a class"):
+        registry.policy("mine")(policy)

@@ -74,7 +74,6 @@ def analyze(
 def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
     """Return the analyses by name, with the fields that KEY=VALUE words set, and the folders."""
     from maskpolicy import plugins, registry, yaml_file
-    from maskpolicy.blocks import instance
 
     keys = [word for word in words if "=" in word and not Path(word).exists()]
     folders = [Path(word) for word in words if word not in keys]
@@ -82,12 +81,12 @@ def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
     if name != ALL:
         fields = yaml_file.assignments(keys)
-        return {name: instance("analysis", name, fields, name)}, folders
+        return {name: plugins.instance("analysis", name, fields, name)}, folders
     if keys:
         raise ConfigError(f"analyze {ALL} {keys[0]}: fields are set of one analysis, by its name")
     plugins.load_builtin("analysis")
     names = registry.names("analysis")
-    return {each: instance("analysis", each, {}, each) for each in names}, folders
+    return {each: plugins.instance("analysis", each, {}, each) for each in names}, folders
 
 
 def _check(folders: Sequence[Path]) -> None:
@@ -179,9 +178,9 @@ def _is_model(folder: Path) -> bool:
 
 def _read(folder: Path, analysis: Any) -> Run:
     """Return the results of a folder; that of a model has none, for analyses that take such."""
-    from maskpolicy import results
+    from maskpolicy import hooks, results
     from maskpolicy.experiment import NONE
 
-    if _is_model(folder) and getattr(analysis, "takes_models", False):
+    if _is_model(folder) and hooks.TAKES_MODELS.of(analysis):
         return results.Run(folder, (), NONE)
     return results.read(folder)

@@ -143,7 +143,7 @@ def _askable(corpus: Path) -> Json:
     """Return what share of salient-span's draws is ever asked for; counts distinct mentions."""
     from maskpolicy import plugins
 
-    policy = plugins.find("policy", "salient-span").plugin()
+    policy = plugins.instance("policy", "salient-span", {})
     with corpus.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line, _ in zip(lines, range(SAMPLE), strict=False)]
     mentions = asked = 0

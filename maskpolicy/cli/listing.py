@@ -1,4 +1,4 @@
-"""maskpolicy list: what an experiment can name, and every key that its file can hold."""
+"""maskpolicy list: what an experiment can name, the keys of its file, the hooks of plugins."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ if TYPE_CHECKING:
     from maskpolicy.types import Json
 
 KINDS = {"policies": "policy", "tasks": "task"}
-WHAT = (*KINDS, "models", "keys")
+WHAT = (*KINDS, "models", "keys", "hooks")
 
 
 def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(WHAT))],
     as_json: AsJson = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the keys as docs/settings.md has them.")
+        bool, typer.Option("--markdown", help="Print keys or hooks as the documentation does.")
     ] = False,
     plugin: Plugins = None,
 ) -> None:
-    """List the policies, tasks or models that an experiment can name, or all keys of its file."""
+    """List policies, tasks, models, the keys of an experiment file, or the hooks of plugins."""
     if what not in WHAT:
         raise ConfigError(unknown("list", what, WHAT))
-    if markdown and what != "keys":
-        raise ConfigError("--markdown: is for `maskpolicy list keys` only; --json is for any list")
-    if what == "keys":
+    if markdown and what not in ("keys", "hooks"):
+        raise ConfigError("--markdown: is for `list keys` and `list hooks`; --json is for any list")
+    if what == "hooks":
+        _print_hooks(as_json=as_json, markdown=markdown)
+    elif what == "keys":
         _print_keys(plugin or (), as_json=as_json, markdown=markdown)
     elif what == "models":
         _print(_models(), as_json=as_json)
@@ -65,6 +67,15 @@ def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None
         typer.echo(json.dumps([key.to_json() for key in found], ensure_ascii=False, indent=1))
     else:
         _show_keys(found)
+
+
+def _print_hooks(*, as_json: bool, markdown: bool) -> None:
+    from maskpolicy import hooks
+
+    if markdown:
+        typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
+    else:
+        _print(hooks.listed(), as_json=as_json)
 
 
 def _show_keys(found: Sequence[Key]) -> None:

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from maskpolicy import budgets, learned, plugins, sources
-from maskpolicy.blocks import instance
+from maskpolicy import budgets, hooks, learned, plugins, sources
 from maskpolicy.budgets import Training, resolve_auto
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import SEQ2SEQ, Experiment, PolicyBlock, TaskBlock
@@ -177,12 +176,11 @@ class _Builder:
 
     def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""
-        policy = instance("policy", block.name, block.fields)
-        if not hasattr(policy, "annotate"):
+        policy = plugins.instance("policy", block.name, block.fields)
+        if hooks.ANNOTATE.of(policy) is None:
             return None
-        depends = getattr(policy, "depends", dict)
         fit = self.fit(block, run) if learned.is_learned(block) else None
-        params = {**self.policy(block), "depends": depends()}
+        params = {**self.policy(block), "depends": hooks.DEPENDS.of(policy)()}
         params["fields"] = learned.fitted_fields(block)
         label = block.label if fit is None else f"{block.label}, run {run}"
         corpus = self.inputs.intermediate_corpus
@@ -241,8 +239,8 @@ class _Builder:
         params: dict[str, Json] = {}
         if facts.kind != "text":
             params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
-        choose = getattr(sources.task(task).plugin, "choose", "generate")
-        if choose != "generate":
+        choose = hooks.CHOOSE.of(sources.task(task).plugin)
+        if choose != hooks.CHOOSE.default:
             params["choose"] = choose
         return params
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from maskpolicy import corpus, documents, hardware
 from maskpolicy import model as models
-from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import DataError
 from maskpolicy.nodes import Run, stage
 from maskpolicy.objectives import MaskedSteps, Specials
+from maskpolicy.plugins import instance
 from maskpolicy.types import How, Json
 
 LOSS = "loss.json"

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from maskpolicy import contexts as task_contexts
-from maskpolicy import documents, hub, plugins, sources
+from maskpolicy import documents, hooks, hub, plugins, sources
 from maskpolicy import examples as task_examples
 from maskpolicy.errors import ConfigError
 from maskpolicy.experiment import HUB, SEQ2SEQ, WORLD, Corpus, Experiment, TaskBlock
@@ -112,7 +112,7 @@ class Inputs:
         """
         task = sources.task(block)
         corpus = self.intermediate_corpus if task.facts.retrieval else None
-        outside = not hasattr(task.plugin, "reading")
+        outside = hooks.READING.of(task.plugin) is None
         return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
 
     def examples(self, block: TaskBlock) -> Stage:

@@ -12,13 +12,13 @@ from maskpolicy import contexts as task_contexts
 from maskpolicy import faults, fitting, hits, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
-from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import MaskpolicyError
 from maskpolicy.experiment import TaskBlock
 from maskpolicy.learned import TRAIN_ON
 from maskpolicy.nodes import Run, stage
+from maskpolicy.plugins import instance
 from maskpolicy.types import How, Json, Spans
 
 CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..

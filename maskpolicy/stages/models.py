@@ -12,7 +12,6 @@ from typing import Any
 from maskpolicy import hardware, heads, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
-from maskpolicy.blocks import instance
 from maskpolicy.budgets import Training
 from maskpolicy.corpus import Passages
 from maskpolicy.errors import DataError
@@ -21,6 +20,7 @@ from maskpolicy.files import slug
 from maskpolicy.kinds import KINDS, Kind
 from maskpolicy.nodes import Commit, Run, stage
 from maskpolicy.objectives import MaskedSteps
+from maskpolicy.plugins import instance
 from maskpolicy.stages.answers import read_examples, score
 from maskpolicy.tracking import tracked
 from maskpolicy.training import Keep, Loss, train

@@ -10,9 +10,9 @@ from maskpolicy import annotate as annotation
 from maskpolicy import corpus, documents, hub
 from maskpolicy import model as models
 from maskpolicy import plugins as plugin_files
-from maskpolicy.blocks import instance
 from maskpolicy.errors import DataError
 from maskpolicy.nodes import Run, stage
+from maskpolicy.plugins import instance
 from maskpolicy.types import Json, Spans
 
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus that a new tokenizer is trained on
