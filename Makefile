@@ -15,7 +15,7 @@ install: .venv/.installed
 	touch $@
 
 quickstart: install
-	$(BIN)/maskpolicy run experiments/quickstart.yaml --jobs $(JOBS)
+	$(BIN)/maskpolicy run quickstart --jobs $(JOBS)
 
 # a process for each core, one thread in each: threads of several processes wait for each other
 test: install

@@ -1,5 +1,6 @@
 """maskpolicy: experiments with masking policies in intermediate pre-training."""
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -7,6 +8,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskingCollator", "__version__"]
 __version__ = "0.1.0"
+
+# In a checkout, policies/, tasks/ and experiments/ lie beside this folder; in a wheel, inside it.
+if not os.path.isdir(os.path.join(__path__[0], "policies")):  # noqa: PTH112, PTH118
+    __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
 
 def __getattr__(name: str) -> object:

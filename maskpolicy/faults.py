@@ -9,8 +9,6 @@ from typing import Any
 from maskpolicy import registry
 from maskpolicy.errors import PluginError, StageError, cause
 
-_BUILT_IN = ("policies.", "tasks.")  # the packages of the plugins that come with maskpolicy
-
 
 def told(error: BaseException, file: str) -> str:
     """Return the cause of an error with the last line of `file` that it came through, if any."""
@@ -36,7 +34,7 @@ def failed(kind: str, plugin: Any, doing: str, error: BaseException) -> StageErr
 
 def is_built_in(plugin: Any) -> bool:
     """Return whether an instance is of a policy or task that comes with maskpolicy."""
-    return type(plugin).__module__.startswith(_BUILT_IN)
+    return type(plugin).__module__.startswith("maskpolicy.")
 
 
 def name(kind: str, plugin: Any) -> str:

@@ -26,7 +26,6 @@ from maskpolicy.files import sha256
 from maskpolicy.sourcecode import STANDARD, closure
 
 PREFIX = "maskpolicy_plugin_"
-_OURS = frozenset({"maskpolicy", "policies", "tasks"})
 _WRITES = os.O_WRONLY | os.O_RDWR
 _HOMES: dict[str, Home] = {}  # by package
 _GIVEN: set[str] = set()  # folders whose files are in keys already: stores, data
@@ -125,7 +124,7 @@ class Home:
 
     def has(self, top: str, importer: str) -> bool:
         """Say whether `import top` in a plugin's module means a module beside it."""
-        if top in _OURS or top in STANDARD or importer == str(self.folder / f"{top}.py"):
+        if top == "maskpolicy" or top in STANDARD or importer == str(self.folder / f"{top}.py"):
             return False
         known = self._neighbours.get(top)
         if known is None:
@@ -318,7 +317,7 @@ def _reader() -> Home | None:
     frame = sys._getframe(2)
     while frame is not None:
         top = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if top in _OURS:
+        if top == "maskpolicy":
             return None
         if top in _HOMES:
             return _HOMES[top]

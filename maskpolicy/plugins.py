@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -17,11 +16,14 @@ from maskpolicy import faults, hooks, imports, registry, schema, sourcecode
 from maskpolicy.errors import ConfigError, MaskpolicyError, cause, unknown
 from maskpolicy.files import sha256
 
-FOLDERS = {"policy": "policies", "task": "tasks", "analysis": "maskpolicy.analyses"}
+PACKAGES = {  # where the plugins of each kind that come with maskpolicy lie
+    "policy": "maskpolicy.policies",
+    "task": "maskpolicy.tasks",
+    "analysis": "maskpolicy.analyses",
+}
 GROUP = "maskpolicy.plugins"
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
 _INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 def find(kind: str, name: str, others: Sequence[str] = ()) -> registry.Entry:
@@ -86,10 +88,9 @@ def of_run(kind: str, name: str, files: Sequence[str] = ()) -> registry.Entry:
 
 
 def load_builtin(kind: str) -> None:
-    """Import every module of the built-in folder of one kind."""
-    package = _package(FOLDERS[kind])
-    for path in sorted(Path(next(iter(package.__path__))).glob("[!_]*.py")):
-        importlib.import_module(f"{package.__name__}.{path.stem}")
+    """Import every module of the built-in package of one kind."""
+    for path in sorted(_folder(PACKAGES[kind]).glob("[!_]*.py")):
+        importlib.import_module(f"{PACKAGES[kind]}.{path.stem}")
 
 
 def load_entry_points() -> list[str]:
@@ -260,26 +261,8 @@ def _files(entry: registry.Entry) -> list[Path]:
 
 def is_builtin(entry: registry.Entry) -> bool:
     """Return whether a plugin comes with maskpolicy."""
-    folders = [_ROOT / name.replace(".", "/") for name in FOLDERS.values()]
-    return Path(entry.file).parent in folders
+    return Path(entry.file).resolve().parent in map(_folder, PACKAGES.values())
 
 
-def _package(name: str) -> ModuleType:
-    """Import a built-in folder from beside maskpolicy, not from the working directory."""
-    if name.startswith("maskpolicy."):
-        return importlib.import_module(name)
-    known = sys.modules.get(name)
-    if known is None:
-        folder = _ROOT / name
-        spec = importlib.util.spec_from_file_location(
-            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        if spec is None or spec.loader is None or not (folder / "__init__.py").is_file():
-            raise ConfigError(f"{folder} is missing: reinstall maskpolicy")
-        known = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(known)
-    if Path(next(iter(known.__path__))).resolve() != _ROOT / name:
-        raise ConfigError(
-            f"another package called {name!r} is already imported from {next(iter(known.__path__))}"
-        )
-    return known
+def _folder(package: str) -> Path:
+    return Path(str(importlib.import_module(package).__file__)).resolve().parent

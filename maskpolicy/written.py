@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import schema, yaml_file
+from maskpolicy import schema, shipped, yaml_file
 from maskpolicy.errors import StoreError
 from maskpolicy.files import write_file
 
@@ -46,8 +46,10 @@ class Kept:
 def read(path: Path, keys: Sequence[str] = (), plugins: Sequence[str | Path] = ()) -> Written:
     """Return the experiment of a file, an ordinary one or one that `save` wrote.
 
-    `keys` and `plugins` of the command line come after those of the file. Raises ConfigError.
+    `path` may be the name of a shipped experiment (`shipped.file_of`). `keys` and `plugins` of the
+    command line come after those of the file. Raises ConfigError.
     """
+    path = shipped.file_of(path)
     text = yaml_file.read(path)
     here, home = Path.cwd(), path.resolve().parent
     named = tuple(Path(plugin).resolve() for plugin in plugins)

@@ -22,7 +22,10 @@ def read(path: Path) -> str:
         ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{path}: cannot be read: {reason}; name an experiment file") from None
+        raise ConfigError(
+            f"{path}: cannot be read: {reason}; name an experiment file, or one that "
+            "`maskpolicy list experiments` names"
+        ) from None
 
 
 def values(text: str, where: str, overrides: Sequence[str] = ()) -> dict[str, Any]:

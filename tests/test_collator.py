@@ -25,9 +25,9 @@ from maskpolicy.selection import select
 from maskpolicy.types import How, as_spans
 
 plugins.load_builtin("policy")
-from policies.column import Column  # noqa: E402
-from policies.salient_span import SalientSpan  # noqa: E402
-from policies.uniform import Uniform  # noqa: E402
+from maskpolicy.policies.column import Column  # noqa: E402
+from maskpolicy.policies.salient_span import SalientSpan  # noqa: E402
+from maskpolicy.policies.uniform import Uniform  # noqa: E402
 
 ROWS = [{"text": text} for text in small.TEXTS]
 TOKENIZER = small.tokenizer()

@@ -79,7 +79,8 @@ def test_identity_follows_the_bytes_of_a_folder_and_not_its_place(ruler, tmp_pat
 
 def test_identity_loads_neither_spacy_nor_torch():
     code = (
-        "import sys; from policies.salient_span import SalientSpan; import maskpolicy.annotate; "
+        "import sys; import maskpolicy.annotate; "
+        "from maskpolicy.policies.salient_span import SalientSpan; "
         "SalientSpan().depends(); print({'spacy', 'torch', 'transformers'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

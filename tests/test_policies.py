@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from maskpolicy.policies.column import Column
+from maskpolicy.policies.poisson import Poisson
+from maskpolicy.policies.regex import Regex
+from maskpolicy.policies.span import Span
+from maskpolicy.policies.uniform import Uniform
+from maskpolicy.policies.whole_word import WholeWord
 
 from maskpolicy import plugins, registry, selection
 from maskpolicy.errors import ConfigError
 from maskpolicy.placement import scatter
 from maskpolicy.plugins import instance
 from maskpolicy.types import Passage, as_spans
-from policies.column import Column
-from policies.poisson import Poisson
-from policies.regex import Regex
-from policies.span import Span
-from policies.uniform import Uniform
-from policies.whole_word import WholeWord
 
 plugins.load_builtin("policy")
 WITH_RATIO = [
@@ -84,7 +84,9 @@ def test_every_policy_that_is_promised_is_there():
 FIXED = [
     name
     for name in registry.names("policy")
-    if (plugin := registry.entry("policy", name).plugin).__module__.startswith("policies.")
+    if (plugin := registry.entry("policy", name).plugin).__module__.startswith(
+        "maskpolicy.policies."
+    )
     and not hasattr(plugin, "fit")
 ]
 

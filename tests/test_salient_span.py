@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from maskpolicy.policies.salient_span import SalientSpan
 
 from maskpolicy import annotate, plugins
 from maskpolicy.errors import ConfigError
 from maskpolicy.types import Passage, as_spans
-from policies.salient_span import SalientSpan
 
 TEXT = "Ada Byron met Dr. Babbage in Turin on 5 June 1833 ."
 

@@ -1,4 +1,4 @@
-"""maskpolicy list: what an experiment can name, the keys of its file, the hooks of plugins."""
+"""maskpolicy list: what an experiment can name, its keys, hooks of plugins, our experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from maskpolicy.types import Json
 
 KINDS = {"policies": "policy", "tasks": "task"}
-WHAT = (*KINDS, "models", "keys", "hooks")
+WHAT = (*KINDS, "models", "keys", "hooks", "experiments")
 
 
 def list_(
@@ -29,7 +29,7 @@ def list_(
     ] = False,
     plugin: Plugins = None,
 ) -> None:
-    """List policies, tasks, models, the keys of an experiment file, or the hooks of plugins."""
+    """List what an experiment can name, its keys, the hooks of plugins, or our experiments."""
     if what not in WHAT:
         raise ConfigError(unknown("list", what, WHAT))
     if markdown and what not in ("keys", "hooks"):
@@ -40,6 +40,8 @@ def list_(
         _print_keys(plugin or (), as_json=as_json, markdown=markdown)
     elif what == "models":
         _print(_models(), as_json=as_json)
+    elif what == "experiments":
+        _print(_experiments(), as_json=as_json)
     else:
         print_plugins(KINDS[what], plugin or (), as_json=as_json)
 
@@ -128,6 +130,15 @@ def _models() -> list[Json]:
         )
     ]
     return presets + others
+
+
+def _experiments() -> list[Json]:
+    from maskpolicy import shipped
+
+    return [
+        {"name": each.name, "summary": each.summary, "where": str(each.path)}
+        for each in shipped.listed()
+    ]
 
 
 def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, Json]]:

@@ -24,7 +24,10 @@ Keys: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. intermediate.steps=2000."),
 ]
-File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file.")]
+File: TypeAlias = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="An experiment file, or a name of `list experiments`."),
+]
 Plugins: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A file with policies or tasks; repeatable."),

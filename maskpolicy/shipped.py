@@ -1,0 +1,58 @@
+"""The experiments that come with maskpolicy, which `run` and `plan` find by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import maskpolicy
+from maskpolicy.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """An experiment file of maskpolicy's own."""
+
+    name: str  # as `run` takes it: quickstart, paper/mae-lm
+    summary: str  # the first line of the file, a comment
+    path: Path
+
+
+def listed() -> list[Shipped]:
+    """Return the experiments that come with maskpolicy, the small ones before those of paper/."""
+    folder = next(
+        path for place in maskpolicy.__path__ if (path := Path(place) / "experiments").is_dir()
+    )
+    files = sorted(folder.rglob("*.yaml"), key=lambda path: (path.parent, path.name))
+    return [Shipped(_name(path, folder), _summary(path), path) for path in files]
+
+
+def file_of(asked: Path) -> Path:
+    """Return the file that `run FILE` means: that file, or the shipped experiment of this name.
+
+    A file that exists always wins. Raises ConfigError for a name that maskpolicy does not have, and
+    for one that is also a YAML file's in the same place, because either could be meant.
+    """
+    paths = {each.name: each.path for each in listed()}
+    found = paths.get(asked.as_posix())
+    if asked.suffix or (asked.exists() and not (found and asked.is_dir())):
+        return asked
+    if found is None:
+        raise ConfigError(f"{unknown('experiment', asked.as_posix(), paths)}, or name a file")
+    for ending in (".yaml", ".yml"):
+        own = asked.with_name(f"{asked.name}{ending}")
+        if own.is_file() and not own.samefile(found):
+            raise ConfigError(
+                f"{asked}: is maskpolicy's own experiment, and {own} is here: "
+                f"write {own} for the file, or {found} for maskpolicy's"
+            )
+    return found
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).with_suffix("").as_posix()
+
+
+def _summary(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return lines[0].removeprefix("# ") if lines[0].startswith("#") else ""

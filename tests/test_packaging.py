@@ -1,0 +1,227 @@
+"""Only `maskpolicy` is installed, and it is whole and the same in every form of installation."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from configparser import ConfigParser
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FORMS = ("wheel", "sdist", "editable", "checkout")
+MOVED = (
+    "policies",
+    "tasks",
+    "experiments",
+)  # top-level folders that are installed below maskpolicy
+DATA = ("common.txt", "reported.json", "py.typed")
+PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
+ABOUT = """
+import json, sys
+from maskpolicy import config, plugins, registry, shipped
+from maskpolicy.stages import build
+for kind in plugins.PACKAGES:
+    plugins.load_builtin(kind)
+entries = registry.entries()
+graph = build(config.load("quickstart"))
+tops = {name.partition(".")[0] for name in sys.modules}
+print(json.dumps({
+    "plugins": sorted([each.kind, each.name] for each in entries),
+    "files": [each.file for each in entries] + [str(each.path) for each in shipped.listed()],
+    "foreign": [one.name for one in entries if not plugins.is_builtin(one) or plugins.code(one)],
+    "keys": [stage.key for stage in graph.stages],
+    "tops": sorted(tops & {"policies", "tasks", "experiments"}),
+}))
+"""
+
+
+@cache
+def tracked() -> frozenset[str]:
+    """Return the files of the repository, or of the sdist that the tests are run from."""
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 0 and done.stdout:
+        return frozenset(name for name in done.stdout.split("\n") if (ROOT / name).is_file())
+    below = (path for path in ROOT.rglob("*") if path.is_file())
+    return frozenset(path.relative_to(ROOT).as_posix() for path in below)
+
+
+def shipped() -> set[str]:
+    """Return what must be installed: each file of our packages, as a path in site-packages."""
+    files = set()
+    for name in tracked():
+        top = name.partition("/")[0]
+        if top == "maskpolicy":
+            files.add(name)
+        elif top in MOVED and name.endswith((".py", ".yaml")):
+            files.add(f"maskpolicy/{name}")
+    return files
+
+
+def python(*words: object, cwd: Path) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A copy of the repository, as `git clone` makes it."""
+    folder = tmp_path_factory.mktemp("clone") / "maskpolicy"
+    for name in tracked():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout, tmp_path_factory) -> Path:
+    """The sdist, unpacked."""
+    out = tmp_path_factory.mktemp("sdist")
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(out)!r})"
+    python(sys.executable, "-c", code, cwd=checkout)
+    with tarfile.open(next(out.glob("*.tar.gz"))) as archive:
+        archive.extractall(out, filter="data")
+    return next(path for path in out.iterdir() if path.is_dir())
+
+
+@pytest.fixture(scope="module")
+def wheels(checkout, sdist, tmp_path_factory) -> dict[str, Path]:
+    """The wheels that are made of the checkout and of the sdist."""
+    made = {}
+    for form, source in (("wheel", checkout), ("sdist", sdist)):
+        out = tmp_path_factory.mktemp(form)
+        words = ("wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", out, source)
+        python(sys.executable, *PIP, *words, cwd=out)
+        made[form] = next(out.glob("*.whl"))
+    return made
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def installed(request, checkout, wheels, tmp_path_factory) -> tuple[str, Path, Path]:
+    """A form of installation, its interpreter and the folder where it was installed.
+
+    The dependencies are those of this interpreter, without what its own .pth files add.
+    """
+    form, home = request.param, tmp_path_factory.mktemp(request.param)
+    python(sys.executable, "-m", "venv", "--without-pip", home / "venv", cwd=home)
+    interpreter = home / "venv" / "bin" / "python"
+    found = python(
+        interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=home
+    )
+    site = Path(found.strip())
+    (site / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    if form != "checkout":
+        what = ("-e", checkout) if form == "editable" else (wheels[form],)
+        words = ("--python", interpreter, "install", "--no-deps", "--no-index", *what)
+        python(sys.executable, *PIP, *words, "--no-build-isolation", cwd=home)
+    return form, interpreter, site
+
+
+@pytest.fixture(scope="module")
+def here() -> dict:
+    """What this process says of the same things."""
+    return json.loads(
+        python(sys.executable, "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]{ABOUT}", cwd=ROOT)
+    )
+
+
+def test_a_wheel_holds_each_file_of_ours_and_nothing_else(wheels):
+    for path in wheels.values():
+        files = set(zipfile.ZipFile(path).namelist())
+        info = {name for name in files if name.startswith("maskpolicy-")}
+        assert files - info == shipped()
+        assert any(name.endswith("licenses/LICENSE") for name in info)
+
+
+def test_the_sdist_holds_all_that_its_tests_need(sdist):
+    unpacked = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
+    wanted = (
+        "tests/",
+        "docs/",
+        "policies/",
+        "tasks/",
+        "experiments/",
+        "maskpolicy/",
+        "benchmarks/",
+    )
+    needed = {name for name in tracked() if name.startswith(wanted) or "/" not in name}
+    assert needed - unpacked <= {".gitignore", ".pre-commit-config.yaml", ".dockerignore"}
+
+
+def test_only_maskpolicy_is_installed(installed):
+    form, _, site = installed
+    mine = {path.name for path in site.iterdir()} - {"dependencies.pth"}
+    expected = {
+        "wheel": r"maskpolicy|maskpolicy-.*\.dist-info",
+        "sdist": r"maskpolicy|maskpolicy-.*\.dist-info",
+        "editable": r"__editable__.*|__pycache__|maskpolicy-.*\.dist-info",
+        "checkout": "",
+    }[form]
+    assert all(re.fullmatch(expected, name) for name in mine), mine
+
+
+def test_plugins_experiments_and_keys_are_the_same_in_every_form(
+    installed, checkout, here, tmp_path
+):
+    form, interpreter, site = installed
+    for name in MOVED:  # what another distribution may install under these names
+        (site / name).mkdir(exist_ok=True)
+        (site / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    where = checkout if form == "checkout" else tmp_path
+    found = json.loads(python(interpreter, "-c", ABOUT, cwd=where))
+    place = site / "maskpolicy" if form in ("wheel", "sdist") else checkout
+    assert all(Path(file).is_relative_to(place) for file in found.pop("files"))
+    assert found == {name: value for name, value in here.items() if name != "files"}
+    assert found["foreign"] == found["tops"] == []
+
+
+def test_the_command_runs_from_any_folder(installed, checkout, tmp_path):
+    form, interpreter, _ = installed
+    for name in MOVED:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    command = (
+        (interpreter, "-m", "maskpolicy")
+        if form == "checkout"
+        else (interpreter.parent / "maskpolicy",)
+    )
+    where = checkout if form == "checkout" else tmp_path
+    listed = json.loads(python(*command, "list", "policies", "--json", cwd=where))
+    assert {"none", "random", "salient-span"} <= {each["name"] for each in listed}
+    assert "quickstart" in python(*command, "list", "experiments", cwd=where)
+
+
+def test_what_is_imported_is_required():
+    stated = ConfigParser()
+    stated.read(ROOT / "setup.cfg")
+    lines = stated["options"]["install_requires"].split()
+    required = {re.split(r"[<>=!~]", line)[0].lower().replace("-", "_") for line in lines}
+    known = {"yaml": "pyyaml"}
+    imported = set()
+    for name in shipped():
+        if name.endswith(".py"):
+            source = ROOT / (name if (ROOT / name).exists() else name.partition("/")[2])
+            for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Import):
+                    imported |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    imported.add(str(node.module).partition(".")[0])
+    thirds = {known.get(top, top) for top in imported - sys.stdlib_module_names - {"maskpolicy"}}
+    assert thirds - required == set()
+    assert required - thirds == set()
