@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
-import maskpolicy
 from maskpolicy.errors import ConfigError, unknown
 
 
@@ -20,9 +20,7 @@ class Shipped:
 
 def listed() -> list[Shipped]:
     """Return the experiments that come with maskpolicy, the small ones before those of paper/."""
-    folder = next(
-        path for place in maskpolicy.__path__ if (path := Path(place) / "experiments").is_dir()
-    )
+    folder = Path(next(iter(import_module("maskpolicy.experiments").__path__)))
     files = sorted(folder.rglob("*.yaml"), key=lambda path: (path.parent, path.name))
     return [Shipped(_name(path, folder), _summary(path), path) for path in files]
 
