@@ -140,8 +140,12 @@ def _name(page: Json) -> str:
     """Return a document's name; one that leads out of the evidence folder raises DataError."""
     name = str(page.get("Filename") or page.get("filename") or "")
     if ".." in name.split("/"):
-        raise DataError(f"key 'Filename': {name!r} leads out of the evidence folder")
+        raise _outside(name)
     return name
+
+
+def _outside(name: str) -> DataError:
+    return DataError(f"key 'Filename': {name!r} leads out of the evidence folder")
 
 
 def _rank(page: Json) -> float:
@@ -152,8 +156,14 @@ def _rank(page: Json) -> float:
 
 
 def _files(name: str, folders: Sequence[Path]) -> list[Path]:
-    try:
-        found = (existing(folder / name) for folder in folders)
-        return [path for path in found if path is not None][:1]
-    except OSError:  # a name that no file system takes
-        return []
+    """Return the first file of a name below the folders; DataError if a link leads out of its."""
+    for folder in folders:
+        try:
+            path = existing(folder / name)
+        except OSError:  # a name that no file system takes
+            return []
+        if path is not None:
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise _outside(name)
+            return [path]
+    return []

@@ -113,6 +113,30 @@ def test_a_document_outside_the_evidence_folder_is_refused(tmp_path, key, name):
     assert files == ["web-dev.json"]
 
 
+@pytest.mark.parametrize("link", ["wikipedia/Ohm.txt", "wikipedia"])
+def test_a_link_out_of_the_evidence_folder_is_refused(tmp_path, link):
+    (tmp_path / "outside" / "wikipedia").mkdir(parents=True)
+    (tmp_path / "outside" / "wikipedia" / "Ohm.txt").write_text("The secret of Ulm.")
+    row = question(1, EntityPages=[{"Filename": "Ohm.txt"}])
+    write(tmp_path / "data" / "web-dev.json", [question(0), row])
+    at = tmp_path / "data" / "evidence" / link
+    at.parent.mkdir(parents=True)
+    at.symlink_to(tmp_path / "outside" / link)
+    with pytest.raises(DataError, match=r"Data\[1\]: key 'Filename': .* leads out of the evidence"):
+        examples.read(block(), "test", tmp_path / "data")
+    files = examples.files(block(), "test", tmp_path / "data")
+    assert [path.name for path in files] == ["web-dev.json"]
+
+
+def test_a_linked_evidence_folder_and_links_inside_it_are_read(tmp_path):
+    evidence(tmp_path / "elsewhere", "web/a/Ohm.txt", "Born in Ulm.")
+    folder = tmp_path / "elsewhere" / "evidence"
+    (folder / "wikipedia").symlink_to(folder / "web" / "a")
+    write(tmp_path / "web-dev.json", [question(1, EntityPages=[{"Filename": "Ohm.txt"}])])
+    (tmp_path / "evidence").symlink_to(folder)
+    assert examples.read(block(), "test", tmp_path)[0].context == "Born in Ulm."
+
+
 def test_the_normalisation_chooses_the_metric():
     assert sources.task(block()).metric.name == "exact_match"
     chosen = sources.task(block(normalisation="triviaqa")).metric.name
