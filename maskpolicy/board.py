@@ -102,13 +102,21 @@ class Board:
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:
         """By task or average, and by row: the ranks that the row may have."""
-        members: dict[str, tuple[str, ...]] = {task: (task,) for task in self.tasks}
-        members |= {average_label(group): tasks for group, tasks in self.groups.items()}
         scored = {
-            column: {row.label for row in self.rows if all(row.scores.get(t) for t in tasks)}
-            for column, tasks in members.items()
+            column: {row.label for row in self.rows if self.has_score(row, column)}
+            for column in self._members
         }
         return standings.standings(self.pairs, scored)
+
+    def has_score(self, row: Row, column: str) -> bool:
+        """Return whether a row has a score on a task, or on all tasks of an average."""
+        return all(row.scores.get(task) for task in self._members[column])
+
+    @cached_property
+    def _members(self) -> Mapping[str, tuple[str, ...]]:
+        """The tasks of each column, averages included."""
+        averages = {average_label(group): tasks for group, tasks in self.groups.items()}
+        return {**{task: (task,) for task in self.tasks}, **averages}
 
     @property
     def seeds(self) -> int:

@@ -121,16 +121,23 @@ def to_ranks(board: Board) -> Table:
     for column in board.standings:
         table.add_column(measured.title(board, column), justify="right")
     for row in board.rows:
-        table.add_row(row.label, *ranks_of(board, row.label))
+        table.add_row(row.label, *ranks_of(board, row))
     return table
 
 
-def ranks_of(board: Board, label: str) -> list[str]:
-    """Return the ranks of one row as text for each column; = where it is tied with the best."""
-    found = (ranks.get(label) for ranks in board.standings.values())
-    return [
-        "–" if one is None else f"{one}{' =' if one.is_tied_with_best else ''}" for one in found
-    ]
+def ranks_of(board: Board, row: Row) -> list[str]:
+    """Return the ranks of one row as text for each column; = where it is tied with the best.
+
+    The text is "–" where the row has no score, and empty where its score could not be tested.
+    """
+    found = []
+    for column, ranks in board.standings.items():
+        one = ranks.get(row.label)
+        if one is None:
+            found.append("" if board.has_score(row, column) else "–")
+        else:
+            found.append(f"{one}{' =' if one.is_tied_with_best else ''}")
+    return found
 
 
 def _pair(comparison: Comparison) -> list[str]:
@@ -163,7 +170,7 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
     table = markdown.plain_table(head, body, numbers=True)
     parts = [table, "", *about, *([""] if notes else []), *notes, *tested.to_markdown(board)]
     if board.standings:
-        lines = [[row.label, *ranks_of(board, row.label)] for row in board.rows]
+        lines = [[row.label, *ranks_of(board, row)] for row in board.rows]
         columns = [measured.title(board, column) for column in board.standings]
         ranks = markdown.plain_table(["policy", *columns], lines, numbers=True)
         parts += ["", f"{RANKS}.", "", ranks]

@@ -69,7 +69,8 @@ def standings(
 ) -> dict[str, dict[str, Standing]]:
     """Return by column and row the ranks that no significant difference excludes.
 
-    `scored` has by column the labels of the rows with a score there; no other row has a rank.
+    `scored` has by column the labels of the rows with a score there; no other row counts. A row
+    with a score that no pair could be tested with counts, and has no rank.
 
     All true ranks lie in these intervals at once in 95 of 100 experiments, because the pairs are
     one family (Al Mohamad, van Zwet, Solari and Goeman 2022, Bernoulli 28). A row is at least as
@@ -87,15 +88,16 @@ def standings(
 
 
 def _ranks(pairs: Sequence[Versus], scored: Collection[str]) -> dict[str, Standing]:
-    named = dict.fromkeys(label for each in pairs for label in (each.row, each.other))
+    tests = [each for each in pairs if each.comparison.found]
+    named = dict.fromkeys(label for each in tests for label in (each.row, each.other))
     labels = [label for label in named if label in scored]
     better = dict.fromkeys(labels, 0)  # rows that are significantly better
     worse = dict.fromkeys(labels, 0)
-    for each in pairs:
+    for each in tests:
         if each.comparison.found and each.comparison.is_significant:
             first, second = each.row, each.other
             if each.comparison.found.difference < 0:
                 first, second = second, first
             better[second] += 1
             worse[first] += 1
-    return {label: Standing(1 + better[label], len(labels) - worse[label]) for label in labels}
+    return {label: Standing(1 + better[label], len(scored) - worse[label]) for label in labels}

@@ -105,9 +105,23 @@ def test_a_row_without_a_score_has_no_rank_and_does_not_count(tmp_path):
         ranks = board.standings[column]
         assert list(ranks) == ["none", "salient-span", "supervised"]
         assert max(one.high for one in ranks.values()) == 3
-    shown = dict(zip(board.standings, report.ranks_of(board, "random"), strict=True))
+    shown = dict(zip(board.standings, report.ranks_of(board, board.rows[1]), strict=True))
     assert shown["nq"] == shown["mean of closed-book"] == "–"
     assert "random" not in report.tied_with_best(board)["nq"]
+
+
+def test_a_row_with_scores_but_no_test_counts_and_has_no_rank(tmp_path):
+    folders.write(tmp_path, ROWS, ("triviaqa",), seeds=3)
+    for seed in (1, 2):
+        (tmp_path / "results" / f"random--triviaqa--{seed}.json").unlink()
+    board = leaderboard.build([results.read(tmp_path)])
+    ranks = board.standings["triviaqa"]
+    assert set(ranks) == {"none", "salient-span", "supervised"}
+    assert max(one.high for one in ranks.values()) == 4
+    by_label = {row.label: row for row in board.rows}
+    assert board.has_score(by_label["random"], "triviaqa")
+    assert report.ranks_of(board, by_label["random"]) == [""]
+    assert report.ranks_of(board, by_label["none"]) != [""]
 
 
 def test_a_row_that_lacks_a_task_has_no_average(tmp_path):

@@ -60,7 +60,7 @@ def render(board: Board) -> str:
         power=POWER,
         ranks=[measured.title(board, column) for column in board.standings],
         ranks_about=report.RANKS,
-        ranked=[(row.label, report.ranks_of(board, row.label)) for row in board.rows],
+        ranked=[(row.label, report.ranks_of(board, row)) for row in board.rows],
         condition=board.condition,
         notes=board.notes,
         measured=measured.facts(board),
