@@ -155,10 +155,10 @@ def row_config(result: Result) -> Json:
     return {key: value for key, value in result.config.items() if key not in left_out}
 
 
-def unlike(drafts: Sequence[Draft]) -> list[str]:
-    """Return one line for each two rows of different runs that cannot be ranked together.
+def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
+    """Return for each two rows of different runs that cannot be ranked together what differs.
 
-    A line names the settings in which they differ and that `comparable` does not call harmless.
+    That is one text for each setting that `comparable` does not call harmless.
     """
     first: dict[str, tuple[Part, Draft, Cell]] = {}
     stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
@@ -176,14 +176,29 @@ def unlike(drafts: Sequence[Draft]) -> list[str]:
                     lines = comparable.contents(name, known, part)
                     unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
     found = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
-    return [f"{rows} differ in {_shortened(lines)}" for rows, lines in found.items() if lines]
+    return {rows: lines for rows, lines in found.items() if lines}
 
 
 def _place(draft: Draft, cell: Cell) -> str:
     return f"{draft.label} ({cell.run.folder})"
 
 
-def _shortened(lines: Sequence[str]) -> str:
+def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the note of a board whose rows are `unlike`: each difference once, with its rows."""
+    pairs: dict[str, list[str]] = {}
+    for rows, lines in unlike.items():
+        for line in lines:
+            pairs.setdefault(line, []).append(rows)
+    more = {line: len(rows) - 1 for line, rows in pairs.items()}
+    told = [
+        f"{line} ({rows[0]}{f', and {more[line]} more' * bool(more[line])})"
+        for line, rows in pairs.items()
+    ]
+    return [f"mixed: rows differ in {shortened(told)}"] if told else []
+
+
+def shortened(lines: Sequence[str]) -> str:
+    """Return the first differences in one line, and how many more there are."""
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "; ".join([*lines[:_SHOWN], *more])
 
@@ -218,7 +233,7 @@ def clashes(drafts: Sequence[Draft]) -> list[str]:
         found = keys.differences(one, other, "policy")
         if found:
             where = f"{first.run.folder} and {draft.run.folder}"
-            lines.append(f"{where} call two rows {draft.label!r}, with {_shortened(found)}")
+            lines.append(f"{where} call two rows {draft.label!r}, with {shortened(found)}")
     return lines
 
 

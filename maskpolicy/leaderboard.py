@@ -26,10 +26,14 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     drafts = gathering.gather(runs)
     unlike = gathering.unlike(drafts)
     if unlike and not mixed:
+        pair, differ = next(iter(unlike.items()))
         worlds = (
-            "; `analyze worlds` compares worlds" if "differ in world.seed: " in unlike[0] else ""
+            "; `analyze worlds` compares worlds" if differ[0].startswith("world.seed: ") else ""
         )
-        raise ConfigError(f"{unlike[0]}: not one ranking; --mixed ranks them all the same{worlds}")
+        raise ConfigError(
+            f"{pair} differ in {gathering.shortened(differ)}: not one ranking; --mixed ranks them "
+            f"all the same{worlds}"
+        )
     clashes = gathering.clashes(drafts)
     if clashes and not mixed:
         raise ConfigError(f"{clashes[0]}: give one another label; --mixed tells them by their runs")
@@ -57,7 +61,7 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
         *_told(drafts),
         *gathering.renamed(drafts),
     ]
-    notes += [*disagreed, *absent, *remarks.of(runs), *(f"mixed: {line}" for line in unlike)]
+    notes += [*disagreed, *absent, *remarks.of(runs), *gathering.mixed(unlike)]
     majority = {task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()}
     groups = _groups(drafts, tasks)
     cells = {

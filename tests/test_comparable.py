@@ -188,9 +188,9 @@ def test_a_corpus_of_another_world_is_put_down_to_its_setting(corpus):
         row = replace(row, stages={"corpus intermediate": f"{seed}" * 64})
         runs.append(run(base, row, name=f"run {seed}"))
     notes = leaderboard.build(runs, mixed=True).notes
-    about = [note for note in notes if note.startswith("mixed: random (run 0) and random (run 1)")]
+    about = [note for note in notes if note.startswith("mixed: ")]
     assert len(about) == 1
-    assert about[0].endswith("world.seed: 0 -> 1") is (corpus["name"] == "world")
+    assert "world.seed: 0 -> 1 (none (run 0) and none (run 1), and " in about[0]
     assert ("other files" in about[0]) is (corpus["name"] != "world")
 
 

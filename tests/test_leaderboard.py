@@ -201,6 +201,17 @@ def test_rows_that_differ_in_more_than_the_policy_are_refused_a_ranking(changes,
     assert any(says in note for note in mixed.notes)
 
 
+def test_what_many_rows_differ_in_is_one_note():
+    labels = ("none", "random", "original")
+    one = run(*(result(label, "zsre", 0, 0.5) for label in labels))
+    longer = {"intermediate": {"steps": 6}, "finetune": {"steps": 7}}
+    two = run(*(result(label, "zsre", 0, 0.5, **longer) for label in labels), name="b")
+    notes = leaderboard.build([one, two], mixed=True).notes
+    (note,) = [note for note in notes if note.startswith("mixed: ")]
+    assert note.count("intermediate.steps: 5 -> 6") == note.count("finetune.steps") == 1
+    assert note.count("(b), and 2 more)") == 2
+
+
 def test_rows_of_one_name_are_told_apart_by_their_run():
     found = leaderboard.build(
         [
