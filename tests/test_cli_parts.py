@@ -125,6 +125,10 @@ def test_a_plan_of_a_part_lists_nothing_else(call, parted):
     lines = call(*words, "--only", "original/wow")[1].splitlines()
     assert sum("evaluate" in line for line in lines) == 1
     assert not any("examples zsre" in line for line in lines)
+    table = next(
+        n for n, line in enumerate(lines) if line.split()[:3] == ["task", "test", "examples"]
+    )
+    assert [line.split()[0] for line in lines[table + 1 :]] == ["wow"]
 
 
 def test_the_experiment_as_written_runs_from_the_runs_folder(call, parted, tmp_path, monkeypatch):

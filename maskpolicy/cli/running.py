@@ -116,7 +116,8 @@ def plan(
     log_to(console(err=True))
     experiment = config.load(file, keys or (), plugin or ())
     artifacts = Store(store)
-    made = stages.part(stages.build(experiment, artifacts.hash_file), only or ())
+    whole = stages.build(experiment, artifacts.hash_file)
+    made = stages.part(whole, only or ())
     planned = planning.plan(made.targets, artifacts, targets=made.targets)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
@@ -124,7 +125,9 @@ def plan(
     screen.print(table)
     counts = Counter(entry.state for entry in planned)
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
-    _tell_power(power.plan(experiment, made, artifacts), experiment, screen)
+    named = {task for _, task, _ in made.cells}
+    found = [each for each in power.plan(experiment, whole, artifacts) if each.task in named]
+    _tell_power(found, experiment, screen)
 
 
 def _tell_power(found: list[Power], experiment: Experiment, screen: Console) -> None:
