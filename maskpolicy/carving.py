@@ -1,11 +1,31 @@
-"""Groups of examples: which are one group, and dev carved from train by groups."""
+"""Groups of examples that no split may cut: found by shared texts, and dev carved from train."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from maskpolicy.fields import alike
+from maskpolicy.types import Example
+
 SEED = 0
+
+
+def linked(examples: Iterable[Example]) -> list[str]:
+    """Return a group for each example: that of all which share a source or context with it."""
+    texts = ([one.source, one.context] for one in examples)
+    return connected([[alike(text) for text in both if text is not None] for both in texts])
+
+
+def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]:
+    """Return which of the examples' `groups` belong to a dev split that is carved from train.
+
+    Linked groups may be large: one that would fill more than dev's `share` alone stays in train.
+    """
+    sizes = Counter(groups)
+    large = {group for group, size in sizes.items() if size > share * len(groups)}
+    return carve(sizes, share, stay=large if is_linked else set())
 
 
 def connected(links: Sequence[Sequence[str]]) -> list[str]:

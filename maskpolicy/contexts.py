@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import examples, fields, hooks, mapping
+from maskpolicy import examples, fields, hooks
 from maskpolicy.errors import DataError
 from maskpolicy.evidence import occurrence, occurrences
 from maskpolicy.experiment import TaskBlock
+from maskpolicy.rows import Row
 from maskpolicy.types import Example, Json
 
 _log = logging.getLogger(__name__)
@@ -48,8 +49,9 @@ def find(
     rows = [_row(one) for one in read if one.text.strip()]
     if not rows and split == "train":
         raise DataError(
-            f"{reading.name}: no {split} example of task {block.name!r} has a context: put the "
-            "task's evidence or knowledge source beside the file, or leave it out of train_on"
+            f"{reading.source.name}: no {split} example of task {block.name!r} has a context: "
+            "put the task's evidence or knowledge source beside the file, or leave the task out of "
+            "train_on"
         )
     if len(rows) < len(read) or not all(row["answers"] for row in rows):
         _log.info("%s", _told(block, split, read, rows))
@@ -77,17 +79,13 @@ def _texts(reading: examples.Reading) -> list[_Read]:
     if own_text is None:
         examples.look_up(reading)
         return [_Read(one, one.context or "", one.targets) for _, one in reading.kept]
-    read = []
-    for row, example in reading.kept:
-        try:
-            with mapping.told(reading.task):
-                text, answers = own_text(row.value)
-                fields.check(text, "the text to read")
-        except DataError as error:
-            reading.malformed.add(row, str(error))
-        else:
-            read.append(_Read(example, text, answers))
-    return read
+
+    def read(row: Row, example: Example) -> _Read:
+        text, answers = own_text(row.value)
+        fields.check(text, "the text to read")
+        return _Read(example, text, answers)
+
+    return reading.each(read)
 
 
 def _row(read: _Read) -> Json:

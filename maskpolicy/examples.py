@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
+from typing import TypeVar
 
 from maskpolicy import carving, faults, fields, hooks, mapping, sources
 from maskpolicy.errors import DataError
 from maskpolicy.experiment import TaskBlock
-from maskpolicy.mapping import Task
 from maskpolicy.rows import Malformed, Row
-from maskpolicy.sources import TaskFacts
 from maskpolicy.types import Example
 
-__all__ = [
-    "Reading",
-    "Split",
-    "Task",
-    "TaskFacts",
-    "files",
-    "lines",
-    "load",
-    "look_up",
-    "opened",
-    "read",
-]
-
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _NAMED = 10  # repeated ids that a message names
 
@@ -47,16 +33,25 @@ class Split:
 
 @dataclass
 class Reading:
-    """What has been read of a split so far."""
+    """The examples that have been read of a split so far, each with its row."""
 
-    malformed: Malformed
     task: sources.Task
-    official: str  # the official split that it is read from
-    beside: tuple[Path, ...] = ()  # folders in which companions may lie
-    name: str = ""  # for messages
+    source: sources.SplitSource
+    malformed: Malformed
     kept: list[tuple[Row, Example]] = field(default_factory=list)
     unlabelled: int = 0
     repeated: list[str] = field(default_factory=list)
+
+    def each(self, change: Callable[[Row, Example], T]) -> list[T]:
+        """Return what `change` makes of each example; a row at which it fails is malformed."""
+        made = []
+        for row, example in self.kept:
+            try:
+                with mapping.told(self.task):
+                    made.append(change(row, example))
+            except DataError as error:
+                self.malformed.add(row, str(error))
+        return made
 
 
 def read(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Example]:
@@ -75,7 +70,7 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
         look_up(reading)
     examples = [example for _, example in reading.kept]
     if block.context:
-        examples = _with_context(examples, reading.name)
+        examples = _with_context(examples, reading.source.name)
     _tell(reading)
     return Split(examples, reading.unlabelled, reading.malformed.count, tuple(reading.repeated))
 
@@ -87,19 +82,24 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     as they are: both examples stay, and `repeated` names the second.
     """
     task = sources.task(block)
-    found = sources.rows(task, block, split, folder)
+    found = sources.source_of(task, block, split, folder)
     setting = f"on_error: skip in the block of task {task.name!r}"
-    malformed = Malformed(setting, block.on_error == "skip")
-    reading = Reading(malformed, task, found.official, found.beside, found.name)
-    _map(found.rows, reading)
+    reading = Reading(task, found, Malformed(setting, block.on_error == "skip"))
+    _map(reading)
     if not reading.kept:
         raise DataError(
             f"{found.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
             "with answers"
         )
     if task.facts.linked:
-        _link(reading)
-    _keep_side(reading, found.side)
+        groups = carving.linked([one for _, one in reading.kept])
+        pairs = zip(reading.kept, groups, strict=True)
+        reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
+    if found.side != "all":
+        groups = [one.group for _, one in reading.kept]
+        dev = carving.dev_groups(groups, task.facts.dev_share, task.facts.linked)
+        side = found.side == "dev"
+        reading.kept = [(row, one) for row, one in reading.kept if (one.group in dev) == side]
     if not reading.kept:
         raise DataError(
             f"{found.name}: too few groups to carve a {split} split from: task {block.name!r} "
@@ -116,11 +116,11 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     found = sources.find(task, split, folder)
     companions = hooks.EVIDENCE_FILES.of(task.plugin)
     if companions is None or not (contexts or block.context):
-        return [found.path]
-    reading = Reading(Malformed("", skip=True), task, found.official)
-    _map(task.facts.rows(found.path), reading)
+        return list(found.files)
+    reading = Reading(task, found, Malformed("", skip=True))
+    _map(reading)
     rows = [row.value for row, _ in reading.kept]
-    return [found.path, *dict.fromkeys(companions(rows, found.beside, found.official))]
+    return [*found.files, *dict.fromkeys(companions(rows, found.beside, found.official))]
 
 
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
@@ -136,12 +136,13 @@ def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) 
         yield json.dumps(row, ensure_ascii=False)
 
 
-def _map(rows: Iterable[Row], reading: Reading) -> None:
+def _map(reading: Reading) -> None:
+    """Read the rows of the source into `kept`."""
     places: dict[str, str] = {}  # of ids
     is_own = not faults.is_built_in(reading.task.plugin)
-    for row in rows:
+    for row in reading.source.rows:
         try:
-            mapped = mapping.examples(reading.task, row, reading.official)
+            mapped = mapping.examples(reading.task, row, reading.source.official)
             labelled = [one for one in mapped if one.targets or not one.answerable]
             for one in mapped if is_own else labelled:
                 if one.id in places:
@@ -157,49 +158,20 @@ def _map(rows: Iterable[Row], reading: Reading) -> None:
             reading.kept += [(row, example) for example in labelled]
 
 
-def _link(reading: Reading) -> None:
-    """Make one group of the examples that share a text, directly or through others."""
-    texts = [[fields.alike(text) for text in _texts(one)] for _, one in reading.kept]
-    pairs = zip(reading.kept, carving.connected(texts), strict=True)
-    reading.kept = [(row, replace(one, group=group)) for (row, one), group in pairs]
-
-
-def _texts(example: Example) -> list[str]:
-    return [text for text in (example.source, example.context) if text is not None]
-
-
-def _keep_side(reading: Reading, side: str) -> None:
-    """Leave the other side of the carve out.
-
-    Linked groups may be large: one that would fill more than dev's share alone stays in train.
-    """
-    if side == "all":
-        return
-    share, sizes = reading.task.facts.dev_share, Counter(one.group for _, one in reading.kept)
-    large = {group for group, size in sizes.items() if size > share * len(reading.kept)}
-    dev = carving.carve(sizes, share, stay=large if reading.task.facts.linked else set())
-    reading.kept = [
-        (row, example) for row, example in reading.kept if (example.group in dev) == (side == "dev")
-    ]
-
-
 def look_up(reading: Reading) -> None:
-    """Add the contexts that lie outside the rows, for tasks that have such."""
+    """Add the contexts that lie outside the rows, if the task has such."""
     evidence = hooks.EVIDENCE.of(reading.task.plugin)
     if evidence is None:
         return
-    pairs, reading.kept = reading.kept, []
-    rows = [row.value for row, _ in pairs]
-    find = evidence(rows, reading.beside, reading.official)
-    for row, example in pairs:
-        try:
-            with mapping.told(reading.task):
-                context = find(row.value, example)
-                fields.check(context or "", "the context")
-        except DataError as error:
-            reading.malformed.add(row, str(error))
-        else:
-            reading.kept.append((row, replace(example, context=context)))
+    rows = [row.value for row, _ in reading.kept]
+    find = evidence(rows, reading.source.beside, reading.source.official)
+
+    def with_context(row: Row, example: Example) -> tuple[Row, Example]:
+        context = find(row.value, example)
+        fields.check(context or "", "the context")
+        return row, replace(example, context=context)
+
+    reading.kept = reading.each(with_context)
 
 
 def _with_context(examples: list[Example], name: str) -> list[Example]:
@@ -224,7 +196,7 @@ def _joined(source: str, context: str) -> str:
 
 
 def _tell(reading: Reading) -> None:
-    name = reading.name
+    name = reading.source.name
     if reading.unlabelled:
         _log.info("%s: %d rows without an answer left out", name, reading.unlabelled)
     if reading.repeated:

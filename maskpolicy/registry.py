@@ -77,7 +77,7 @@ def policy(name: str, **how: Any) -> Callable[[T], T]:
 
 
 def task(name: str, **facts: Any) -> Callable[[T], T]:
-    """Register a downstream task with its facts (see `maskpolicy.examples.TaskFacts`)."""
+    """Register a downstream task with its facts (see `maskpolicy.sources.TaskFacts`)."""
     return register("task", name, **facts)
 
 

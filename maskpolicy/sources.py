@@ -101,13 +101,15 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The file that a split is read from, and the folders in which its companions may lie."""
+class SplitSource:
+    """What a split is read from: an official file, or a split of a Hub dataset."""
 
-    path: Path
-    official: str  # the official split that the file holds
+    name: str  # of the file or dataset, for messages
+    rows: Iterator[Row]  # read when they are asked for, once
+    official: str  # the official split that it holds
     side: str  # "all" of it, or one side of the carve: "train" or "dev"
-    beside: tuple[Path, ...] = field(default=())
+    files: tuple[Path, ...] = ()  # the file; none from the Hub
+    beside: tuple[Path, ...] = ()  # the folders in which companions of the file may lie
 
 
 def task(block: TaskBlock) -> Task:
@@ -155,8 +157,8 @@ def _places(task: Task, folder: Path) -> tuple[Path, ...]:
     return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
 
 
-def find(task: Task, split: str, folder: Path) -> Found:
-    """Return the official file that a split is read from, in `folder` or official sub-folders.
+def find(task: Task, split: str, folder: Path) -> SplitSource:
+    """Find the official file that a split is read from, in `folder` or official sub-folders.
 
     Of several editions the first that has any file there is read, so that no split mixes them.
     A file of that name whose first row lacks the task's mark belongs to another task. A gzipped
@@ -177,7 +179,8 @@ def find(task: Task, split: str, folder: Path) -> Found:
         names.append(every[official])
         for path in (existing(folder / every[official]) for folder in beside):
             if path is not None and _is_marked(path, stated):
-                return Found(path, official, side, (path.parent, *beside))
+                around = (path.parent, *beside)
+                return SplitSource(str(path), stated.rows(path), official, side, (path,), around)
             foreign += [path] if path is not None else []
         if any(existing(f / name) for f in beside for name in every.values()):
             break
@@ -235,27 +238,15 @@ def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
     return value[edition]
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The rows that a split is read from; see Found."""
-
-    rows: Iterator[Row]
-    official: str
-    side: str
-    beside: tuple[Path, ...]
-    name: str  # for messages
-
-
-def rows(task: Task, block: TaskBlock, split: str, folder: Path) -> Opened:
-    """Return the rows that train, dev or test of a task is read from, of a file or the Hub."""
-    if block.data == "hub":
-        dataset, config = hub_config(task)
-        splits = _HUB_SPLITS | hub_splits(task)
-        official, side = task.facts.part(split, task.edition)
-        place = (config or None, splits[official], block.revision)
-        instead = "name a folder of official files as data"
-        found = readers.hub_rows(dataset, (), *place, instead=instead)
-        return Opened(found, official, side, (), dataset)
-    file = find(task, split, folder)
-    rows = task.facts.rows(file.path)
-    return Opened(rows, file.official, file.side, file.beside, str(file.path))
+def source_of(task: Task, block: TaskBlock, split: str, folder: Path) -> SplitSource:
+    """Return what train, dev or test of a task is read from: the Hub, or a file in `folder`."""
+    if block.data != "hub":
+        return find(task, split, folder)
+    dataset, config = hub_config(task)
+    splits = _HUB_SPLITS | hub_splits(task)
+    official, side = task.facts.part(split, task.edition)
+    place = (config or None, splits[official], block.revision)
+    instead = "name a folder of official files as data"
+    return SplitSource(
+        dataset, readers.hub_rows(dataset, (), *place, instead=instead), official, side
+    )

@@ -206,7 +206,7 @@ def test_lines_are_the_json_lines_of_the_verb(tmp_path):
 
 
 def test_an_unknown_field_of_a_task_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"task 'zsre'.*nonsense"):
+    with pytest.raises(ConfigError, match=r"task zsre\.nonsense: unknown key"):
         examples.read(block(fields={"nonsense": 1}), "test", tmp_path)
 
 
