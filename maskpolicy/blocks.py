@@ -10,7 +10,7 @@ from typing import Any
 from maskpolicy import budgets, keys, plugins, schema, yaml_file
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.experiment import ENCODER, HUB, NONE, WORLD, PolicyBlock, TaskBlock, resolved_task
-from maskpolicy.labels import automatic, distinct, name_all
+from maskpolicy.labels import apart, distinct, name_all
 from maskpolicy.registry import HOW_KEYS, Entry
 from maskpolicy.schema import at
 from maskpolicy.types import How, Json
@@ -51,7 +51,7 @@ def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
     defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
     how = how_block({**entry.facts, **shared}, entry.where, {})
     usual = asdict(_of_kind(how, {}, kind, "") if kind else how)
-    return automatic(block.name, {**block.fields, **asdict(block.how)}, {**defaults, **usual})
+    return apart(block.name, {**block.fields, **asdict(block.how)}, [{**defaults, **usual}])
 
 
 def _like(default: Any, value: Json) -> Json:

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.types import Json
 
 
-def automatic(name: str, block: Mapping[str, Json], defaults: Mapping[str, Json]) -> str:
-    """Return a name that tells every setting of a block which is not the default.
+def apart(name: str, block: Mapping[str, Json], others: Sequence[Mapping[str, Json]]) -> str:
+    """Return a name with every setting of a block in which it differs from one of `others`.
 
-    So it stays the same whatever stands beside it. A setting without a default is always told.
+    With the defaults as the only other block, the name does not depend on the rows beside it.
     """
-    return apart(name, block, [defaults])
+    known = [_flat(other) for other in others]
+    differing = [
+        f"{key}={_shown(value)}"
+        for key, value in _flat(block).items()
+        if any(key not in other or other[key] != value for other in known)
+    ]
+    return " ".join([name, *differing])
 
 
 def is_automatic(label: str, name: str) -> bool:
-    """Whether a name is such as is made for a row of the policy `name` that is given none."""
+    """Return whether a label is one that `apart` makes for a row of the policy `name`."""
     plain, _, settings = label.partition(" ")
     return plain == name and (not settings or "=" in settings.partition(" ")[0])
-
-
-def apart(name: str, block: Mapping[str, Json], others: Sequence[Mapping[str, Json]]) -> str:
-    """Return a name that tells every setting of a block in which it differs from another one."""
-    missing = object()
-    known = [_flat(other) for other in others]
-    mine = _flat(block)
-    return _label(
-        name,
-        {
-            key: value
-            for key, value in mine.items()
-            if any(each.get(key, missing) != value for each in known)
-        },
-    )
 
 
 def name_all(
@@ -50,16 +41,12 @@ def name_all(
     `blocks` holds every key of each block that may tell it apart. Raises ConfigError for two
     blocks that are the same or share a label.
     """
-    rivals: dict[str, list[int]] = defaultdict(list)
-    for index, (name, label) in enumerate(zip(names, given, strict=True)):
-        if label is None:
-            rivals[name].append(index)
-    labels = {index: label for index, label in enumerate(given) if label is not None}
-    for name, members in rivals.items():
-        others = [blocks[index] for index in members]
-        for index in members:
-            labels[index] = apart(name, blocks[index], others)
-    return distinct([labels[index] for index in range(len(names))], where)
+    every = list(zip(names, given, blocks, strict=True))
+    labels = []
+    for name, label, block in every:
+        rivals = [other for rival, stated, other in every if rival == name and stated is None]
+        labels.append(apart(name, block, rivals) if label is None else label)
+    return distinct(labels, where)
 
 
 def distinct(labels: list[str], where: str) -> list[str]:
@@ -68,10 +55,6 @@ def distinct(labels: list[str], where: str) -> list[str]:
         if count > 1:
             raise ConfigError(f"{where}: {count} blocks are called {label!r}: give each a label")
     return labels
-
-
-def _label(name: str, settings: Mapping[str, Json]) -> str:
-    return " ".join([name, *(f"{key}={_shown(value)}" for key, value in settings.items())])
 
 
 def _flat(block: Mapping[str, Json], before: str = "") -> dict[str, Json]:
