@@ -9,7 +9,7 @@ BIN := .venv/bin
 
 install: .venv/.installed
 
-.venv/.installed: setup.cfg pyproject.toml constraints.txt
+.venv/.installed: setup.cfg setup.py pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[dev]'
 	touch $@
