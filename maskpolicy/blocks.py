@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def policy_block(
     entry = _find("policy", name, where, [NONE])
     others = ("name", "label", *HOW_KEYS)
     values = schema.block(entry.plugin, own, where, others=others)
-    values = {key: _warmed(value, own.get(key, {})) for key, value in values.items()}
+    values = {k: budgets.with_warmup(value, own.get(k, {})) for k, value in values.items()}
     plugins.build(entry, values, where)
     facts = asdict(how_block(entry.facts, entry.where, {}))
     asked = {key: given[key] for key in HOW_KEYS if key in given}
@@ -122,17 +122,6 @@ def _of_kind(how: How, asked: Mapping[str, Any], kind: str, where: str) -> How:
                 f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
             )
     return fixed
-
-
-def _warmed(value: Any, given: Any) -> Any:
-    """Return a field's value; where it is a budget that states no warm-up, with one that fits."""
-    if not is_dataclass(value) or isinstance(value, type) or "warmup" in given:
-        return value
-    known = {field.name: getattr(value, field.name) for field in fields(value)}
-    if not {"steps", "warmup"} <= known.keys():
-        return value
-    fit: dict[str, Any] = {"warmup": budgets.warmup(known["warmup"], known["steps"])}
-    return replace(value, **fit)
 
 
 def task_blocks(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar
 
 from maskpolicy import hardware
 from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SCRATCH = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
@@ -59,6 +60,18 @@ def warmup(default: int, steps: int) -> int:
     Steps are few where the default would take half of them or more.
     """
     return steps // 10 if steps and 2 * default >= steps else default
+
+
+def with_warmup(spec: T, stated: Any) -> T:
+    """Return a budget with a warm-up that fits its steps, unless its block, `stated`, has one.
+
+    Any dataclass with `steps` and `warmup` is a budget; all other values are returned as they are.
+    """
+    known = vars(spec) if is_dataclass(spec) else {}
+    if not {"steps", "warmup"} <= known.keys() or "warmup" in stated:
+        return spec
+    made: Any = spec
+    return replace(made, warmup=warmup(made.warmup, made.steps))
 
 
 def tell_warmup(warmup: int, steps: int, where: str) -> None:

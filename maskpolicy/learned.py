@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,33 +68,39 @@ def _fits(name: str, where: str) -> bool:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
-    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
+def chain(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
+    """Yield a row's policy if it is learned, what it starts from, and so on, each with its place.
+
+    Raises ConfigError where a policy starts from one that is not learned.
+    """
     if is_learned(block):
-        tasks(block, columns, data, where)
+        yield block, where
         before = start(block, where)
         if before is not None:
-            check(before, columns, data, f"{where}.{INIT}")
+            yield from chain(before, f"{where}.{INIT}")
+
+
+def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
+    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
+    for each, place in chain(block, where):
+        tasks(each, columns, data, place)
 
 
 def tell_warmups(block: PolicyBlock, where: str) -> None:
     """Log a warning of each warm-up in a learned policy's block that is longer than its steps."""
-    if not is_learned(block):
-        return
-    for name, value in block.fields.items():
-        if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
-            budgets.tell_warmup(value["warmup"], value["steps"], f"{where}.{name}")
-    before = start(block, where)
-    if before is not None:
-        tell_warmups(before, f"{where}.{INIT}")
+    for each, place in chain(block, where):
+        for name, value in each.fields.items():
+            if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
+                budgets.tell_warmup(value["warmup"], value["steps"], f"{place}.{name}")
 
 
 def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, ...]:
     """Return the tasks that a row's policy, and what it starts from, is fitted on."""
-    before = start(block)
-    own = tasks(block, experiment.tasks, experiment.data)
-    more = trained_on(experiment, before) if before is not None else ()
-    return (*own, *(task for task in more if task not in own))
+    found: list[TaskBlock] = []
+    for each, place in chain(block, block.label):
+        own = tasks(each, experiment.tasks, experiment.data, place)
+        found += [task for task in own if task not in found]
+    return tuple(found)
 
 
 def fitted_fields(block: PolicyBlock) -> dict[str, Json]:

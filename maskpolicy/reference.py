@@ -67,21 +67,16 @@ class Key:
 
 def listed(policies: Sequence[Entry], tasks: Sequence[Entry]) -> list[Key]:
     """Return every key, with those of the policies and tasks given, in the order of a file."""
-    own = {"policies": policies, "tasks": tasks}
-    found = {
-        block: [key for entry in entries for key in _keys(block, entry.plugin, entry.name)]
-        for block, entries in own.items()
-    }
     return [
         *_keys("file", File),
         *_keys("model", Model),
         *_keys("corpus", Corpus),
-        *map(_by_stage, _with(_trainings(), _keys(TRAININGS, Training))),
+        *_trainings(),
         *_keys("policies", PolicyBlock, without=("fields", "how")),
         *_with(_hows(policies), _keys("policies", How)),
-        *found["policies"],
+        *(key for each in policies for key in _keys("policies", each.plugin, each.name)),
         *_keys("tasks", TaskBlock, without=("fields",)),
-        *found["tasks"],
+        *(key for each in tasks for key in _keys("tasks", each.plugin, each.name)),
         *_keys("world", Settings),
     ]
 
@@ -111,17 +106,15 @@ def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iter
         yield replace(key, defaults=given if differs else {})
 
 
-def _trainings() -> dict[str, dict[str, Json]]:
-    """Return the default budget of each stage, by stage and kind of model."""
-    return {
+def _trainings() -> list[Key]:
+    """Return the keys of a budget; a default that depends on the stage is given for each alone."""
+    cases = {
         f"{stage}, {kind}": keys.plain(asdict(spec))
         for kind, model in _MODELS.items()
         for stage, spec in budgets.defaults(model).items()
     }
-
-
-def _by_stage(key: Key) -> Key:
-    return replace(key, default=MISSING) if key.defaults else key
+    found = _with(cases, _keys(TRAININGS, Training))
+    return [replace(key, default=MISSING) if key.defaults else key for key in found]
 
 
 def _hows(policies: Sequence[Entry]) -> dict[str, dict[str, Json]]:

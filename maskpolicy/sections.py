@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +102,10 @@ def training_blocks(given: Mapping[str, Any], model: Model, where: str) -> dict[
     """Return the four budgets; what a file leaves out depends on the model."""
     result = {}
     for stage, default in budgets.defaults(model.name, model.kind).items():
-        base = {f.name: getattr(default, f.name) for f in fields(Training)}
-        block = given.get(stage, {})
-        spec = Training(**schema.block(Training, block, at(where, stage), base))
-        if "warmup" not in block:
-            spec = replace(spec, warmup=budgets.warmup(default.warmup, spec.steps))
-        budgets.tell_warmup(spec.warmup, spec.steps, at(where, stage))
-        result[stage] = spec
+        block, place = given.get(stage, {}), at(where, stage)
+        spec = Training(**schema.block(Training, block, place, vars(default)))
+        result[stage] = spec = budgets.with_warmup(spec, block)
+        budgets.tell_warmup(spec.warmup, spec.steps, place)
     budgets.warn_of_no_fine_tuning(result["finetune"], at(where, "finetune"))
     if not model.is_scratch and result["general"].steps:
         raise ConfigError(
