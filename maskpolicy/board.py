@@ -9,8 +9,8 @@ from functools import cached_property
 
 from maskpolicy import comparisons, metrics, standings
 from maskpolicy.comparisons import Comparison
-from maskpolicy.gathering import Cell, Gap
-from maskpolicy.results import Run
+from maskpolicy.gathering import Gap
+from maskpolicy.results import Result, Run
 from maskpolicy.standings import Standing, Versus
 from maskpolicy.types import Json
 
@@ -68,7 +68,7 @@ class Row:
     config: Json  # the policy's block
     scores: Mapping[str, Score | None]  # by task; None: there is none
     work: Json = None
-    cells: Mapping[tuple[str, int], Cell] = field(default_factory=dict)  # by task and seed
+    cells: Mapping[tuple[str, int], Result] = field(default_factory=dict)  # by task and seed
     gaps: tuple[Gap, ...] = ()
     against: str = ""  # the row it is compared with: the baseline, of its own run if that has one
 
@@ -98,6 +98,7 @@ class Board:
     majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, as far as it is known
     pairs: tuple[Versus, ...] = ()  # all pairs of rows on all tasks and averages, one family
     compared_with: str = ""  # the baseline in words, which tell if there are several
+    runs: tuple[Run, ...] = ()  # those that the scores come from
 
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:
@@ -159,12 +160,6 @@ class Board:
         if len(known) < len(self.groups[group]):
             return None
         return statistics.fmean(guess.percent for guess in known)
-
-    @property
-    def runs(self) -> list[Run]:
-        """The runs that the scores come from."""
-        cells = (cell for row in self.rows for cell in row.cells.values())
-        return list({id(cell.run): cell.run for cell in cells}.values())
 
     def best(self) -> dict[str, set[str]]:
         """Return, by task, the one row with the highest mean; no row where two or more share it.

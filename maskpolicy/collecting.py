@@ -25,6 +25,7 @@ from maskpolicy.experiment import (
 )
 from maskpolicy.files import PART, json_bytes, read_json, write_file
 from maskpolicy.majority import FILE
+from maskpolicy.metrics import Total
 from maskpolicy.nodes import Stage, topological
 from maskpolicy.outcomes import Outcome
 from maskpolicy.results import (
@@ -187,7 +188,7 @@ def _result(
         )
     metrics = None
     if outcome.artifact is not None:
-        metrics = read_json(outcome.artifact.path / "result.json")
+        metrics = Total.from_json(read_json(outcome.artifact.path / "result.json"))
     error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
     return replace(made, metrics=metrics, work=_work(behind, store), error=error)
 

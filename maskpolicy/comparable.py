@@ -180,9 +180,9 @@ def _questions(result: Result) -> dict[str, Part]:
     found = {f"{result.task}.task": Part(task, _key(result.stages, "examples"))}
     if result.metrics is not None:
         scored = {
-            "metric": result.metrics["metric"],
-            "metric version": result.metrics.get("version"),
-            "n": result.metrics["n"],
+            "metric": result.metrics.metric,
+            "metric version": result.metrics.version,
+            "n": result.metrics.n,
         }
         found[result.task] = Part(scored)
     return found

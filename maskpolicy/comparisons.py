@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from maskpolicy import stats
-from maskpolicy.gathering import Cell
 from maskpolicy.predictions import Answers
+from maskpolicy.results import Result
 
 _FIXED = (
     "The test answers for other seeds and other examples of the same kind. It holds the "
@@ -31,8 +31,8 @@ WHOLE = (
 )
 NO_ANSWERS = "no predictions lie beside the results"
 FEWEST = 3  # seeds with an intermediate run of their own, for a mark of significance
-Reader = Callable[[Cell], Answers | None]
-Cells = Mapping[int, Cell | None]
+Reader = Callable[[Result], Answers | None]
+Cells = Mapping[int, Result | None]
 """The cells of one row and task, by seed."""
 
 
@@ -95,9 +95,10 @@ def compare(
         lacks_runs = True
     if reason is not None:
         return Comparison(len(pairs), reason=reason, lacks_runs=lacks_runs)
-    if len({_metric(cell) for pair in pairs for cell in pair}) > 1:
+    scored = [cell.metrics for pair in pairs for cell in pair if cell.metrics is not None]
+    if len({(one.metric, one.version) for one in scored}) > 1:
         return Comparison(len(pairs), reason="the rows were scored by different metrics")
-    if any("mean" in (cell.result.metrics or {}) for pair in pairs for cell in pair):
+    if any(one.mean is not None for one in scored):
         return Comparison(len(pairs), reason=WHOLE)
     answers = [(read(mine), read(other)) for mine, other in pairs]
     found = [(mine, other) for mine, other in answers if mine is not None and other is not None]
@@ -114,7 +115,7 @@ def compare(
         return Comparison(len(pairs), reason=reason)
     made = stats.pair(mine, other, first.groups, rows)
     drawn = len({_general(cell) for cell, _ in pairs}) > 1
-    paired = tuple(cell.result.seed for cell, _ in pairs)
+    paired = tuple(cell.seed for cell, _ in pairs)
     return Comparison(len(pairs), pair=made, paired=paired, draws_general=drawn)
 
 
@@ -164,23 +165,19 @@ def _judged(comparison: Comparison, verdict: stats.Verdict, tests: int) -> Compa
     return replace(comparison, found=found, p_holm=float(verdict.p_holm))
 
 
-def _pairs(row: Cells, base: Cells) -> list[tuple[Cell, Cell]]:
+def _pairs(row: Cells, base: Cells) -> list[tuple[Result, Result]]:
     """Return the cells of the seeds that have a score in both rows."""
     found = []
     for seed in sorted(row.keys() & base.keys()):
         mine, other = row[seed], base[seed]
-        if mine and other and mine.result.metrics and other.result.metrics:
+        if mine and other and mine.metrics and other.metrics:
             found.append((mine, other))
     return found
 
 
-def _metric(cell: Cell) -> tuple[str, int]:
-    return cell.result.metrics["metric"], cell.result.metrics.get("version")
-
-
-def _shared(cells: Sequence[Cell]) -> str | None:
+def _shared(cells: Sequence[Result]) -> str | None:
     """Say so if seeds share an intermediate run; a row without that stage has none to share."""
-    staged = [cell.result.config for cell in cells if "intermediate" in cell.result.config]
+    staged = [cell.config for cell in cells if "intermediate" in cell.config]
     known = {config.get("intermediate_seed", 0) for config in staged}
     if not known or len(known) == len(cells):
         return None
@@ -189,12 +186,12 @@ def _shared(cells: Sequence[Cell]) -> str | None:
     return f"{len(cells)} seeds share {len(known)} intermediate runs: luck that a test cannot see"
 
 
-def _general(cell: Cell) -> int:
+def _general(cell: Result) -> int:
     """Return the number of the general model behind a cell."""
-    return int(cell.result.config.get("general_seed", 0))
+    return int(cell.config.get("general_seed", 0))
 
 
-def _shared_general(pairs: Sequence[tuple[Cell, Cell]]) -> str | None:
+def _shared_general(pairs: Sequence[tuple[Result, Result]]) -> str | None:
     """Say so if some seeds share a general model and others do not, or if the rows share none."""
     if any(_general(mine) != _general(other) for mine, other in pairs):
         return "the two rows start from different general models"

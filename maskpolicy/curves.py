@@ -90,7 +90,7 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
             policy,
             task,
             steps,
-            tuple(100 * float(result.metrics["score"]) for result in results),
+            tuple(one.percent for one in results if one.percent is not None),
             tuple(results),
             color,
         )

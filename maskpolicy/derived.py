@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from maskpolicy import edits, findings, keys, plugins
@@ -102,7 +102,7 @@ def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
 def _run(run: Run, several: bool) -> Json:
     digests: list[str] = []
     for result in (*run.results, *run.early):
-        about = asdict(result)
+        about = result.to_json()
         del about["audit"]  # no analysis rests on it
         text = keys.canonical(json.loads(json.dumps(about)))
         digests.append(hashlib.sha256(text.encode()).hexdigest())

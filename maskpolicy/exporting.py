@@ -155,10 +155,11 @@ def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
 def _scores(run: Run, cells: list[Result]) -> list[cards.Score]:
     made = []
     for task in run.columns:
-        found = [cell for cell in cells if cell.task == task and cell.metrics is not None]
-        if found:
-            values = [float(cell.metrics["score"]) for cell in found]
-            metric, n = found[0].metrics["metric"], found[0].metrics["n"]
+        found = [cell for cell in cells if cell.task == task and cell.metrics]
+        totals = [cell.metrics for cell in found if cell.metrics]
+        if totals:
+            values = [total.score for total in totals]
+            metric, n = totals[0].metric, totals[0].n
             seeds = tuple(cell.seed for cell in found)
             std = statistics.stdev(values) if len(values) > 1 else None
             mean, source = statistics.fmean(values), measured.source(found[0])

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from maskpolicy import comparable, keys, labels
 from maskpolicy.comparable import Part
 from maskpolicy.errors import ConfigError
-from maskpolicy.results import Result, Run, file_name
+from maskpolicy.results import Result, Run
 from maskpolicy.types import Json
 
 ABSENT = "not in these results"
 _SHOWN = 6  # differences in one message
-
-
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One result and the run it was read from."""
-
-    result: Result
-    run: Run
-
-    @property
-    def predictions(self) -> Path:
-        """Where its answers lie."""
-        name = file_name(self.result.policy, self.result.task, self.result.seed)
-        return self.run.folder / "predictions" / f"{name}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -50,7 +35,7 @@ class Draft:
     identity: str  # canonical JSON of what its results share
     loose: dict[str, Json]  # what they share where they have it
     rank: int  # of its label: a given one comes first
-    cells: dict[tuple[str, int], Cell] = field(default_factory=dict)
+    cells: dict[tuple[str, int], Result] = field(default_factory=dict)
     labels: list[tuple[Run, str]] = field(default_factory=list)  # what each run calls it
 
     def takes(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
@@ -76,7 +61,7 @@ class Draft:
         """Every seed that the row has anywhere."""
         return {seed for _, seed in self.cells}
 
-    def of(self, task: str, more: Iterable[int] = ()) -> dict[int, Cell | None]:
+    def of(self, task: str, more: Iterable[int] = ()) -> dict[int, Result | None]:
         """Return the row's cells of one task, for every seed of the row and for `more` seeds."""
         return {seed: self.cells.get((task, seed)) for seed in sorted({*self.seeds, *more})}
 
@@ -89,8 +74,8 @@ class Draft:
                 found.append(Gap(task, None, ABSENT))
                 continue
             for seed, cell in cells.items():
-                if cell is None or cell.result.metrics is None:
-                    found.append(Gap(task, seed, (cell and cell.result.error) or ABSENT))
+                if cell is None or cell.metrics is None:
+                    found.append(Gap(task, seed, (cell and cell.error) or ABSENT))
         return found
 
 
@@ -132,17 +117,17 @@ def _rank(result: Result) -> int:
 
 def _add(draft: Draft, result: Result, run: Run) -> None:
     known = draft.cells.get((result.task, result.seed))
-    if known is None or known.result.metrics is None:
-        draft.cells[result.task, result.seed] = Cell(result, run)
+    if known is None or known.metrics is None:
+        draft.cells[result.task, result.seed] = replace(result, folder=run.folder)
     elif result.metrics is not None:
-        where = f"{known.run.folder} and {run.folder}: {result.policy} on {result.task}, seed "
-        runs = [each.config.get("intermediate_seed") for each in (known.result, result)]
+        where = f"{known.folder} and {run.folder}: {result.policy} on {result.task}, seed "
+        runs = [each.config.get("intermediate_seed") for each in (known, result)]
         if runs[0] != runs[1]:
             raise ConfigError(
                 f"{where}{result.seed}, is of intermediate run {runs[0]} and of run {runs[1]}: "
                 "compute other runs (intermediate_runs) with other seeds"
             )
-        if known.result.metrics != result.metrics:
+        if known.metrics != result.metrics:
             raise ConfigError(
                 f"{where}{result.seed}, has two scores (other data, or another version): rank one "
                 "of them"
@@ -160,18 +145,18 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
 
     That is one text for each setting that `comparable` does not call harmless.
     """
-    first: dict[str, tuple[Part, Draft, Cell]] = {}
+    first: dict[str, tuple[Part, Draft, Result]] = {}
     stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
     unstated: dict[str, dict[str, None]] = {}
     for draft in drafts:
         for cell in draft.cells.values():
-            for name, part in comparable.parts(cell.result).items():
+            for name, part in comparable.parts(cell).items():
                 known, other, of = first.setdefault(name, (part, draft, cell))
-                if of.run is not cell.run:
+                if of.folder != cell.folder:
                     rows = f"{_place(other, of)} and {_place(draft, cell)}"
                     lines = comparable.differences(name, known, part)
                     stated.setdefault(rows, {}).update(dict.fromkeys(lines))
-                    lines = comparable.of_world(name, of.result, cell.result)
+                    lines = comparable.of_world(name, of, cell)
                     stated[rows] |= dict.fromkeys(lines)
                     lines = comparable.contents(name, known, part)
                     unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
@@ -179,8 +164,8 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
     return {rows: lines for rows, lines in found.items() if lines}
 
 
-def _place(draft: Draft, cell: Cell) -> str:
-    return f"{draft.label} ({cell.run.folder})"
+def _place(draft: Draft, cell: Result) -> str:
+    return f"{draft.label} ({cell.folder})"
 
 
 def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:

@@ -11,8 +11,9 @@ from maskpolicy import comparable, comparisons, gathering, predictions, remarks,
 from maskpolicy.board import Board, Guess, Row, Score, average_label, counted, missing
 from maskpolicy.comparisons import Comparison
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.gathering import Cell, Draft
-from maskpolicy.results import Run
+from maskpolicy.gathering import Draft
+from maskpolicy.metrics import Total
+from maskpolicy.results import Result, Run
 from maskpolicy.types import Json
 
 
@@ -49,7 +50,7 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     names = gathering.names(drafts)
     present = (task for draft in drafts for task, _ in draft.cells)
     tasks = gathering.order((run.tasks for run in runs), present)
-    read = cache(lambda cell: predictions.read(cell.predictions, cell.result))
+    read = cache(predictions.read)
     rows = _rows(drafts, names, tasks, label, read)
     chosen = names[_baseline(drafts, label, drafts[0])]
     guesses, disagreed = gathering.majority(runs)
@@ -70,8 +71,24 @@ def build(runs: Sequence[Run], *, baseline: str | None = None, mixed: bool = Fal
     }
     means = {average_label(group): members for group, members in groups.items()}
     pairs = tuple(standings.versus(cells, means, read))
-    compared = _compared_with(drafts, rows, label)
-    return Board(chosen, tuple(tasks), tuple(rows), tuple(notes), groups, majority, pairs, compared)
+    return Board(
+        chosen,
+        tuple(tasks),
+        tuple(rows),
+        tuple(notes),
+        groups,
+        majority,
+        pairs,
+        _compared_with(drafts, rows, label),
+        _used(rows, runs),
+    )
+
+
+def _used(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return the runs that cells of the rows come from, in their order."""
+    by_folder = {run.folder: run for run in reversed(runs)}
+    used = dict.fromkeys(cell.folder for row in rows for cell in row.cells.values())
+    return tuple(by_folder[folder] for folder in used)
 
 
 def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
@@ -130,21 +147,21 @@ def _scores(draft: Draft, seeds: Iterable[int], tasks: Sequence[str]) -> dict[st
     return {task: _score(draft.of(task, seeds)) for task in tasks}
 
 
-def _score(cells: Mapping[int, Cell | None]) -> Score | None:
-    metrics = {seed: cell.result.metrics if cell else None for seed, cell in cells.items()}
+def _score(cells: Mapping[int, Result | None]) -> Score | None:
+    metrics = {seed: cell.metrics if cell else None for seed, cell in cells.items()}
     known = next((found for found in metrics.values() if found is not None), None)
     if known is None:
         return None
-    percent = {seed: found and 100 * float(found["score"]) for seed, found in metrics.items()}
-    return Score(known["metric"], percent, known["n"], parts=_parts(metrics.values()))
+    percent = {seed: cell.percent if cell else None for seed, cell in cells.items()}
+    return Score(known.metric, percent, known.n, parts=_parts(metrics.values()))
 
 
-def _parts(metrics: Iterable[Json]) -> dict[str, float]:
+def _parts(metrics: Iterable[Total | None]) -> dict[str, float]:
     """Return the mean of each figure beside the score, in percent, over the seeds that have it."""
     values: dict[str, list[float]] = {}
     for found in filter(None, metrics):
-        for name, value in found.get("parts", {}).items():
-            values.setdefault(name, []).append(100 * float(value))
+        for name, value in found.parts.items():
+            values.setdefault(name, []).append(100 * value)
     return {name: statistics.fmean(each) for name, each in values.items()}
 
 
@@ -195,7 +212,7 @@ def _against(rows: Sequence[Row]) -> list[str]:
 
 
 def _work(draft: Draft) -> Json:
-    return next((cell.result.work for cell in draft.cells.values() if cell.result.work), None)
+    return next((cell.work for cell in draft.cells.values() if cell.work), None)
 
 
 def _unpaired(rows: Sequence[Row]) -> list[str]:
@@ -215,7 +232,7 @@ def _luck(drafts: Sequence[Draft]) -> list[str]:
         draft
         for draft in drafts
         if draft.config.get("intermediate_seeds") == 1
-        and len({c.result.config.get("intermediate_seed") for c in draft.cells.values()}) == 1
+        and len({c.config.get("intermediate_seed") for c in draft.cells.values()}) == 1
     ]
     if not once:
         return []
@@ -227,13 +244,13 @@ def _luck(drafts: Sequence[Draft]) -> list[str]:
 
 
 def _told(drafts: Sequence[Draft]) -> list[str]:
-    return comparable.told(cell.result for draft in drafts for cell in draft.cells.values())
+    return comparable.told(cell for draft in drafts for cell in draft.cells.values())
 
 
 def _groups(drafts: Sequence[Draft], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the groups of two tasks or more; tasks that are given the context are in none."""
     groups: dict[str, list[str]] = {}
-    about = {task: cell.result for draft in drafts for (task, _), cell in draft.cells.items()}
+    about = {task: cell for draft in drafts for (task, _), cell in draft.cells.items()}
     for task in tasks:
         if not about[task].config["task"].get("context"):
             groups.setdefault(about[task].group, []).append(task)

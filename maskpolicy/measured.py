@@ -52,8 +52,8 @@ class Column:
 
 def column(board: Board, task: str) -> Column:
     """Return what the scores of one column were measured on."""
-    found = [cell.result for row in board.rows for (of, _), cell in row.cells.items() if of == task]
-    sizes = {result.metrics["n"] for result in found if result.metrics is not None}
+    found = [cell for row in board.rows for (of, _), cell in row.cells.items() if of == task]
+    sizes = {result.metrics.n for result in found if result.metrics is not None}
     return Column(task, tuple(sorted({source(result) for result in found})), tuple(sorted(sizes)))
 
 
@@ -87,7 +87,7 @@ def facts(board: Board) -> dict[str, str]:
 
 def of_row(row: Row, task: str) -> dict[str, str]:
     """Return the facts of a row's results on one task, for tables with a line for each."""
-    found = [cell.result for (of, _), cell in row.cells.items() if of == task]
+    found = [cell for (of, _), cell in row.cells.items() if of == task]
     if not found:
         return {}
     config = found[0].config
@@ -191,7 +191,7 @@ def _told(board: Board, what: Callable[[Result], str], *, of_all: bool = False) 
     """
     found: dict[str, list[str]] = {}
     for row in board.rows:
-        texts = {what(cell.result) for cell in row.cells.values()} - {""}
+        texts = {what(cell) for cell in row.cells.values()} - {""}
         if texts:
             found.setdefault(", ".join(sorted(texts, key=_number)), []).append(row.label)
     lacking = len(board.rows) - sum(map(len, found.values()))

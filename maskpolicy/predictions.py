@@ -28,21 +28,23 @@ class Answers:
     scores: NDArray[np.float32]  # (n,) between 0 and 1
 
 
-def read(path: Path, result: Result) -> Answers | None:
-    """Return what a cell answered, None if the file is not there.
+def read(result: Result, path: Path | None = None) -> Answers | None:
+    """Return what a cell answered, by default beside its result; None if the file is not there.
 
     Raises DataError for a file that is broken off, or that is not the one `result` was made of.
     """
+    path = path or result.answers
     if result.metrics is None or not path.is_file():
         return None
     made = answers(path)
     scores = made.scores.astype(np.float64)
     mean = float(np.mean(scores)) if len(scores) else 0.0
-    stored = result.metrics.get("mean", result.metrics["score"])
-    if len(scores) != result.metrics["n"] or abs(mean - stored) > _CLOSE:
+    found = result.metrics
+    stored = found.score if found.mean is None else found.mean
+    if len(scores) != found.n or abs(mean - stored) > _CLOSE:
         raise DataError(
             f"{path}: {len(scores)} answers that score {mean:.4f}, where its result says "
-            f"{result.metrics['n']} and {stored:.4f}: run the experiment again"
+            f"{found.n} and {stored:.4f}: run the experiment again"
         )
     return made
 

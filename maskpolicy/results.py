@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.files import json_bytes, read_json, slug
+from maskpolicy.metrics import Total
 from maskpolicy.types import Json
 from maskpolicy.written import WRITTEN
 
@@ -29,13 +30,35 @@ class Result:
     group: str  # of the task
     config: Json  # all that the cell depends on, resolved
     stages: Mapping[str, str]  # name -> key of every stage behind the cell
-    metrics: Json = None  # {"metric", "version", "score" (0..1), "n", ..}; None: failed
+    metrics: Total | None = None  # what its metric gave; None: failed
     work: Json = None  # of the intermediate stage: passages, hidden_tokens, ..
     error: str | None = None  # one line
     origin: str = ""  # of the questions: world, hub or files; "": as config.task.data says
     code: Json = None  # {"versions": of the trainings' code, "policy": digest}; None: not known
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
     audit: Json = None  # of the task's data: test examples in train, texts that were cut
+    folder: Path = Path()  # of its run, once results of several runs are joined; not in its file
+
+    def __hash__(self) -> int:
+        """Return a hash of what names the cell."""
+        return hash((self.policy, self.task, self.seed, self.folder))
+
+    @property
+    def percent(self) -> float | None:
+        """The score in percent; None: the cell failed."""
+        return None if self.metrics is None else 100 * self.metrics.score
+
+    @property
+    def answers(self) -> Path:
+        """The file of its predictions, in the folder of its run."""
+        name = file_name(self.policy, self.task, self.seed)
+        return self.folder / "predictions" / f"{name}.jsonl"
+
+    def to_json(self) -> dict[str, Json]:
+        """Return what its file holds besides the version."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        del values["folder"]
+        return {**values, "metrics": self.metrics and self.metrics.to_json()}
 
 
 @dataclass(frozen=True)
@@ -176,10 +199,9 @@ def parse(path: Path) -> Result:
     try:
         if values.pop("version") != VERSION:
             raise DataError(f"{path}: of another version of maskpolicy: run its experiment again")
-        result = Result(**values)
-        if result.metrics is not None:
-            _ = (result.metrics["metric"], float(result.metrics["score"]), result.metrics["n"])
-        elif result.error is None:
+        metrics = values.pop("metrics", None)
+        result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
+        if result.metrics is None and result.error is None:
             raise KeyError("metrics")
         if result.majority is not None:
             _ = (result.majority["rule"], float(result.majority["score"]))
@@ -190,4 +212,4 @@ def parse(path: Path) -> Result:
 
 def document(result: Result) -> bytes:
     """Return the file of a result."""
-    return json_bytes({"version": VERSION, **asdict(result)})
+    return json_bytes({"version": VERSION, **result.to_json()})

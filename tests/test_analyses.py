@@ -14,6 +14,7 @@ from maskpolicy.analyses.frequency import Frequency
 from maskpolicy.analyses.hits import Hits
 from maskpolicy.analyses.transfer import Transfer
 from maskpolicy.findings import Findings
+from maskpolicy.metrics import Total
 from maskpolicy.ragged import Ragged
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
@@ -116,7 +117,7 @@ def learned(policy: str, task: str, seed: int, score: float, train_on: Json = No
     config: dict[str, Json] = {"policy": {"name": policy.partition(" ")[0]}}
     if train_on is not None:
         config["policy"]["train_on"] = train_on
-    metrics = {"metric": "f1", "version": 1, "score": score, "n": 10}
+    metrics = Total("f1", score, 10, 1)
     return Result(policy, task, seed, "group", config, {}, metrics)
 
 

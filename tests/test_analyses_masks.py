@@ -10,6 +10,7 @@ import pytest
 import small
 
 from maskpolicy.analyses.returned_masks import ReturnedMasks
+from maskpolicy.metrics import Total
 from maskpolicy.results import Result, Run
 from maskpolicy.store import Store
 
@@ -17,13 +18,13 @@ from maskpolicy.store import Store
 def cell(label, score, seed=0, kind="encoder", task="cola", **how):
     how = {"mask_exclusion": 0.0, "shallow_decoder": False, **how}
     config = {"policy": {"name": "random", "ratio": 0.15, **how}, "model": {"kind": kind}}
-    metrics = {"metric": "matthews", "score": score, "n": 10}
+    metrics = Total("matthews", score, 10)
     return Result(label, task, seed, "glue", config, {}, metrics)
 
 
 def none(seed=0):
     config = {"policy": {"name": "none"}, "model": {"kind": "encoder"}}
-    return Result("none", "cola", seed, "glue", config, {}, {"metric": "m", "score": 0.1, "n": 1})
+    return Result("none", "cola", seed, "glue", config, {}, Total("m", 0.1, 1))
 
 
 def analyse(tmp_path, *results):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def finished(tmp_path) -> Path:
     folder = tmp_path / "finished" / "results"
     folder.mkdir(parents=True)
     for policy, work in (("none", None), ("random", WORK)):
-        result = {"version": 1, **asdict(cell(policy, 0, work)), "error": "not run"}
+        result = {"version": 1, **cell(policy, 0, work).to_json(), "error": "not run"}
         (folder / f"{policy}--zsre--0.json").write_text(json.dumps(result))
     return folder.parent
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -150,7 +149,7 @@ def finished(tmp_path_factory, bart) -> tuple[Path, Path]:
         keys = {"tokenizer mini": "a" * 64, **stages}
         result = Result(label, "zsre", 0, "group", {"policy": block}, keys, error="not run")
         path = run / "results" / f"{label}--zsre--0.json"
-        path.write_text(json.dumps({"version": 1, **asdict(result)}))
+        path.write_text(json.dumps({"version": 1, **result.to_json()}))
     about = {"plugins": [str(plugin)], "policies": [{"label": "all"}, {"label": "blind"}]}
     (run / "experiment.json").write_text(json.dumps({**about, "tasks": [{"label": "zsre"}]}))
     return run, artifacts.root

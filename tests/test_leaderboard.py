@@ -14,6 +14,7 @@ from rich.console import Console
 
 from maskpolicy import latex, leaderboard, page, report
 from maskpolicy.errors import ConfigError
+from maskpolicy.metrics import Total
 from maskpolicy.results import Result, Run
 from maskpolicy.types import Json
 
@@ -42,7 +43,7 @@ def result(policy: str, name: str, seed: int, score: float | None, **changes: An
         GROUPS[name],
         config,
         {},
-        None if failed else metrics,
+        None if failed else Total.from_json(metrics),
         work,
         "it broke" if failed else None,
     )

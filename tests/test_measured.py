@@ -14,6 +14,7 @@ from test_page import Texts
 
 from maskpolicy import cards, collecting, latex, leaderboard, measured, page, report, results
 from maskpolicy.board import Board
+from maskpolicy.metrics import Total
 
 POLICIES = {"none": 0.2, "random": 0.5}
 OLD = {"policy": {"name": "none"}, "task": {"name": "nq"}}
@@ -129,7 +130,7 @@ def test_keys_that_all_rows_share_are_said(tmp_path):
 
 def test_results_of_earlier_versions_say_what_they_can():
     known = results.Result("none", "nq", 0, "closed-book", OLD, {})
-    known = results.Result(**{**known.__dict__, "metrics": {"metric": "f1", "score": 1, "n": 2}})
+    known = results.Result(**{**known.__dict__, "metrics": Total("f1", 1, 2)})
     found = leaderboard.build([results.Run(Path("a"), (known,), "none")])
     assert measured.facts(found)["seeds"] == "0"
     assert measured.column(found, "nq").title == "nq (world)"

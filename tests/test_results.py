@@ -5,6 +5,7 @@ import pytest
 from maskpolicy import results
 from maskpolicy.errors import DataError, StoreError
 from maskpolicy.files import claim_folder, write_file
+from maskpolicy.metrics import Total
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_a_folder_without_results_is_refused(tmp_path):
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"policies": [1]}'])
 def test_settings_that_no_run_wrote_are_named(tmp_path, text):
-    metrics = {"metric": "f1", "score": 0.5, "n": 2}
+    metrics = Total("f1", 0.5, 2)
     one = results.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
     write_file(tmp_path / "results" / "none--zsre--0.json", results.document(one))
     assert results.read(tmp_path).results == (one,)

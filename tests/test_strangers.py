@@ -18,6 +18,7 @@ from test_analyses import WORK
 from maskpolicy import corpus, model, results
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import write_file
+from maskpolicy.metrics import Total
 from maskpolicy.store import Store
 
 PLUGIN = """
@@ -141,7 +142,7 @@ def _results(run: Path) -> None:
             "model": {"name": "mini", "kind": "seq2seq", "revision": None},
             "intermediate_seed": 0,
         }
-        metrics = {"metric": "exact_match", "version": 1, "score": 0.5, "n": 2}
+        metrics = Total("exact_match", 0.5, 2, 1)
         made = results.Result(policy, "zsre", 0, "group", config, stages, metrics, WORK)
         write_file(run / "results" / f"{policy}--zsre--0.json", results.document(made))
         answers = [

@@ -16,6 +16,7 @@ from maskpolicy import collecting, config, leaderboard, results, stages, stats
 from maskpolicy.analyses.worlds import CONDITION, Worlds
 from maskpolicy.errors import ConfigError
 from maskpolicy.findings import Findings
+from maskpolicy.metrics import Total
 from maskpolicy.nodes import topological
 from maskpolicy.store import Store
 
@@ -134,7 +135,7 @@ def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path)
             settings = collecting.cell_config(experiment, policy, experiment.tasks[0], seed)
             keys = {each.name: each.key for each in topological([stage])}
             share = (0.5 if row == "random" else 0.1) + world / 100 * (row == "random")
-            metrics = {"metric": "exact_match", "version": 1, "score": share, "n": 100 + world}
+            metrics = Total("exact_match", share, 100 + world, 1)
             cells.append(results.Result(row, task, seed, "", settings, keys, metrics))
         return results.Run(tmp_path / str(world), tuple(cells), "none", ("none", "random"))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from maskpolicy import comparisons, predictions
 from maskpolicy.comparisons import NO_ANSWERS, condition
 from maskpolicy.curves import Point, panels, points
 from maskpolicy.findings import Findings
-from maskpolicy.gathering import Cell
 from maskpolicy.registry import analysis
 from maskpolicy.results import STEP, Result, Run
 from maskpolicy.store import Store
@@ -89,18 +88,18 @@ def tested(
     return comparisons.judge(compared)
 
 
-def _cells(results: Sequence[Result], run: Run) -> dict[int, Cell | None]:
-    return {result.seed: Cell(result, run) for result in results}
+def _cells(results: Sequence[Result], run: Run) -> dict[int, Result | None]:
+    return {result.seed: replace(result, folder=run.folder) for result in results}
 
 
-def _answers(cell: Cell, store: Store) -> predictions.Answers | None:
+def _answers(cell: Result, store: Store) -> predictions.Answers | None:
     """Read answers beside the results; those of a model on the way, from the store."""
-    if STEP not in cell.result.config:
-        return predictions.read(cell.predictions, cell.result)
-    keys = [key for name, key in cell.result.stages.items() if name.startswith("evaluate ")]
+    if STEP not in cell.config:
+        return predictions.read(cell)
+    keys = [key for name, key in cell.stages.items() if name.startswith("evaluate ")]
     if len(keys) != 1 or store.peek(keys[0]) is None:
         return None
-    return predictions.read(store.path(keys[0]) / "predictions.jsonl", cell.result)
+    return predictions.read(cell, store.path(keys[0]) / "predictions.jsonl")
 
 
 def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:

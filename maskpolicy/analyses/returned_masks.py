@@ -63,7 +63,7 @@ def _lines(runs: Sequence[Run]) -> dict[tuple[str, str, str], _Line]:
             if "mask_exclusion" not in policy or result.metrics is None:
                 continue
             line = lines.setdefault((run.name, names[_identity(policy)], result.task), _Line())
-            score = 100 * float(result.metrics["score"])
+            score = 100 * result.metrics.score
             encoder = result.config["model"].get("kind") == "encoder"
             deep = policy["mask_exclusion"] > 0 or policy.get("shallow_decoder")
             if encoder and not deep:

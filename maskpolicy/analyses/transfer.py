@@ -95,7 +95,7 @@ def _row(run: Run, label: str, tasks: list[str], task: str, reference: str) -> J
 def _scores(results: Sequence[Result], label: str, task: str) -> dict[int, float]:
     """Return the scores of a cell by seed, in percent."""
     return {
-        result.seed: 100 * float(result.metrics["score"])
+        result.seed: 100 * result.metrics.score
         for result in results
         if (result.policy, result.task) == (label, task) and result.metrics is not None
     }

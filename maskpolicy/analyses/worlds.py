@@ -130,7 +130,7 @@ def _difference(run: Run, label: str, task: str) -> float | None:
 def _scores(run: Run, label: str, task: str) -> dict[int, float]:
     """Return the scores of a row on questions about the world, by seed, in percent."""
     return {
-        one.seed: 100 * float(one.metrics["score"])
+        one.seed: 100 * one.metrics.score
         for one in run.results
         if (one.policy, one.task) == (label, task) and one.metrics is not None and _asks_world(one)
     }

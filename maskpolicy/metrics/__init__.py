@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.metrics import answers, together
+from maskpolicy.types import Json
 
 __all__ = ["METRICS", "Metric", "Total", "metric", "score", "title", "total"]
 
@@ -31,11 +32,29 @@ class Metric:
 
 @dataclass(frozen=True)
 class Total:
-    """A metric over all examples: its score, that of each example, and other figures by name."""
+    """A metric over all test examples: the number behind a cell of the leaderboard."""
 
-    score: float
-    scores: list[float]
-    parts: dict[str, float] = field(default_factory=dict)
+    metric: str
+    score: float  # between 0 and 1
+    n: int  # examples
+    version: int | None = None  # of the metric
+    mean: float | None = None  # of the examples' own scores, where `score` is another figure
+    parts: Mapping[str, float] = field(default_factory=dict)  # other figures by name
+    scores: Sequence[float] = field(default=(), compare=False, repr=False)  # (n,); not in the JSON
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as result.json and the file of a cell hold it."""
+        known = {"metric": self.metric, "version": self.version, "score": self.score, "n": self.n}
+        other = {"mean": self.mean, "parts": dict(self.parts) or None}
+        return known | {name: value for name, value in other.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Json]) -> Total:
+        """Return what `to_json` gave; values that are not there raise KeyError."""
+        score = values["score"]
+        float(score)
+        optional = {name: values[name] for name in ("version", "mean", "parts") if name in values}
+        return cls(values["metric"], score, values["n"], **optional)
 
 
 def _mean(one: Callable[[str, Sequence[str]], float]) -> Part:
@@ -102,4 +121,6 @@ def total(name: str, predictions: Sequence[str], references: References) -> Tota
     values = list(found.values()) or scores
     other = {part: of(predictions, references) for part, of in about.besides.items()}
     shown = (found if len(found) > 1 else {}) | other
-    return Total(sum(values) / len(values), scores, shown)
+    mean = sum(scores) / len(scores) if about.parts else None
+    overall = sum(values) / len(values)
+    return Total(about.name, overall, len(scores), about.version, mean, shown, scores)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ def data(value: Json) -> Markup:
     return Markup(text.translate(_UNSAFE))
 
 
-def _title(runs: list[Run]) -> str:
+def _title(runs: Sequence[Run]) -> str:
     """Return the names of the experiments; of their folders where two share a name."""
     names = [run.experiment or run.name for run in runs]
     return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])

@@ -19,7 +19,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
     names: dict[str, str] = {}
     for row in board.rows:
         for cell in row.cells.values():
-            for name, key in sorted(cell.result.stages.items()):
+            for name, key in sorted(cell.stages.items()):
                 stages.setdefault(key, len(stages))
                 names[key] = name
     return {
@@ -39,7 +39,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
 
 
 def _task(board: Board, task: str) -> Json:
-    found = [cell.result for row in board.rows for (t, _), cell in row.cells.items() if t == task]
+    found = [cell for row in board.rows for (t, _), cell in row.cells.items() if t == task]
     score = next((score for row in board.rows if (score := row.scores[task])), None)
     return {
         "label": task,
@@ -51,20 +51,21 @@ def _task(board: Board, task: str) -> Json:
 
 
 def _shared(row: Row) -> Json:
-    return gathering.row_config(next(iter(row.cells.values())).result)
+    return gathering.row_config(next(iter(row.cells.values())))
 
 
 def _cell(row: Row, task: str, runs: Sequence[Run], stages: dict[str, int]) -> Json:
     score = row.scores[task]
     own = {seed: cell for (t, seed), cell in row.cells.items() if t == task}
+    folders = [run.folder for run in runs]
     return {
         "seeds": {
             str(seed): {
                 "score": None if score is None else score.seeds.get(seed),
-                "run": cell.result.config.get("intermediate_seed"),
-                "error": cell.result.error,
-                "from": runs.index(cell.run),
-                "stages": [stages[key] for _, key in sorted(cell.result.stages.items())],
+                "run": cell.config.get("intermediate_seed"),
+                "error": cell.error,
+                "from": folders.index(cell.folder),
+                "stages": [stages[key] for _, key in sorted(cell.stages.items())],
             }
             for seed, cell in sorted(own.items())
         },

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from maskpolicy import predictions, questions
 from maskpolicy.board import Board
-from maskpolicy.gathering import Cell
+from maskpolicy.results import Result
 from maskpolicy.types import Json
 
 ROOM = 1_000_000  # bytes of all examples together
@@ -28,7 +28,7 @@ _SAME = 1e-6
 class _Answered:
     """One task: the rows that answered the same examples, their cells and scores."""
 
-    cells: Mapping[int, list[Cell]]  # by row
+    cells: Mapping[int, list[Result]]  # by row
     scores: Mapping[int, Mapping[int, NDArray[np.float32]]]  # by row and seed: (n,)
 
     def mean(self, row: int) -> NDArray[np.float64]:
@@ -66,7 +66,7 @@ def _task(board: Board, task: str, room: int) -> Json:
     labels = [row.label for row in board.rows]
     bases = {index: labels.index(row.against) for index, row in enumerate(board.rows)}
     first = next(iter(found.cells.values()))[0]
-    names = _ids(first.predictions)
+    names = _ids(first.answers)
     pairs = {}
     for i, j in found.pairs:
         gap = found.gap(i, j)
@@ -74,7 +74,7 @@ def _task(board: Board, task: str, room: int) -> Json:
     shown: list[Json] = []
     chosen = list(dict.fromkeys(_choose(found, bases, names)))
     texts = _texts(found, set(chosen))
-    sources = questions.read(first.run.folder, task, {names[i] for i in chosen})
+    sources = questions.read(first.folder, task, {names[i] for i in chosen})
     for index in chosen:
         entry = _entry(found, index, texts[index], sources.get(names[index]))
         room -= len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace"))
@@ -86,18 +86,18 @@ def _task(board: Board, task: str, room: int) -> Json:
 
 def _read(board: Board, task: str) -> _Answered:
     """Return the rows whose predictions are there and are of the first such row's examples."""
-    cells: dict[int, list[Cell]] = {}
+    cells: dict[int, list[Result]] = {}
     scores: dict[int, Mapping[int, NDArray[np.float32]]] = {}
     asked: str | None = None
     for index, row in enumerate(board.rows):
         own = [row.cells[key] for key in sorted(row.cells) if key[0] == task]
-        read = [(cell, predictions.read(cell.predictions, cell.result)) for cell in own]
+        read = [(cell, predictions.read(cell)) for cell in own]
         there = [(cell, answers) for cell, answers in read if answers is not None]
         asked = asked or next((answers.examples for _, answers in there), None)
         same = [(cell, answers) for cell, answers in there if answers.examples == asked]
         if same:
             cells[index] = [cell for cell, _ in same]
-            scores[index] = {cell.result.seed: answers.scores for cell, answers in same}
+            scores[index] = {cell.seed: answers.scores for cell, answers in same}
     return _Answered(cells, scores)
 
 
@@ -125,9 +125,9 @@ def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]
     texts: dict[int, dict[int, list[Json]]] = {index: {} for index in chosen}
     for row, cells in found.cells.items():
         for cell in cells:
-            for number, line in predictions.lines(cell.predictions):
+            for number, line in predictions.lines(cell.answers):
                 if number - 1 in chosen:
-                    parsed = predictions.parse(cell.predictions, number, line)
+                    parsed = predictions.parse(cell.answers, number, line)
                     texts[number - 1].setdefault(row, []).append(parsed)
     return texts
 

@@ -18,7 +18,7 @@ def beside(table: Table, board: Board) -> Json:
     """
     known = load()
     cells = (cell for row in board.rows for cell in row.cells.values())
-    models = {cell.result.config.get("model", {}).get("name") for cell in cells}
+    models = {cell.config.get("model", {}).get("name") for cell in cells}
     if models != {known["model"]}:
         return None
     tasks = [None if column.context or column.invented else column.task for column in table.columns]

@@ -128,7 +128,7 @@ def table(board: Board) -> Table:
 
 
 def _columns(board: Board) -> tuple[Column, ...]:
-    about = {task: cell.result for row in board.rows for (task, _), cell in row.cells.items()}
+    about = {task: cell for row in board.rows for (task, _), cell in row.cells.items()}
     found: dict[str, list[Column]] = {}
     for index, task in enumerate(board.tasks):
         config = about[task].config["task"]

@@ -115,8 +115,7 @@ def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     answered = zip(test, predictions, found.scores, strict=True)
     lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
     (out / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    result = _result(params["metric"], found)
-    (out / "result.json").write_text(json.dumps(result, indent=1, sort_keys=True))
+    (out / "result.json").write_text(json.dumps(found.to_json(), indent=1, sort_keys=True))
 
 
 def _answer(example: Example, prediction: str, score: float) -> Json:
@@ -128,21 +127,6 @@ def _answer(example: Example, prediction: str, score: float) -> Json:
         "score": score,
         "slices": dict(example.slices),
     }
-
-
-def _result(name: str, found: Total) -> Json:
-    metric = metrics.metric(name)
-    result: dict[str, Json] = {
-        "metric": metric.name,
-        "version": metric.version,
-        "score": found.score,
-        "n": len(found.scores),
-    }
-    if metric.parts:  # the score is of all examples together, and not the mean of their own
-        result["mean"] = sum(found.scores) / len(found.scores)
-    if found.parts:
-        result["parts"] = found.parts
-    return result
 
 
 def score(params: Json, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
