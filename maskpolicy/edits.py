@@ -35,13 +35,18 @@ def guarded(params: Json, discard: Callable[[], None] = lambda: None) -> Iterato
 
 
 def compare(params: Json) -> None:
-    """Compare the files of the plugin that a stage's parameters name with the digests in them.
+    """Compare the files of the plugins that a stage's parameters name with the digests in them.
 
     Raises ConfigError if a file has changed and the stage may have read the new bytes. A module
     that was compiled from the bytes in the key cannot have affected the result: its change is
     logged once.
     """
-    code = params.get("code") if isinstance(params, dict) else None
+    if not isinstance(params, dict):
+        return
+    code, metric = params.get("code"), params.get("metric")
+    if metric in registry.names("metric"):
+        entry = plugins.find("metric", metric)
+        compare_files(entry, plugins.code(entry))
     if code:
         is_policy = "policy" in params
         name = params["policy"] if is_policy else params["task"]["name"]

@@ -1,4 +1,4 @@
-"""Finds policies, tasks and analyses: built-in folders, files of the user, entry points."""
+"""Find plugins: those of the built-in packages, of the user's files and of entry points."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def of_run(kind: str, name: str, files: Sequence[str] = ()) -> registry.Entry:
 
 
 def load_builtin(kind: str) -> None:
-    """Import every module of the built-in package of one kind."""
+    """Import every module of the built-in package of one kind, if there is one."""
+    if kind not in PACKAGES:
+        return
     for path in sorted(_folder(PACKAGES[kind]).glob("[!_]*.py")):
         importlib.import_module(f"{PACKAGES[kind]}.{path.stem}")
 
@@ -158,7 +160,7 @@ def _settle(
     if not _registers(module, before):
         raise ConfigError(
             f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
-            "@analysis(NAME) of maskpolicy.registry above its class"
+            "@analysis(NAME) above its class, or @metric(NAME) above its function"
         )
     entries = registry.entries()
     _ROOTS.update({(each.kind, each.name): path for each in entries if each not in before})

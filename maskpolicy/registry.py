@@ -1,4 +1,4 @@
-"""Names of policies, tasks and analyses, and what they stand for."""
+"""Names of policies, tasks, metrics and analyses, and what they stand for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 
 from maskpolicy import hooks
 from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.metrics import METRICS
 from maskpolicy.types import How
 
 T = TypeVar("T")
-KINDS = ("policy", "task", "analysis")
+KINDS = ("policy", "task", "metric", "analysis")
 HOW_KEYS = tuple(field.name for field in fields(How))
 RESERVED = {
     "policy": {"name", "label", *HOW_KEYS},
     "task": {"name", "label", "data", "revision", "on_error", "context"},
+    "metric": set(),
     "analysis": {"name"},
 }
 TAKEN = {"policy": "none", "analysis": "all"}  # names that stand for no plugin
@@ -56,7 +58,8 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
         entry = _entry(kind, name, plugin, facts)
         _check_name(entry)
         _check_fields(entry)
-        hooks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
+        if kind in hooks.HOOKS:
+            hooks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
         known = _ENTRIES.get((kind, name))
         if known and known.where != entry.where:
             both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
@@ -115,6 +118,8 @@ def forget(files: Iterable[Path]) -> None:
     for key in [key for key, known in _ENTRIES.items() if known.file in gone]:
         del _ENTRIES[key]
         _CLASHES.pop(key, None)
+        if key[0] == "metric":
+            METRICS.pop(key[1], None)
 
 
 def called(kind: str, instance: Any) -> str:
@@ -135,8 +140,9 @@ def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Entry:
 def _check_name(new: Entry) -> None:
     if not isinstance(new.name, str) or not new.name.strip():
         raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
-    if not inspect.isclass(new.plugin):
-        raise ConfigError(f"{new.where}: {new.kind} {new.name!r} must be a class")
+    wanted = "a function" if new.kind == "metric" else "a class"
+    if inspect.isclass(new.plugin) != (wanted == "a class"):
+        raise ConfigError(f"{new.where}: {new.kind} {new.name!r} must be {wanted}")
     if new.name == TAKEN.get(new.kind):
         raise ConfigError(
             f"{new.where}: {new.kind} {new.name!r} is a name of maskpolicy's own: rename it"

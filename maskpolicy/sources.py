@@ -10,9 +10,10 @@ from typing import Any, Literal
 from maskpolicy import hooks, imports, plugins, readers
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.experiment import TaskBlock
-from maskpolicy.metrics import METRICS, Metric, metric
+from maskpolicy.metrics import Metric
 from maskpolicy.registry import Entry
 from maskpolicy.rows import Row, existing
+from maskpolicy.scoring import find_metric
 
 SPLITS = ("train", "dev", "test")
 _STATED = {  # what a task's facts without a default look like
@@ -97,7 +98,7 @@ class Task:
     @property
     def metric(self) -> Metric:
         """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
-        return metric(hooks.METRIC.of(self.plugin) or self.facts.metric)
+        return find_metric(hooks.METRIC.of(self.plugin) or self.facts.metric)
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,10 @@ def facts(entry: Entry) -> TaskFacts:
         if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
             raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
     stated = TaskFacts(**entry.facts)
-    if stated.metric not in METRICS:
-        raise ConfigError(f"{where}: {unknown('metric', str(stated.metric), METRICS)}")
+    try:
+        find_metric(str(stated.metric))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if not isinstance(stated.files, Mapping):
         raise ConfigError(f"{where}: files must be a dict: state files={_STATED['files']}")
     strange = sorted(set(stated.files) - set(SPLITS))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from maskpolicy.types import Json
 
 KINDS = {"policies": "policy", "tasks": "task"}
-WHAT = (*KINDS, "models", "keys", "hooks", "experiments")
+WHAT = (*KINDS, "metrics", "models", "keys", "hooks", "experiments")
 
 
 def list_(
@@ -42,6 +42,8 @@ def list_(
         _print(_models(), as_json=as_json)
     elif what == "experiments":
         _print(_experiments(), as_json=as_json)
+    elif what == "metrics":
+        _print(_metrics(plugin or ()), as_json=as_json)
     else:
         print_plugins(KINDS[what], plugin or (), as_json=as_json)
 
@@ -132,6 +134,18 @@ def _models() -> list[Json]:
     return presets + others
 
 
+def _metrics(files: Sequence[Path]) -> list[Json]:
+    from maskpolicy import registry
+    from maskpolicy.metrics import METRICS
+
+    _load(["metric"], files)
+    own = {entry.name: entry for entry in registry.entries() if entry.kind == "metric"}
+    return [
+        {"name": name, "title": about.title, "where": own[name].where if name in own else ""}
+        for name, about in METRICS.items()
+    ]
+
+
 def _experiments() -> list[Json]:
     from maskpolicy import shipped
 
@@ -143,13 +157,9 @@ def _experiments() -> list[Json]:
 
 def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, Json]]:
     """Return every plugin of some kinds with what is said of it; warns of those that are broken."""
-    from maskpolicy import plugins, registry
+    from maskpolicy import registry
 
-    plugins.load_files(files, fresh=True)
-    for kind in kinds:
-        plugins.load_builtin(kind)
-    for broken in plugins.load_entry_points():
-        typer.echo(f"warning: {broken}", err=True)
+    _load(kinds, files)
     found = []
     for kind, name in [(each, name) for each in kinds for name in registry.names(each)]:
         try:
@@ -158,6 +168,17 @@ def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, J
         except ConfigError as error:
             typer.echo(f"warning: {kind} {name!r}: {error}", err=True)
     return found
+
+
+def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
+    """Import every plugin of some kinds, and the user's files; warns of packages that fail."""
+    from maskpolicy import plugins
+
+    plugins.load_files(files, fresh=True)
+    for kind in kinds:
+        plugins.load_builtin(kind)
+    for broken in plugins.load_entry_points():
+        typer.echo(f"warning: {broken}", err=True)
 
 
 def _described(entry: Entry) -> Json:

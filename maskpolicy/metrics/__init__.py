@@ -18,12 +18,15 @@ Part: TypeAlias = Callable[[Sequence[str], References], float]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric's arithmetic and what is said of it; raise `version` when a score would change."""
+    """A metric's arithmetic and what is said of it; raise `version` when a score would change.
+
+    The version of a plugin's metric is a digest of its code.
+    """
 
     name: str
     score: Callable[[str, Sequence[str]], float]  # (prediction, answers) -> 0..1
     title: str
-    version: int = 1
+    version: int | str = 1
     parts: Mapping[str, Part] = field(default_factory=dict)
     """What is said of all predictions together: the score is their mean; without, of `score`."""
     besides: Mapping[str, Part] = field(default_factory=dict)  # reported, not in the score
@@ -37,7 +40,7 @@ class Total:
     metric: str
     score: float  # between 0 and 1
     n: int  # examples
-    version: int | None = None  # of the metric
+    version: int | str | None = None  # of the metric
     mean: float | None = None  # of the examples' own scores, where `score` is another figure
     parts: Mapping[str, float] = field(default_factory=dict)  # other figures by name
     scores: Sequence[float] = field(default=(), compare=False, repr=False)  # (n,); not in the JSON

@@ -115,7 +115,8 @@ def evaluate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     answered = zip(test, predictions, found.scores, strict=True)
     lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
     (out / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (out / "result.json").write_text(json.dumps(found.to_json(), indent=1, sort_keys=True))
+    result = replace(found, version=params["metric_version"]).to_json()
+    (out / "result.json").write_text(json.dumps(result, indent=1, sort_keys=True))
 
 
 def _answer(example: Example, prediction: str, score: float) -> Json:

@@ -256,7 +256,7 @@ class _Builder:
             "metric": metric.name,
             **self.head(task),
         }
-        if self.experiment.finetune.eval_every and metric.version > 1:
+        if self.experiment.finetune.eval_every and metric.version != 1:
             params["metric_version"] = metric.version  # it chooses the weights
         tuned = self.inputs.stage("finetune", label, params, model=model, **inputs)
         tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
