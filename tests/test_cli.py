@@ -80,8 +80,21 @@ def test_keys_are_listed_with_type_default_and_meaning(call):
     assert "| `words` |" in call("list", "keys", "--markdown")[1]
 
 
-def test_markdown_is_for_keys_alone(refused):
+def test_markdown_is_for_keys_and_hooks(refused):
     assert "--markdown" in refused("list", "tasks", "--markdown")
+
+
+def test_hooks_are_listed_with_signature_and_meaning(call):
+    code, out, _ = call("list", "hooks", "--json")
+    found = {(hook["kind"], hook["name"]): hook for hook in json.loads(out)}
+    assert code == 0
+    assert (
+        found["task", "reading"]["signature"] == "reading(self, row) -> tuple[str, tuple[str, ...]]"
+    )
+    assert found["policy", "select"]["required"]
+    assert found["analysis", "takes_models"]["form"] == "class variable"
+    assert "takes_models" in call("list", "hooks")[1]
+    assert "| `takes_models`, a class variable |" in call("list", "hooks", "--markdown")[1]
 
 
 def test_models_are_listed(call):
