@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from maskpolicy.experiment import Experiment
-    from maskpolicy.outcomes import Outcome
     from maskpolicy.power import Power
-    from maskpolicy.stages import Graph
-    from maskpolicy.store import Store
+    from maskpolicy.run_folder import FinishedRun
 
 
 def run(
@@ -42,6 +39,7 @@ def run(
     from maskpolicy.files import claim_folder
     from maskpolicy.jobs import Request, beside, check
     from maskpolicy.nodes import topological
+    from maskpolicy.run_folder import FinishedRun
     from maskpolicy.store import Store
 
     check(jobs)
@@ -64,37 +62,25 @@ def run(
     with beside(jobs, request), progress.Bars(notes, len(order)) as bars:
         outcomes = execute(order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs)
     processes.dismiss()
-    _publish(experiment, whole, outcomes, artifacts, folder, started, jobs)
+    _publish(FinishedRun(experiment, whole, outcomes, artifacts, folder), started, jobs)
     failed = sum(outcomes[stage.key].error is not None for stage in plan.stages)
     why = f"the notes of {folder / 'leaderboard.md'} say why"
     end(outcomes.values(), f"{failed} of {len(plan.stages)} cells failed: {why}")
 
 
-def _publish(
-    experiment: Experiment,
-    plan: Graph,
-    outcomes: Mapping[str, Outcome],
-    store: Store,
-    folder: Path,
-    started: float,
-    jobs: int,
-) -> None:
+def _publish(finished: FinishedRun, started: float, jobs: int) -> None:
     """Print the leaderboard and what took how long, and write all that a run leaves behind."""
-    from maskpolicy import collecting, leaderboard, page, progress, questions, records, report
+    from maskpolicy import progress, run_folder
 
     screen = console()
-    collected = collecting.collect(experiment, plan, outcomes, store, folder)
-    board = leaderboard.build([collected])
-    report.save(board, folder)
-    ranking.show(board, screen, gaps=False)  # the bars have told what failed
+    ranking.show(finished.board, screen, gaps=False)  # the bars have told what failed
     seconds = time.monotonic() - started
-    took = progress.parts(outcomes.values(), seconds)
+    took = progress.parts(finished.outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds, jobs))
-    how = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
-    records.save(folder, experiment.name, how, outcomes.values(), store)
-    questions.save(plan.cells, store, folder)
-    page.save(board, folder / "leaderboard.html")
-    screen.print(f"written to {folder}", soft_wrap=True)
+    parts = [asdict(part) for part in took]
+    finished.how = {"seconds": round(seconds, 3), "jobs": jobs, "parts": parts}
+    run_folder.write(finished)
+    screen.print(f"written to {finished.folder}", soft_wrap=True)
 
 
 def plan(
