@@ -47,17 +47,15 @@ class Total:
 
     def to_json(self) -> dict[str, Json]:
         """Return it as result.json and the file of a cell hold it."""
-        known = {"metric": self.metric, "version": self.version, "score": self.score, "n": self.n}
-        other = {"mean": self.mean, "parts": dict(self.parts) or None}
+        known = {"metric": self.metric, "score": self.score, "n": self.n}
+        other = {"version": self.version, "mean": self.mean, "parts": dict(self.parts) or None}
         return known | {name: value for name, value in other.items() if value is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Json]) -> Total:
         """Return what `to_json` gave; values that are not there raise KeyError."""
-        score = values["score"]
-        float(score)
         optional = {name: values[name] for name in ("version", "mean", "parts") if name in values}
-        return cls(values["metric"], score, values["n"], **optional)
+        return cls(values["metric"], float(values["score"]), values["n"], **optional)
 
 
 def _mean(one: Callable[[str, Sequence[str]], float]) -> Part:
