@@ -135,7 +135,10 @@ def make(
     runs = _runs(file, where)
     trainings = training_blocks(given, model, where)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
-    _check_learned(policies, tasks, data, at(where, "policies"))
+    for index, row in enumerate(policies):
+        place = f"{at(where, 'policies')}[{index}]"
+        learned.check(row, tasks, data, place)
+        learned.tell_warmups(row, place)
     return Experiment(
         name=name,
         model=model,
@@ -246,12 +249,3 @@ def _baseline(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
     raise ConfigError(
         f"{where}: {unknown('row', given, rows)}; the baseline must be one of the policies"
     )
-
-
-def _check_learned(
-    policies: Sequence[PolicyBlock], tasks: Sequence[TaskBlock], data: str, where: str
-) -> None:
-    for index, block in enumerate(policies):
-        place = f"{where}[{index}]"
-        learned.check(block, tasks, data, place)
-        learned.tell_warmups(block, place)

@@ -87,9 +87,12 @@ def fields_of(plugin: Any) -> dict[str, Field]:
         name = getattr(plugin, "__name__", plugin)
         raise ConfigError(f"{name}: a field's annotation cannot be read: {error}") from error
     return {
-        field.name: Field(hints[field.name], _default(field))
-        for field in dataclasses.fields(plugin)
-        if field.init
+        each.name: Field(
+            hints[each.name],
+            each.default if each.default_factory is MISSING else each.default_factory(),
+        )
+        for each in dataclasses.fields(plugin)
+        if each.init
     }
 
 
@@ -130,7 +133,11 @@ def check(value: Any, annotation: Any, where: str) -> Any:
     if annotation is Any:
         return value
     if origin is Annotated:
-        return _bounded(check(value, args[0], where), args[1:], where)
+        checked = check(value, args[0], where)
+        for extra in args[1:]:
+            if isinstance(extra, Range) and checked is not None and not extra.holds(checked):
+                raise ConfigError(f"{where}: must be {extra}, not {checked}")
+        return checked
     if origin in (typing.Union, types.UnionType):
         return _union(value, args, where)
     if origin is Literal:
@@ -175,19 +182,6 @@ def wrong(value: Any, wanted: str, where: str) -> ConfigError:
     found = _NAMES.get(type(value), type(value).__name__)
     shown = "" if isinstance(value, (dict, list)) or value is None else f" {value!r:.60}"
     return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {found}{shown}")
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
-
-
-def _bounded(value: Any, extras: tuple[Any, ...], where: str) -> Any:
-    for extra in extras:
-        if isinstance(extra, Range) and value is not None and not extra.holds(value):
-            raise ConfigError(f"{where}: must be {extra}, not {value}")
-    return value
 
 
 def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:

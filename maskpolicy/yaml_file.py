@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import io
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,29 +115,21 @@ def _refuse(value: Any, where: str) -> None:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise ConfigError(f"{at(where, key)}: a key must be text: put it in quotes")
-            _refuse_text(key, where)
+            _refuse(key, where)
             _refuse(item, at(where, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _refuse(item, f"{where}[{index}]")
     elif isinstance(value, str):
-        _refuse_text(value, where)
+        place = where.rstrip(": ")
+        if "${" in value:
+            raise ConfigError(f"{place}: '${{' is refused: an experiment file has no interpolation")
+        if value == "???":
+            raise ConfigError(f"{place}: has no value: '???' is refused")
+        if re.search("[\0\ud800-\udfff]", value):
+            raise ConfigError(f"{place}: holds a NUL or a lone surrogate: remove it")
     elif value is not None and not isinstance(value, (bool, int, float)):
         raise ConfigError(f"{where}: a value of type {type(value).__name__} is not used here")
-
-
-def _refuse_text(text: str, where: str) -> None:
-    place = where.rstrip(": ")
-    if "${" in text:
-        raise ConfigError(f"{place}: '${{' is refused: an experiment file has no interpolation")
-    if text == "???":
-        raise ConfigError(f"{place}: has no value: '???' is refused")
-    if "\0" in text or _surrogates(text):
-        raise ConfigError(f"{place}: holds a NUL or a lone surrogate: remove it")
-
-
-def _surrogates(text: Iterable[str]) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _first(error: BaseException) -> str:
