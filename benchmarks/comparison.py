@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import model as models
 from maskpolicy import world
-from maskpolicy.batching import Pairs, collate
-from maskpolicy.budgets import Training, resolve_auto
-from maskpolicy.corpus import Document, Passages, build
-from maskpolicy.masking import hide_all
-from maskpolicy.objectives import MaskedSteps, Specials
-from maskpolicy.plugins import instance
-from maskpolicy.selection import select
-from maskpolicy.types import How
+from maskpolicy.config.budgets import Training, resolve_auto
+from maskpolicy.corpus.passages import Document, Passages, build_passages
+from maskpolicy.masking.denoising import hide_all
+from maskpolicy.masking.selection import select
+from maskpolicy.models import seq2seq as models
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.training.batching import Pairs, collate
+from maskpolicy.training.objectives import MaskedSteps, Specials
+from maskpolicy.types import Denoising
 
 BASE = {  # facebook/bart-base
     "d_model": 768,
@@ -46,7 +46,7 @@ class Setting:
     tokenizer: Any
     passages: Passages
     policy: str
-    how: How
+    how: Denoising
     size: int  # passages per step
     steps: int
     lr: float
@@ -90,12 +90,12 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     mini = models.build("mini", tokenizer, 0)
     result = []
     for target in ("spans", "full"):
-        how, policy = How(target=target), "random" if target == "spans" else "original"
+        how, policy = Denoising(target=target), "random" if target == "spans" else "original"
         for name, model, documents, words, size, steps, lr in (
             ("mini", mini, short, 100, 32, mini_steps, 1e-3),
             ("BART-base", _base(tokenizer), long, 90, 8, base_steps, 1e-4),
         ):
-            passages = Passages(build(documents, tokenizer, words))
+            passages = Passages(build_passages(documents, tokenizer, words))
             label = f"{name}, {policy} ({target} targets)"
             result.append(Setting(label, model, tokenizer, passages, policy, how, size, steps, lr))
     return result

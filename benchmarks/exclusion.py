@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from benchmarks import comparison, training
 from benchmarks.comparison import Setting
 from benchmarks.measure import Once, Rate, interleaved
-from maskpolicy.budgets import resolve_auto
-from maskpolicy.objectives import MaskedSteps
-from maskpolicy.plugins import instance
-from maskpolicy.types import How
+from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.training.objectives import MaskedSteps
+from maskpolicy.types import Denoising
 
 PLAIN, OURS = "all masks seen", "masks excluded (MAE-LM)"
 
@@ -30,7 +30,7 @@ class Seen:
 
 def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     """Return mini and BART-base, 15% of the tokens hidden one by one."""
-    how = How(corruption="token", mask_exclusion=1.0)
+    how = Denoising(corruption="token", mask_exclusion=1.0)
     made = comparison.settings(mini_steps, base_steps)
     return [
         replace(one, name=one.name.partition(",")[0], how=how)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import model as models
 from maskpolicy import world
-from maskpolicy.generation import generate
+from maskpolicy.heads.generation import generate
+from maskpolicy.models import seq2seq as models
 
 PLAIN, OURS = "model.generate in file order", "maskpolicy"
 BATCH = 64

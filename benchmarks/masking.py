@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import documents, world
-from maskpolicy import model as models
-from maskpolicy.annotate import annotate
-from maskpolicy.budgets import Training, resolve_auto
-from maskpolicy.corpus import Document, Passages, build
-from maskpolicy.objectives import MaskedSteps, Specials
-from maskpolicy.plugins import instance
+from maskpolicy import world
+from maskpolicy.config.budgets import Training, resolve_auto
+from maskpolicy.corpus import documents
+from maskpolicy.corpus.annotation import annotate
+from maskpolicy.corpus.passages import Document, Passages, build_passages
+from maskpolicy.models import seq2seq as models
+from maskpolicy.plugins.discovery import instance
 from maskpolicy.ragged import Ragged
-from maskpolicy.types import How
+from maskpolicy.training.objectives import MaskedSteps, Specials
+from maskpolicy.types import Denoising
 
 STOCK = "DataCollatorForLanguageModeling"
 SIZE = 32  # passages in a batch
@@ -31,7 +32,7 @@ def load(text: Path | None, tokenizer: str | None, folder: Path) -> tuple[Passag
         found = [Document(str(i), line) for i, line in enumerate(text.open()) if line.strip()]
     texts = [document.text for document in found]
     fast = models.load_tokenizer(tokenizer) if tokenizer else models.train_tokenizer(texts, 2000)
-    arrays = build((Document(d.id, d.text) for d in found), fast, 100)
+    arrays = build_passages((Document(d.id, d.text) for d in found), fast, 100)
     columns = annotate(instance("policy", "salient-span", {}), Passages(arrays))
     arrays |= {name: Ragged.of_arrays(rows) for name, rows in columns.items()}
     return Passages(arrays), fast
@@ -41,7 +42,7 @@ def ours(policy: str, passages: Passages, tokenizer: Any, steps: int) -> Once:
     """Mask and collate through maskpolicy."""
     spec = resolve_auto(Training(passages=SIZE))
     made = MaskedSteps(
-        passages, instance("policy", policy, {}), How(), Specials.of(tokenizer), spec
+        passages, instance("policy", policy, {}), Denoising(), Specials.of(tokenizer), spec
     )
     tokens = sum(int(passages.lengths[i]) for n in range(steps) for i, _ in made.order.step(n))
 

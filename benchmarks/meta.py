@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import contexts, fitting, world
-from maskpolicy import model as models
-from maskpolicy.blocks import task_block
-from maskpolicy.budgets import Training
-from maskpolicy.episodes import Episode, EpisodeSteps, questions
-from maskpolicy.innerloop import BACKENDS, Inner
-from maskpolicy.meta import EpisodeLoss
-from maskpolicy.objectives import Specials
-from maskpolicy.types import How
+from maskpolicy import world
+from maskpolicy.config.blocks import task_block
+from maskpolicy.config.budgets import Training
+from maskpolicy.learned import contexts, fit_tools
+from maskpolicy.learned.episodes import Episode, EpisodeSteps, questions
+from maskpolicy.learned.innerloop import BACKENDS, Inner
+from maskpolicy.learned.meta import EpisodeLoss
+from maskpolicy.models import seq2seq as models
+from maskpolicy.training.objectives import Specials
+from maskpolicy.types import Denoising
 
 BASE = "higher"
 SIZE, MAX_WORDS = 8, 10  # episodes in an outer step, words of a span
@@ -73,19 +74,19 @@ def prepare(folder: Path) -> None:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "contexts" / f"{split}.jsonl").write_text(text, encoding="utf-8")
     about = {"task": "triviaqa", "counts": {}}
-    (folder / "contexts" / fitting.COUNTS).write_text(json.dumps(about), encoding="utf-8")
+    (folder / "contexts" / fit_tools.COUNTS).write_text(json.dumps(about), encoding="utf-8")
 
 
 def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
     """Return a fresh reader, the steps, and the loss of an episode with the default back end."""
-    from maskpolicy import extractor
-    from maskpolicy.windows import rank
+    from maskpolicy.learned import extractor
+    from maskpolicy.learned.windows import rank
 
     tokenizer = models.load_tokenizer(str(folder / "model"))
     model = models.load(str(folder / "model"), attn_implementation="eager").eval()
     spec = Training(steps=1000, passages=SIZE)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
-    data = fitting.load(folder / "contexts", tokenizer)
+    data = fit_tools.load(folder / "contexts", tokenizer)
     asked = questions(data.train, data.task, tokenizer, specials, spec)
     reader = extractor.build(model.get_input_embeddings().weight, 0, dropout=0.0)
 
@@ -93,7 +94,7 @@ def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
         return rank(module, passages, k, MAX_WORDS)
 
     episode = Episode()
-    loss = EpisodeLoss(model, score, How(), episode, Inner(), BASE, specials, spec)
+    loss = EpisodeLoss(model, score, Denoising(), episode, Inner(), BASE, specials, spec)
     return reader, EpisodeSteps(asked, episode, specials, spec), loss
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.comparison import Setting, masked_pairs, noted
 from benchmarks.measure import Clock, Once
 from maskpolicy import hardware
-from maskpolicy.batching import collate
-from maskpolicy.corpus import Passages
+from maskpolicy.corpus.passages import Passages
+from maskpolicy.training.batching import collate
 
 
 def theirs(

@@ -10,9 +10,9 @@ from typing import Any
 from benchmarks.comparison import Setting, noted
 from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_peak
 from benchmarks.trainer import theirs
-from maskpolicy import model as models
-from maskpolicy.budgets import resolve_auto
-from maskpolicy.training import Step, train
+from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.models import seq2seq as models
+from maskpolicy.training.loop import Step, train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
 

@@ -98,7 +98,7 @@ class Ragged(Sequence[NDArray[Any]]):
         return self.flat[self.bounds[place] : self.bounds[place + 1]]
 
 
-class Writer:
+class RaggedWriter:
     """Writes columns row by row to one safetensors file; memory stays flat whatever their length.
 
     Columns grow in files beside it, which are joined, and gone, on a clean exit from the context.
@@ -119,7 +119,7 @@ class Writer:
         for name, column in self.columns.items():
             column.append(row[name])
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> RaggedWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -83,7 +83,7 @@ Join: TypeAlias = Literal["mask", "none"]
 
 
 @dataclass(frozen=True)
-class How:
+class Denoising:
     """How hidden spans are written and what is recovered: independent of what is hidden."""
 
     corruption: Corruption = "span"  # one <mask> for each span, or one for each token
@@ -126,7 +126,7 @@ class Example:
 
 
 class Policy(Protocol):
-    """What a masking policy must define; `maskpolicy.hooks` lists what it may define besides."""
+    """What a masking policy must define; `maskpolicy.plugins.hooks` lists what it may define besides."""
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Return the token spans of `passage` to hide: sorted, disjoint, non-empty, in range."""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from maskpolicy.errors import ConfigError
-from maskpolicy.registry import policy
+from maskpolicy.plugins.registry import policy
 from maskpolicy.schema import Count
 from maskpolicy.types import Passage, Spans, as_spans
 

@@ -11,17 +11,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import candidates, hardware, meta
-from maskpolicy.budgets import Training
-from maskpolicy.episodes import Episode, EpisodeSteps, Question, questions, usable
+from maskpolicy import hardware
+from maskpolicy.config.budgets import Training
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.fitting import Contexts, Tools
-from maskpolicy.hits import answered
-from maskpolicy.innerloop import Inner
-from maskpolicy.model import bounded, load, load_tokenizer
-from maskpolicy.objectives import Specials
-from maskpolicy.registry import policy
+from maskpolicy.learned import candidates, meta
+from maskpolicy.learned.episodes import Episode, EpisodeSteps, Question, questions, usable
+from maskpolicy.learned.fit_tools import Contexts, Tools
+from maskpolicy.learned.hits import answered
+from maskpolicy.learned.innerloop import Inner
+from maskpolicy.models.seq2seq import bounded, load, load_tokenizer
+from maskpolicy.plugins.registry import policy
 from maskpolicy.schema import Count, Positive, Steps
+from maskpolicy.training.objectives import Specials
 from maskpolicy.types import Json, Passage, Spans
 
 LEAST = 0.2  # share of contexts that must hold an answer for a supervised start on the same tasks
@@ -75,7 +76,7 @@ class MetaLearned:
         Raises ConfigError for a start that has too little to learn from, DataError where no
         question is of use.
         """
-        from maskpolicy.extractor import Extractor
+        from maskpolicy.learned.extractor import Extractor
 
         if tools.init is None:
             raise ConfigError("policy meta-learned: what it starts from was not fitted: give init")
@@ -120,7 +121,7 @@ class MetaLearned:
 
     def _loss(self, spec: Training, tools: Tools) -> meta.EpisodeLoss:
         """Return the episode's loss; its spec is the outer loop's."""
-        from maskpolicy.windows import rank
+        from maskpolicy.learned.windows import rank
 
         # eager: sdpa has no second derivative; fp32: rounding to bf16 would swallow inner steps
         model: Any = load(str(tools.model), attn_implementation="eager")

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from maskpolicy.errors import ConfigError
-from maskpolicy.registry import policy
+from maskpolicy.plugins.registry import policy
 from maskpolicy.schema import Count
 from maskpolicy.types import Passage, Spans, as_spans
 

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from maskpolicy.entities import LABELS
+from maskpolicy.corpus.entities import LABELS
+from maskpolicy.corpus.pipelines import Labelled, entities, entity_labels, identity
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.pipelines import Labelled, entities, entity_labels, identity
-from maskpolicy.registry import policy
+from maskpolicy.plugins.registry import policy
 from maskpolicy.types import Json, Passage, Spans
 
 NAMES_AND_DATES = (

@@ -9,8 +9,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.placement import scatter
-from maskpolicy.registry import policy
+from maskpolicy.masking.placement import scatter
+from maskpolicy.plugins.registry import policy
 from maskpolicy.schema import Range, Share
 from maskpolicy.types import Passage, Spans
 

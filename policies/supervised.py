@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import candidates
-from maskpolicy.budgets import Training
+from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
-from maskpolicy.fitting import Context, Contexts, Tools
-from maskpolicy.hits import answered, rank
-from maskpolicy.registry import policy
+from maskpolicy.learned import candidates
+from maskpolicy.learned.fit_tools import Context, Contexts, Tools
+from maskpolicy.learned.hits import answered, rank
+from maskpolicy.plugins.registry import policy
 from maskpolicy.schema import Count
 from maskpolicy.types import Json, Passage, Spans
 
@@ -48,14 +48,15 @@ class Supervised:
 
         Raises DataError where none does.
         """
-        from maskpolicy import extractor, model
-        from maskpolicy.windows import WindowSteps, cut_all
+        from maskpolicy.learned import extractor
+        from maskpolicy.learned.windows import WindowSteps, cut_all
+        from maskpolicy.models import seq2seq
 
         held = [context for task in data for context in answered(task.train)]
         cuts = cut_all([(one.passage, one.answers) for one in held], self.max_words)
         if not cuts:
             raise DataError(_nothing(data, self.max_words))
-        embeddings = model.embeddings(str(tools.model))
+        embeddings = seq2seq.embeddings(str(tools.model))
         dropout = DROPOUT if spec.dropout is None else spec.dropout
         reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
         dev = [context for task in data for context in answered(task.dev)]
@@ -71,7 +72,7 @@ class Supervised:
 
     def _reciprocal_rank(self, reader: Any, dev: Sequence[Context]) -> float:
         """Return the mean of 1 / place of the first candidate that is an answer; 0: none is."""
-        from maskpolicy import windows
+        from maskpolicy.learned import windows
 
         reader.eval()
         passages = [context.passage for context in dev]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskpolicy.registry import policy
+from maskpolicy.masking.selection import draw
+from maskpolicy.plugins.registry import policy
 from maskpolicy.schema import Share
-from maskpolicy.selection import draw
 from maskpolicy.types import Passage, Spans
 
 

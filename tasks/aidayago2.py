@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy import kilt
+from maskpolicy.datafiles.fields import digest, optional, text
 from maskpolicy.errors import DataError
-from maskpolicy.fields import digest, optional, text
-from maskpolicy.kilt import END, START
-from maskpolicy.registry import task
+from maskpolicy.formats import kilt
+from maskpolicy.formats.kilt import END, START
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.schema import Count
-from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
 
 

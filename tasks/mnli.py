@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from maskpolicy import glue
-from maskpolicy.fields import optional
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.datafiles.fields import optional
+from maskpolicy.formats import glue
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 LABELS = ("entailment", "neutral", "contradiction")  # in the Hub's order

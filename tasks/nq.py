@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskpolicy import dpr, kilt
-from maskpolicy.fields import alike, optional, text, texts
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.datafiles.fields import alike, optional, text, texts
+from maskpolicy.formats import dpr, kilt
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 # DPR's dev file may tell answers of the official dev, which is the test split

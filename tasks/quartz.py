@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy import choices
-from maskpolicy.fields import block, optional, records, text
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.datafiles.fields import block, optional, records, text
+from maskpolicy.formats import choices
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 

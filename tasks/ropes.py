@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy.fields import digest, records, text
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.datafiles.fields import digest, records, text
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 

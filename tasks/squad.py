@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from maskpolicy.datafiles.fields import digest, optional, records, text
 from maskpolicy.errors import DataError
-from maskpolicy.fields import digest, optional, records, text
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 FACTS: dict[str, Any] = {

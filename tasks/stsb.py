@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite, nan
 
-from maskpolicy import glue
+from maskpolicy.datafiles.fields import text
 from maskpolicy.errors import DataError
-from maskpolicy.fields import text
-from maskpolicy.registry import task
+from maskpolicy.formats import glue
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 

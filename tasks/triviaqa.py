@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from maskpolicy.datafiles.fields import alike, block, records, text, texts
+from maskpolicy.datafiles.rows import existing, opened
 from maskpolicy.errors import DataError
-from maskpolicy.evidence import window
-from maskpolicy.fields import alike, block, records, text, texts
-from maskpolicy.registry import task
-from maskpolicy.rows import existing, opened
+from maskpolicy.formats.evidence import window
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.schema import Count
-from maskpolicy.sources import Hub
 from maskpolicy.types import Example, Json
 
 _HIDDEN = "<unk>"  # the Hub's answer where the test set has none

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy import dpr
+from maskpolicy.datafiles.fields import optional, text, texts
 from maskpolicy.errors import DataError
-from maskpolicy.fields import optional, text, texts
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.formats import dpr
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 _HEAD = "(list"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy import choices
+from maskpolicy.datafiles.fields import block, digest, optional, records, text, texts
 from maskpolicy.errors import DataError
-from maskpolicy.fields import block, digest, optional, records, text, texts
-from maskpolicy.registry import task
+from maskpolicy.formats import choices
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 

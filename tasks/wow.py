@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy import kilt
-from maskpolicy.fields import text
-from maskpolicy.registry import task
-from maskpolicy.sources import Hub
+from maskpolicy.datafiles.fields import text
+from maskpolicy.formats import kilt
+from maskpolicy.formats.sources import Hub
+from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example, Json
 
 

@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import plugins, questions, results, sources, world
+from maskpolicy import world
 from maskpolicy.files import write_file
+from maskpolicy.formats import sources
+from maskpolicy.plugins import discovery
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.results import questions
+from maskpolicy.results.cell import VERSION, cell_name
 from maskpolicy.types import Json
-from maskpolicy.world.settings import KINDS
+from maskpolicy.world.settings import SUBJECT_KINDS
 
 GROUPS = {
     **dict.fromkeys(("triviaqa", "webquestions", "nq"), "closed-book"),
@@ -77,7 +82,7 @@ def write(
 
 def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
     """Write one cell's two files."""
-    name = results.file_name(result["policy"], result["task"], result["seed"])
+    name = cell_name(result["policy"], result["task"], result["seed"])
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     write_file(folder / "predictions" / f"{name}.jsonl", lines.encode())
     write_file(folder / "results" / f"{name}.json", json.dumps(result).encode())
@@ -139,7 +144,7 @@ def _result(
     names += [f"evaluate {policy}, {task}, seed {seed}"]
     names += [f"intermediate {policy}, run {run}"] if staged else []
     return {
-        "version": results.VERSION,
+        "version": VERSION,
         "policy": policy,
         "task": task,
         "seed": seed,
@@ -167,10 +172,10 @@ def official(folder: Path) -> Path:
     GLUE's tasks that the world lacks have empty files: a plan reads none.
     """
     settings = {"people": 6, "general_people": 4, "writers": 4, "birds": 4, "salts": 4}
-    world.write(world.make({**settings, "kinds": list(KINDS)}), folder)
-    plugins.load_builtin("task")
+    world.write(world.make({**settings, "kinds": list(SUBJECT_KINDS)}), folder)
+    discovery.load_builtin("task")
     for task in ("sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"):
-        facts = sources.facts(plugins.find("task", task))
+        facts = sources.facts(find_plugin("task", task))
         for name in facts.files.values():
             place = folder / "tasks" / "".join(facts.folders[:1])
             path = place / name.format(edition="".join(facts.editions[:1]))

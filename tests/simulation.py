@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from maskpolicy import stats
-from maskpolicy.stats import LEVEL, Pair
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.stats import LEVEL, Difference
 
 Floats: TypeAlias = NDArray[Any]
 LOGIT = 1.702  # logits in one standard deviation of the normal curve nearest to the logistic
@@ -113,7 +113,7 @@ def _spread(rng: np.random.Generator, design: Design, boards: int) -> Floats:
     return spread
 
 
-def pairs(made: Sequence[Floats], sizes: Sequence[int]) -> list[Pair]:
+def pairs(made: Sequence[Floats], sizes: Sequence[int]) -> list[Difference]:
     """Return every row's difference to the baseline on every task, row by row."""
     groups = np.repeat(np.arange(len(sizes)), sizes)
     rows = range(1, made[0].shape[1])
@@ -124,7 +124,9 @@ def pairs(made: Sequence[Floats], sizes: Sequence[int]) -> list[Pair]:
     ]
 
 
-def all_pairs(made: Sequence[Floats], sizes: Sequence[int]) -> tuple[list[Pair], list[Pair]]:
+def all_pairs(
+    made: Sequence[Floats], sizes: Sequence[int]
+) -> tuple[list[Difference], list[Difference]]:
     """Return all pairs of rows on every task, and on the average of the tasks."""
     groups = np.repeat(np.arange(len(sizes)), sizes)
     single, means = [], []
@@ -136,26 +138,26 @@ def all_pairs(made: Sequence[Floats], sizes: Sequence[int]) -> tuple[list[Pair],
     return single, means
 
 
-Method: TypeAlias = Callable[[Sequence[Pair]], Floats]
+Method: TypeAlias = Callable[[Sequence[Difference]], Floats]
 """From the pairs of a family to their adjusted p (tests, boards)."""
 
 
-def ours(family: Sequence[Pair]) -> Floats:
+def ours(family: Sequence[Difference]) -> Floats:
     """Return what the page marks by."""
     return np.stack([verdict.p_holm for verdict in stats.judge(family)])
 
 
-def satterthwaite(family: Sequence[Pair]) -> Floats:
+def satterthwaite(family: Sequence[Difference]) -> Floats:
     """Each pair by its own noise; degrees of freedom between those of seeds and of groups."""
     return _student(family, [each.runs for each in family], np.inf)
 
 
-def bounded(family: Sequence[Pair]) -> Floats:
+def bounded(family: Sequence[Difference]) -> Floats:
     """The same, with no more degrees of freedom than the seeds have."""
     return _student(family, [each.runs for each in family], 1)
 
 
-def moderated(family: Sequence[Pair]) -> Floats:
+def moderated(family: Sequence[Difference]) -> Floats:
     """Shrink noise to the family's, as far as the family is found to be alike (Smyth 2004)."""
     free = family[0].seeds - 1
     whole = _of_family(family)
@@ -170,7 +172,7 @@ def moderated(family: Sequence[Pair]) -> Floats:
     return _student(family, list(shrunk), 1 + prior / free)
 
 
-def sign_flips(family: Sequence[Pair], of_seeds: Floats) -> Floats:
+def sign_flips(family: Sequence[Difference], of_seeds: Floats) -> Floats:
     """Exchange the two rows in whole seeds, in all cells together; largest |t| of the family.
 
     `of_seeds` (tests, boards, seeds) are the seeds' mean differences.
@@ -216,12 +218,12 @@ def _mean_error(tables: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return mean, np.sqrt(of_seed.var(-1, ddof=1) / seeds + taste)
 
 
-def _of_family(family: Sequence[Pair]) -> Floats:
+def _of_family(family: Sequence[Difference]) -> Floats:
     noise = stats.run_noise(family)
     return np.stack([noise * each.slope + each.chance for each in family])
 
 
-def _student(family: Sequence[Pair], runs: Sequence[Floats], most: Floats | float) -> Floats:
+def _student(family: Sequence[Difference], runs: Sequence[Floats], most: Floats | float) -> Floats:
     """Return Holm's p by Satterthwaite's degrees of freedom, at most `most` times the seeds'."""
     found = []
     for each, own in zip(family, runs, strict=True):
@@ -272,7 +274,7 @@ def rates(
 
 
 def _adjusted(
-    name: str, family: Sequence[Pair], made: Sequence[Floats], sizes: Sequence[int], rng: Any
+    name: str, family: Sequence[Difference], made: Sequence[Floats], sizes: Sequence[int], rng: Any
 ) -> Floats:
     if name == "bootstrap":
         return bootstrap(rng, made, sizes)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from maskpolicy import corpus, model
-from maskpolicy.ragged import Ragged, Writer
+from maskpolicy.corpus.passages import Document, Passages, build_passages, tokenize
+from maskpolicy.models import seq2seq
+from maskpolicy.ragged import Ragged, RaggedWriter
 from maskpolicy.types import Passage, as_spans
 
 TEXTS = (
@@ -26,27 +27,27 @@ TEXTS = (
 @cache
 def tokenizer() -> Any:
     """Return a byte-level BPE of 320 entries; not to be changed."""
-    return model.train_tokenizer(TEXTS, 320)
+    return seq2seq.train_tokenizer(TEXTS, 320)
 
 
 @cache
-def passages() -> corpus.Passages:
+def passages() -> Passages:
     """Return the texts as passages of at most 12 words."""
-    documents = [corpus.Document(f"d{index}", text) for index, text in enumerate(TEXTS)]
-    return corpus.Passages(corpus.build(documents, tokenizer(), words=12))
+    documents = [Document(f"d{index}", text) for index, text in enumerate(TEXTS)]
+    return Passages(build_passages(documents, tokenizer(), words=12))
 
 
 def save(path: Any, columns: dict[str, Ragged]) -> None:
     """Write columns of equal length to one file, as a stage does."""
-    with Writer(path) as file:
+    with RaggedWriter(path) as file:
         for row in zip(*columns.values(), strict=True):
             file.append(dict(zip(columns, row, strict=True)))
 
 
 def passage(text: str, **columns: Any) -> Passage:
     """Return one tokenised text."""
-    document = corpus.Document("it", text, columns)
-    return next(corpus.tokenize([document], tokenizer()))
+    document = Document("it", text, columns)
+    return next(tokenize([document], tokenizer()))
 
 
 def ids(tokens: Any, sentences: Any = None, name: str = "it") -> Passage:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maskpolicy import hardware
-from maskpolicy.budgets import Training, resolve_auto
+from maskpolicy.config.budgets import Training, resolve_auto
 
 
 def test_what_is_set_stays():

@@ -25,9 +25,9 @@ PLAN = f"""
 import sys
 from pathlib import Path
 
-from maskpolicy import config, graph, stages
+from maskpolicy.config import parse as config; from maskpolicy import graph, stages
 from maskpolicy.errors import MaskpolicyError
-from maskpolicy.store import Store
+from maskpolicy.store.artifacts import Store
 
 given = dict(model="{NAME}", corpus="world", policies=["none"], tasks=["zsre"])
 try:
@@ -41,7 +41,7 @@ except MaskpolicyError as error:
     print("refused:", error)
 """
 DATASET = """
-from maskpolicy import readers
+from maskpolicy.datafiles import readers
 from maskpolicy.errors import DataError
 
 def rows():

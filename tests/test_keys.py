@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import canonical, differences, digest, plain
-from maskpolicy.types import How
+from maskpolicy.types import Denoising
 
 scalars = (
     st.none()
@@ -81,7 +81,7 @@ def test_tuples_are_lists_and_mappings_are_dicts():
 
 
 def test_a_dataclass_is_the_dict_of_its_fields():
-    how = plain({"how": How()})["how"]
+    how = plain({"how": Denoising()})["how"]
     assert (how["target"], how["insert"]) == ("spans", 0.0)
 
 

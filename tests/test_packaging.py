@@ -28,7 +28,7 @@ MOVED = ("policies", "tasks", "experiments")  # installed below maskpolicy/
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 ABOUT = """
 import json, sys
-from maskpolicy import config, plugins, registry, shipped
+from maskpolicy.config import parse as config, shipped; from maskpolicy.plugins import discovery as plugins, registry
 from maskpolicy.stages import build
 for kind in plugins.PACKAGES:
     plugins.load_builtin(kind)

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from maskpolicy.errors import StoreError
-from maskpolicy.execution import execute
-from maskpolicy.nodes import Stage, stage
-from maskpolicy.store import Store
+from maskpolicy.graph.execution import execute
+from maskpolicy.graph.nodes import Stage, stage
+from maskpolicy.store.artifacts import Store
 
 
 @stage("tiny-walk")

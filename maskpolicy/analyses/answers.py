@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.asked import answers, asked
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Sampling, samples
+from maskpolicy.findings.examples import answers, asked
+from maskpolicy.findings.masked_sample import Sampling, samples
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Grid
-from maskpolicy.registry import analysis
-from maskpolicy.results import Run
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Run
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "task", "share", "spans", "answers")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from maskpolicy.curves import Point, panels, points
 from maskpolicy.findings import Findings
-from maskpolicy.registry import analysis
-from maskpolicy.results import STEP, Result, Run
-from maskpolicy.store import Store
+from maskpolicy.findings.curves import Point, panels, points
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import STEP, Result, Run
+from maskpolicy.store.artifacts import Store
 
 COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds")
 UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and written in pre-training"}
@@ -19,7 +19,7 @@ UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and writte
 
 @analysis("checkpoints")
 @dataclass(frozen=True)
-class Checkpoints:
+class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024, figure 3).
 
     As `efficiency`, from the same models (`keep_at`), but over what the steps cost: policies differ

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.derived import derive
+from maskpolicy.config.experiment import ENCODER
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.experiment import ENCODER
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Staged, staged
+from maskpolicy.findings.cache import derive
+from maskpolicy.findings.masked_sample import Staged, staged
 from maskpolicy.plots import Bars, Series
-from maskpolicy.registry import analysis
-from maskpolicy.results import Run
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Run
 from maskpolicy.stages.cloze import read
-from maskpolicy.store import Store, available
+from maskpolicy.store.artifacts import Store, available
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from maskpolicy.findings import Findings
 from maskpolicy.plots import Bars, Series
-from maskpolicy.registry import analysis
-from maskpolicy.results import Result, Run
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COUNTS = ("passages", "spans", "hidden_tokens", "target_tokens")

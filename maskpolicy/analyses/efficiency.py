@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from maskpolicy import comparisons, predictions
-from maskpolicy.comparisons import NO_ANSWERS, condition
-from maskpolicy.curves import Point, panels, points
 from maskpolicy.findings import Findings
-from maskpolicy.registry import analysis
-from maskpolicy.results import STEP, Result, Run
-from maskpolicy.store import Store
+from maskpolicy.findings.curves import Point, panels, points
+from maskpolicy.leaderboard import comparisons
+from maskpolicy.leaderboard.comparisons import NO_ANSWERS, condition
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results import predictions
+from maskpolicy.results.cell import STEP, Result, Run
+from maskpolicy.results.predictions import CellAnswers
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = (
@@ -92,7 +94,7 @@ def _cells(results: Sequence[Result], run: Run) -> dict[int, Result | None]:
     return {result.seed: replace(result, folder=run.folder) for result in results}
 
 
-def _answers(cell: Result, store: Store) -> predictions.Answers | None:
+def _answers(cell: Result, store: Store) -> CellAnswers | None:
     """Read answers beside the results; those of a model on the way, from the store."""
     if STEP not in cell.config:
         return predictions.read(cell)

@@ -11,19 +11,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import documents, plugins
-from maskpolicy.derived import derive
+from maskpolicy.config.experiment import ENCODER, CorpusBlock
+from maskpolicy.corpus import documents
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.experiment import ENCODER, Corpus
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Staged, staged
-from maskpolicy.nodes import version_of
+from maskpolicy.findings.cache import derive
+from maskpolicy.findings.masked_sample import Staged, staged
+from maskpolicy.graph.nodes import version_of
 from maskpolicy.plots import Bars, Series
-from maskpolicy.registry import analysis
-from maskpolicy.results import Run
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Run
 from maskpolicy.schema import Count, Seed
 from maskpolicy.stages.forgetting import LOSS
-from maskpolicy.store import Store
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
@@ -101,7 +102,7 @@ class Forgetting:
                 "(model.kind: encoder)"
             )
         own = record["kind"] == "general"
-        facts = plugins.find("policy", _POLICY).facts
+        facts = find_plugin("policy", _POLICY).facts
         objective = {
             "masking": version_of("general"),
             "policy": record["params"]["policy"] if own else _POLICY,
@@ -110,7 +111,7 @@ class Forgetting:
         }
         sizes = {"seed": self.seed, "passages": self.passages, "words": self.words}
         if self.text:
-            corpus = Corpus(files=tuple(str(Path(path).absolute()) for path in self.text))
+            corpus = CorpusBlock(files=tuple(str(Path(path).absolute()) for path in self.text))
             block = documents.identify(corpus, store.hash_file)
             return {**objective, **sizes, "corpus": block}, documents.where(corpus)
         if not own:

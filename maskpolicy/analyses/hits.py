@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maskpolicy.findings import Findings
-from maskpolicy.hits import TOP
-from maskpolicy.registry import analysis
-from maskpolicy.results import Result, Run
-from maskpolicy.stages.learning import REPORT
-from maskpolicy.store import Store
+from maskpolicy.learned.hits import TOP
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.stages.fit import REPORT
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 WAYS = ("policy", "salient-span", "random")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Sampling, samples
+from maskpolicy.findings.masked_sample import Sampling, samples
 from maskpolicy.plots import Lines, Series
-from maskpolicy.registry import analysis
-from maskpolicy.results import Run
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Run
 from maskpolicy.schema import Count
-from maskpolicy.store import Store
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "length", "share", "spans", "mean")

@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from maskpolicy.asked import Asked, answers, asked
-from maskpolicy.derived import derive
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Sampling, samples
+from maskpolicy.findings.cache import derive
+from maskpolicy.findings.examples import Asked, answers, asked
+from maskpolicy.findings.masked_sample import Sampling, samples
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Bars, Series
-from maskpolicy.registry import analysis
-from maskpolicy.results import Result, Run, file_name
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Result, Run, cell_name
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "task", "relations", "score", "std", "examples", "seeds", "hits")
@@ -123,7 +123,7 @@ class Mismatch(Sampling):
 
 def _stored(run: Run, cell: Result) -> Path | None:
     """Return the predictions on test that the run wrote."""
-    name = file_name(cell.policy, cell.task, cell.seed)
+    name = cell_name(cell.policy, cell.task, cell.seed)
     return run.folder / "predictions" / f"{name}.jsonl"
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Sample, Sampling, samples
+from maskpolicy.findings.masked_sample import Sample, Sampling, samples
 from maskpolicy.plots import Grid
-from maskpolicy.registry import analysis
-from maskpolicy.results import Run
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Run
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "other", "both", "jaccard", "by_chance")

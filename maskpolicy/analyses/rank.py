@@ -10,23 +10,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from maskpolicy import documents, ranks, world
-from maskpolicy import model as models
-from maskpolicy.corpus import Document, Passages, build
+from maskpolicy import world
+from maskpolicy.config.experiment import CorpusBlock
+from maskpolicy.corpus import documents
+from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.experiment import Corpus
-from maskpolicy.findings import Findings
-from maskpolicy.ranks import Ranks, figures
-from maskpolicy.ranks.figures import Model
-from maskpolicy.registry import analysis
-from maskpolicy.results import STEP, Result, Run
+from maskpolicy.findings import Findings, representations
+from maskpolicy.findings.representations import Ranks, figures
+from maskpolicy.findings.representations.figures import MeasuredModel
+from maskpolicy.models import seq2seq as models
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import STEP, Result, Run
 from maskpolicy.schema import Count, Seed, Share
-from maskpolicy.store import Store
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json, Passage
 
 COLUMNS = (
     *("run", "model", "task", "finetune_steps", "loss", "tau", "centred", "layer"),
-    *(*ranks.SETS, "gap"),
+    *(*representations.SETS, "gap"),
 )
 
 
@@ -34,7 +35,7 @@ COLUMNS = (
 class _Seen:
     """What was looked at."""
 
-    models: list[tuple[Model, Ranks]] = field(default_factory=list)
+    models: list[tuple[MeasuredModel, Ranks]] = field(default_factory=list)
     known: set[str] = field(default_factory=set)  # keys of models, which runs may share
     notes: list[str] = field(default_factory=list)
     gone: bool = False  # whether a fine-tuned model is not kept
@@ -78,7 +79,7 @@ class Rank:
             if run.results:
                 self._of_run(run, store, seen)
             else:
-                bare = Model(run.name, run.name, str(run.folder))
+                bare = MeasuredModel(run.name, run.name, str(run.folder))
                 self._add(bare, run.folder, run.folder, None, seen)
         several = len({model.run for model, _ in seen.models}) > 1
         rows = [row for each in seen.models for row in _rows(*each, self.tau)]
@@ -101,7 +102,7 @@ class Rank:
             keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
             base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
             label = _label(result, several)
-            model = Model(
+            model = MeasuredModel(
                 run.name,
                 label,
                 lines.setdefault(label, base or label),
@@ -124,14 +125,14 @@ class Rank:
                         seen.notes.append(f"{model.name}: {error}")
 
     def _add(
-        self, model: Model, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
+        self, model: MeasuredModel, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
     ) -> None:
         """Measure the model of a folder."""
         made = models.load_tokenizer(str(tokenizer.absolute()))
         passages = self._passages(made, corpus)
-        encoder = ranks.load(folder.absolute())
+        encoder = representations.load(folder.absolute())
         models.check_vocabulary(made, encoder, f"model {folder}")
-        found = ranks.measure(encoder, made, passages, share=self.share, seed=self.seed)
+        found = representations.measure(encoder, made, passages, share=self.share, seed=self.seed)
         seen.models.append((model, found))
 
     def _passages(self, tokenizer: Any, corpus: Path | None) -> Sequence[Passage]:
@@ -140,13 +141,13 @@ class Rank:
             opened = Passages.open(corpus)
             return [opened[i] for i in range(min(len(opened), self.passages))]
         found = islice(_given(self.text) if self.text else _world(), self.passages)
-        made = Passages(build(found, tokenizer, self.words))
+        made = Passages(build_passages(found, tokenizer, self.words))
         return [made[i] for i in range(min(len(made), self.passages))]
 
 
 def _given(files: tuple[str, ...]) -> Iterator[Document]:
     """Yield the documents of files, of all kinds that a corpus may have."""
-    corpus = Corpus(files=files)
+    corpus = CorpusBlock(files=files)
     block = documents.identify(corpus, str)  # nothing is kept of it, so nothing is digested
     return documents.read(block, {}, documents.where(corpus))
 
@@ -210,7 +211,7 @@ def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
     return artifact.path
 
 
-def _rows(model: Model, found: Ranks, taus: Sequence[float]) -> list[Json]:
+def _rows(model: MeasuredModel, found: Ranks, taus: Sequence[float]) -> list[Json]:
     head: dict[str, Json] = {"run": model.run, "model": model.name, "task": model.task or None}
     head |= {"finetune_steps": model.steps, "loss": model.loss}
     more, less = figures.GAP
@@ -229,7 +230,7 @@ def _thin(seen: _Seen) -> list[str]:
         f"{model.name}: only {found.tokens[name]} tokens in the set {name} for {found.width} "
         "dimensions: raise passages"
         for model, found in seen.models
-        for name in ranks.SETS
+        for name in representations.SETS
         if found.tokens[name] < 4 * found.width
     }
     return sorted(thin)

@@ -10,9 +10,9 @@ from math import sqrt
 from maskpolicy import keys
 from maskpolicy.findings import Findings
 from maskpolicy.plots import Lines, Series
-from maskpolicy.registry import HOW_KEYS, analysis
-from maskpolicy.results import Result, Run
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import HOW_KEYS, analysis
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "task", "delta", "score", "low", "high", "seeds")

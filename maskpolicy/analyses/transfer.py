@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from maskpolicy.findings import Findings
 from maskpolicy.plots import Grid
-from maskpolicy.registry import analysis
-from maskpolicy.results import Result, Run
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "learnt_on", "task", "difference", "score", "reference", "seeds", "own")

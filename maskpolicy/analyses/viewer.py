@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from maskpolicy.findings import Findings
-from maskpolicy.hidden import Sample, Sampling, samples
+from maskpolicy.findings.masked_sample import Sample, Sampling, samples
 from maskpolicy.plots import Marked
-from maskpolicy.registry import analysis
-from maskpolicy.results import Run
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results.cell import Run
 from maskpolicy.schema import Count
-from maskpolicy.store import Store
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json, Passage
 
 COLUMNS = ("passage", "policy", "what", "start", "end", "text", "score")

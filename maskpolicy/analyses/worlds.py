@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskpolicy import comparable, keys, stats
-from maskpolicy.comparisons import FEWEST
+from maskpolicy import keys
+from maskpolicy.config.experiment import WORLD
 from maskpolicy.errors import ConfigError
-from maskpolicy.experiment import WORLD
 from maskpolicy.findings import Findings
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.plots import Grid
-from maskpolicy.registry import analysis
-from maskpolicy.results import Result, Run
-from maskpolicy.store import Store
+from maskpolicy.plugins.registry import analysis
+from maskpolicy.results import compatibility
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 COLUMNS = ("policy", "task", "worlds", "difference", "low", "high", "p (Holm)", "detectable")
@@ -111,7 +113,7 @@ def _settings(run: Run) -> dict[str, Json]:
     """Return what results rest on, by name, without what each world has of its own."""
     found: dict[str, Json] = {}
     for result in run.results:
-        for name, part in comparable.parts(result).items():
+        for name, part in compatibility.parts(result).items():
             if not name.startswith("seed "):
                 block = part.settings
                 own = isinstance(block, dict) and name == result.task

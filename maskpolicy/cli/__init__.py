@@ -13,9 +13,9 @@ from maskpolicy.cli import (
     analyzing,
     exporting,
     inspecting,
+    leaderboard,
     listing,
     pretraining,
-    ranking,
     running,
     showing,
 )
@@ -85,7 +85,7 @@ def options(
 
 app.command()(running.run)
 app.command()(running.plan)
-app.command()(ranking.leaderboard)
+app.command()(leaderboard.leaderboard)
 app.command("list")(listing.list_)
 app.command()(showing.show)
 app.command()(inspecting.examples)

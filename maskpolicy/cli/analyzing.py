@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from maskpolicy.cli.arguments import AsJson, Plugins, RunStore, console, log_to, store_of
 from maskpolicy.cli.listing import print_plugins
-from maskpolicy.cli.words import AsJson, Plugins, RunStore, console, log_to, store_of
 from maskpolicy.errors import ConfigError, DataError, MaskpolicyError
 
 if TYPE_CHECKING:
     from maskpolicy.findings import Findings
-    from maskpolicy.results import Run
-    from maskpolicy.store import Store
+    from maskpolicy.results.cell import Run
+    from maskpolicy.store.artifacts import Store
 
 ALL = "all"
 Flag = typer.Option
@@ -45,11 +45,11 @@ def analyze(
         raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
     if name == ALL and as_json:
         raise ConfigError(f"analyze {ALL} --json: name one analysis; files are written of each")
-    from maskpolicy import plugins
-    from maskpolicy.store import Store
+    from maskpolicy.plugins import discovery
+    from maskpolicy.store.artifacts import Store
 
     log_to(console(err=True))
-    plugins.load_files(plugin or (), fresh=True)
+    discovery.load_files(plugin or (), fresh=True)
     asked, folders = _asked(name, runs or [])
     if name == ALL:
         _check(folders)
@@ -73,7 +73,8 @@ def analyze(
 
 def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
     """Return the analyses by name, with the fields that KEY=VALUE words set, and the folders."""
-    from maskpolicy import plugins, registry, yaml_file
+    from maskpolicy.config import yaml_file
+    from maskpolicy.plugins import discovery, registry
 
     keys = [word for word in words if "=" in word and not Path(word).exists()]
     folders = [Path(word) for word in words if word not in keys]
@@ -81,21 +82,21 @@ def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
     if name != ALL:
         fields = yaml_file.assignments(keys)
-        return {name: plugins.instance("analysis", name, fields, name)}, folders
+        return {name: discovery.instance("analysis", name, fields, name)}, folders
     if keys:
         raise ConfigError(f"analyze {ALL} {keys[0]}: fields are set of one analysis, by its name")
-    plugins.load_builtin("analysis")
+    discovery.load_builtin("analysis")
     names = registry.names("analysis")
-    return {each: plugins.instance("analysis", each, {}, each) for each in names}, folders
+    return {each: discovery.instance("analysis", each, {}, each) for each in names}, folders
 
 
 def _check(folders: Sequence[Path]) -> None:
     """Raise DataError for a folder without results, which every analysis would refuse."""
-    from maskpolicy import results
+    from maskpolicy.results.cell import read_run
 
     for folder in folders:
         if not _is_model(folder):
-            results.read(folder)
+            read_run(folder)
 
 
 def _each(
@@ -115,9 +116,9 @@ def _each(
 
 def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Findings:
     """Return what an analysis finds; DataError where that is nothing."""
-    from maskpolicy import derived
+    from maskpolicy.findings import cache
 
-    found, _ = derived.analyse(name, analysis, [_read(each, analysis) for each in folders], store)
+    found, _ = cache.analyse(name, analysis, [_read(each, analysis) for each in folders], store)
     if not found.rows:
         raise DataError(f"analyze {name}: nothing to show: {_first(found.notes)}")
     return found
@@ -134,9 +135,10 @@ def _place(name: str, out: Path | None, run: Path | None) -> Path | None:
 
 def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err: bool) -> bool:
     """Write the files of an analysis, and say whether there was a place for them."""
-    from maskpolicy import findings, results
+    from maskpolicy import findings
+    from maskpolicy.results import cell
 
-    of = results.fingerprint(run) if run else ""
+    of = cell.fingerprint(run) if run else ""
     for path in findings.save(found, name, out, of) if out else ():
         typer.echo(f"written to {path}", err=err)
     return out is not None
@@ -144,11 +146,13 @@ def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err
 
 def _refresh(run: Path, *, err: bool) -> None:
     """Write a run's page again, which shows its analyses."""
-    from maskpolicy import leaderboard, page, results
+    from maskpolicy.leaderboard.build import build_leaderboard
+    from maskpolicy.leaderboard.page import save_page
+    from maskpolicy.results.cell import read_run
 
     path = run / "leaderboard.html"
     if path.is_file():
-        page.save(leaderboard.build([results.read(run)]), path)
+        save_page(build_leaderboard([read_run(run)]), path)
         typer.echo(f"written to {path}", err=err)
 
 
@@ -178,9 +182,11 @@ def _is_model(folder: Path) -> bool:
 
 def _read(folder: Path, analysis: Any) -> Run:
     """Return the results of a folder; that of a model has none, for analyses that take such."""
-    from maskpolicy import hooks, results
-    from maskpolicy.experiment import NONE
+    from maskpolicy.config.experiment import NONE
+    from maskpolicy.plugins import hooks
+    from maskpolicy.results import cell
+    from maskpolicy.results.cell import read_run
 
     if _is_model(folder) and hooks.TAKES_MODELS.of(analysis):
-        return results.Run(folder, (), NONE)
-    return results.read(folder)
+        return cell.Run(folder, (), NONE)
+    return read_run(folder)

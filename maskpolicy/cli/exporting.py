@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import (
+from maskpolicy.cli.arguments import (
     Plugins,
     RunStore,
     as_typed,
@@ -33,12 +33,15 @@ def export(
     plugin: Plugins = None,
 ) -> None:
     """Write the model of a row with its tokenizer and a model card that holds its results."""
-    from maskpolicy import exporting, plugins, pretraining, results
-    from maskpolicy.store import Store
-    from maskpolicy.written import WRITTEN
+    from maskpolicy.config.verbatim import WRITTEN
+    from maskpolicy.plugins import discovery
+    from maskpolicy.publishing import pretraining
+    from maskpolicy.publishing.folders import export_model
+    from maskpolicy.results.cell import read_run
+    from maskpolicy.store.artifacts import Store
 
     log_to(console(err=True))
-    plugins.load_files(plugin or (), fresh=True)
+    discovery.load_files(plugin or (), fresh=True)
     words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
     words += ["--seed", str(seed)] if seed is not None else []
     commands = [as_typed(*words, *repeated("--plugin", plugin), "--out", out)]
@@ -48,5 +51,5 @@ def export(
     pretraining.claim(out, pretraining.EXPORT)
     artifacts = Store(store_of(store, [run]))
     made = "\n".join(commands)
-    exporting.export(results.read(run), policy, artifacts, out, task, seed, command=made)
+    export_model(read_run(run), policy, artifacts, out, task, seed, command=made)
     console().print(f"written to {out}", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import STORE, AsJson, Keys, Plugins, StorePath, console, log_to
+from maskpolicy.cli.arguments import STORE, AsJson, Keys, Plugins, StorePath, console, log_to
 from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.types import Json
 
@@ -25,12 +25,13 @@ def world(
 
     Of each task it prints what a guess without a model reaches (majority), in percent.
     """
-    from maskpolicy import schema, yaml_file
+    from maskpolicy import schema
     from maskpolicy import world as embedded
+    from maskpolicy.config import yaml_file
     from maskpolicy.files import claim_folder
-    from maskpolicy.world.settings import KINDS
+    from maskpolicy.world.settings import SUBJECT_KINDS
 
-    every = {"kinds": list(KINDS)}  # so that all tasks are written
+    every = {"kinds": list(SUBJECT_KINDS)}  # so that all tasks are written
     given = yaml_file.assignments(keys or ())
     block = given.pop("world", {})  # as an experiment has it: world.people=8
     if not isinstance(block, dict):
@@ -66,13 +67,14 @@ def examples(
     plugin: Plugins = None,
 ) -> None:
     """Print a split of a task as the experiments use it, one JSON object in each line."""
-    from maskpolicy import examples as splits
-    from maskpolicy import plugins, yaml_file
-    from maskpolicy.blocks import data_source, task_block
-    from maskpolicy.experiment import HUB
+    from maskpolicy.config import yaml_file
+    from maskpolicy.config.blocks import data_source, task_block
+    from maskpolicy.config.experiment import HUB
+    from maskpolicy.formats import examples as splits
+    from maskpolicy.plugins import discovery
 
     log_to(console(err=True))  # which rows are left out
-    plugins.load_files(plugin or (), fresh=True)
+    discovery.load_files(plugin or (), fresh=True)
     given = {"name": task, **yaml_file.assignments(keys or ()), "data": HUB}
     block = task_block(given, "examples", ())  # its mistakes come before --data's
     block = replace(block, data=data_source(data, "--data", (), [HUB]))
@@ -93,9 +95,10 @@ def doctor(
         raise ConfigError("--older: says what --prune frees: give both")
     from spacy.util import get_installed_models
 
-    from maskpolicy import hardware, manifest
-    from maskpolicy.budgets import Training, resolve_auto
-    from maskpolicy.store import Store
+    from maskpolicy import hardware
+    from maskpolicy.config.budgets import Training, resolve_auto
+    from maskpolicy.store import manifest
+    from maskpolicy.store.artifacts import Store
 
     screen = console()
     around = manifest.surroundings()
@@ -122,8 +125,9 @@ def doctor(
 
 def _guessed(task: str, folder: Path) -> dict[str, Json]:
     """Return what a guess reaches on a task, nothing where it is too small for a dev split."""
-    from maskpolicy import examples, majority, sources
-    from maskpolicy.experiment import TaskBlock
+    from maskpolicy import majority
+    from maskpolicy.config.experiment import TaskBlock
+    from maskpolicy.formats import examples, sources
 
     block = TaskBlock(task, task, data=str(folder))
     made = sources.task(block)
@@ -141,9 +145,9 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
 
 def _askable(corpus: Path) -> Json:
     """Return what share of salient-span's draws is ever asked for; counts distinct mentions."""
-    from maskpolicy import plugins
+    from maskpolicy.plugins import discovery
 
-    policy = plugins.instance("policy", "salient-span", {})
+    policy = discovery.instance("policy", "salient-span", {})
     with corpus.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line, _ in zip(lines, range(SAMPLE), strict=False)]
     mentions = asked = 0

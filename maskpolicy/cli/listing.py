@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from maskpolicy.cli.words import AsJson, Plugins, console
+from maskpolicy.cli.arguments import AsJson, Plugins, console
 from maskpolicy.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
-    from maskpolicy.reference import Key
-    from maskpolicy.registry import Entry
+    from maskpolicy.config.reference import Key
+    from maskpolicy.plugins.registry import Registered
     from maskpolicy.types import Json
 
 KINDS = {"policies": "policy", "tasks": "task"}
@@ -52,7 +52,7 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
     """Print every plugin of a kind; a broken one is named on stderr and left out."""
     found = [about for _, about in _plugins([kind], files)]
     if kind == "policy":
-        from maskpolicy.experiment import NONE
+        from maskpolicy.config.experiment import NONE
 
         summary = "No intermediate stage: the row that every other is compared with."
         found.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
@@ -60,7 +60,7 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None:
-    from maskpolicy import reference
+    from maskpolicy.config import reference
 
     entries = [entry for entry, _ in _plugins(list(KINDS.values()), files)]
     own = {kind: [each for each in entries if each.kind == kind] for kind in KINDS.values()}
@@ -74,7 +74,7 @@ def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None
 
 
 def _print_hooks(*, as_json: bool, markdown: bool) -> None:
-    from maskpolicy import hooks
+    from maskpolicy.plugins import hooks
 
     if markdown:
         typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
@@ -85,7 +85,7 @@ def _print_hooks(*, as_json: bool, markdown: bool) -> None:
 def _show_keys(found: Sequence[Key]) -> None:
     from rich.table import Table
 
-    from maskpolicy import reference
+    from maskpolicy.config import reference
 
     table = Table("block", "key", "type", "default", "", box=None)
     for key in found:
@@ -116,7 +116,7 @@ def _print(found: Sequence[Json], *, as_json: bool) -> None:
 
 
 def _models() -> list[Json]:
-    from maskpolicy.kinds import KINDS as models
+    from maskpolicy.models.kinds import MODEL_KINDS as models
 
     presets = [
         {"name": name, "kind": kind, "summary": preset.summary}
@@ -135,8 +135,8 @@ def _models() -> list[Json]:
 
 
 def _metrics(files: Sequence[Path]) -> list[Json]:
-    from maskpolicy import registry
     from maskpolicy.metrics import METRICS
+    from maskpolicy.plugins import registry
 
     _load(["metric"], files)
     own = {entry.name: entry for entry in registry.entries() if entry.kind == "metric"}
@@ -147,7 +147,7 @@ def _metrics(files: Sequence[Path]) -> list[Json]:
 
 
 def _experiments() -> list[Json]:
-    from maskpolicy import shipped
+    from maskpolicy.config import shipped
 
     return [
         {"name": each.name, "summary": each.summary, "where": str(each.path)}
@@ -155,9 +155,9 @@ def _experiments() -> list[Json]:
     ]
 
 
-def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, Json]]:
+def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Registered, Json]]:
     """Return every plugin of some kinds with what is said of it; warns of those that are broken."""
-    from maskpolicy import registry
+    from maskpolicy.plugins import registry
 
     _load(kinds, files)
     found = []
@@ -172,17 +172,18 @@ def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Entry, J
 
 def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
     """Import every plugin of some kinds, and the user's files; warns of packages that fail."""
-    from maskpolicy import plugins
+    from maskpolicy.plugins import discovery
 
-    plugins.load_files(files, fresh=True)
+    discovery.load_files(files, fresh=True)
     for kind in kinds:
-        plugins.load_builtin(kind)
-    for broken in plugins.load_entry_points():
+        discovery.load_builtin(kind)
+    for broken in discovery.load_entry_points():
         typer.echo(f"warning: {broken}", err=True)
 
 
-def _described(entry: Entry) -> Json:
-    from maskpolicy import keys, schema, sources
+def _described(entry: Registered) -> Json:
+    from maskpolicy import keys, schema
+    from maskpolicy.formats import sources
 
     fields = {
         name: {"type": schema.words(field.annotation)}

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from maskpolicy.cli.words import (
+from maskpolicy.cli.arguments import (
     STORE,
     Keys,
     Plugins,
@@ -40,10 +40,14 @@ def pretrain(
 ) -> None:
     """Continue pre-training on text of your own; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import pretraining, processes, progress, stages
-    from maskpolicy.execution import execute
-    from maskpolicy.nodes import topological
-    from maskpolicy.store import Store
+    from maskpolicy import stages
+    from maskpolicy.cli import progress
+    from maskpolicy.cli.progress import ProgressBars
+    from maskpolicy.graph import processes
+    from maskpolicy.graph.execution import execute
+    from maskpolicy.graph.nodes import topological
+    from maskpolicy.publishing import pretraining
+    from maskpolicy.store.artifacts import Store
 
     screen, notes = console(), console(err=True)
     log_to(notes)
@@ -67,7 +71,7 @@ def pretrain(
         return
     # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
     targets = [stage, stage.inputs["tokenizer"]]
-    with progress.Bars(notes, len(order), failures=False) as bars:  # `end` tells them
+    with ProgressBars(notes, len(order), failures=False) as bars:  # `end` tells them
         logs = out.with_name(f"{out.name}-logs")  # of a tracker, if one is set
         outcomes = execute(order, artifacts, bars, targets=targets, workers=workers, logs=logs)
     processes.dismiss()

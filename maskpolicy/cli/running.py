@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from maskpolicy.cli import ranking
-from maskpolicy.cli.words import STORE, File, Keys, Only, Plugins, StorePath, console, end, log_to
+from maskpolicy.cli import leaderboard
+from maskpolicy.cli.arguments import (
+    STORE,
+    File,
+    Keys,
+    Only,
+    Plugins,
+    StorePath,
+    console,
+    end,
+    log_to,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maskpolicy.experiment import Experiment
-    from maskpolicy.power import Power
-    from maskpolicy.run_folder import FinishedRun
+    from maskpolicy.config.experiment import Experiment
+    from maskpolicy.leaderboard.power import Power
+    from maskpolicy.publishing.run_folder import FinishedRun
 
 
 def run(
@@ -34,21 +44,26 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
     started = time.monotonic()
-    from maskpolicy import config, processes, progress, results, stages, written
-    from maskpolicy.execution import execute
+    from maskpolicy import stages
+    from maskpolicy.cli.progress import ProgressBars
+    from maskpolicy.config import verbatim
+    from maskpolicy.config.parse import experiment_of
     from maskpolicy.files import claim_folder
-    from maskpolicy.jobs import Request, beside, check
-    from maskpolicy.nodes import topological
-    from maskpolicy.run_folder import FinishedRun
-    from maskpolicy.store import Store
+    from maskpolicy.graph import processes
+    from maskpolicy.graph.execution import execute
+    from maskpolicy.graph.nodes import topological
+    from maskpolicy.publishing.run_folder import FinishedRun
+    from maskpolicy.results import cell
+    from maskpolicy.stages.jobs import Request, beside, check
+    from maskpolicy.store.artifacts import Store
 
     check(jobs)
     notes = console(err=True)
     log_to(notes)
-    asked = written.read(file, keys or (), plugin or ())
-    experiment = config.of(asked, file)
+    asked = verbatim.read(file, keys or (), plugin or ())
+    experiment = experiment_of(asked, file)
     folder = out or asked.home or Path("runs") / experiment.name
-    claim_folder(folder, results.MARKS)
+    claim_folder(folder, cell.MARKS)
     artifacts = Store(store)
     whole = stages.build(experiment, artifacts.hash_file)
     plan = stages.part(whole, only or ())
@@ -56,10 +71,10 @@ def run(
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
-    written.save(asked, folder)
+    verbatim.save(asked, folder)
     logs = folder / "logs"
     request = Request(file, keys or (), plugin or (), store, workers, logs, only or ())
-    with beside(jobs, request), progress.Bars(notes, len(order)) as bars:
+    with beside(jobs, request), ProgressBars(notes, len(order)) as bars:
         outcomes = execute(order, artifacts, bars, targets=plan.targets, workers=workers, logs=logs)
     processes.dismiss()
     _publish(FinishedRun(experiment, whole, outcomes, artifacts, folder), started, jobs)
@@ -70,10 +85,11 @@ def run(
 
 def _publish(finished: FinishedRun, started: float, jobs: int) -> None:
     """Print the leaderboard and what took how long, and write all that a run leaves behind."""
-    from maskpolicy import progress, run_folder
+    from maskpolicy.cli import progress
+    from maskpolicy.publishing import run_folder
 
     screen = console()
-    ranking.show(finished.board, screen, gaps=False)  # the bars have told what failed
+    leaderboard.show(finished.board, screen, gaps=False)  # the bars have told what failed
     seconds = time.monotonic() - started
     took = progress.parts(finished.outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds, jobs))
@@ -95,12 +111,15 @@ def plan(
 
     from rich.table import Table
 
-    from maskpolicy import config, planning, power, stages
-    from maskpolicy.store import Store
+    from maskpolicy import stages
+    from maskpolicy.config.parse import load_experiment
+    from maskpolicy.graph import planning
+    from maskpolicy.leaderboard import power
+    from maskpolicy.store.artifacts import Store
 
     screen = console()
     log_to(console(err=True))
-    experiment = config.load(file, keys or (), plugin or ())
+    experiment = load_experiment(file, keys or (), plugin or ())
     artifacts = Store(store)
     whole = stages.build(experiment, artifacts.hash_file)
     made = stages.part(whole, only or ())
@@ -120,7 +139,7 @@ def _tell_power(found: list[Power], experiment: Experiment, screen: Console) -> 
     """Print which differences the planned seeds would find."""
     from rich.table import Table
 
-    from maskpolicy import power
+    from maskpolicy.leaderboard import power
 
     if not found:
         return

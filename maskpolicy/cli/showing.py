@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.words import (
+from maskpolicy.cli.arguments import (
     AsJson,
     Keys,
     Plugins,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from maskpolicy.showing import Shown
-    from maskpolicy.store import Store
+    from maskpolicy.cli.preview import MaskedText
+    from maskpolicy.store.artifacts import Store
 
 DEFAULT = "mini"  # whose tokenizer a text is cut by
 
@@ -47,23 +47,27 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a policy hides in a text, and the source and target that come of it."""
-    from maskpolicy import blocks, plugins, results, showing
-    from maskpolicy import model as models
-    from maskpolicy.store import Store
+    from maskpolicy.cli import preview
+    from maskpolicy.config import blocks
+    from maskpolicy.models import seq2seq as models
+    from maskpolicy.plugins import discovery
+    from maskpolicy.plugins.discovery import plugin_of_run
+    from maskpolicy.results import cell
+    from maskpolicy.store.artifacts import Store
 
     log_to(console(err=True))
     runs = [run] if run else []
-    plugins.load_files(plugin or (), fresh=True)
+    discovery.load_files(plugin or (), fresh=True)
     artifacts = Store(store_of(store, runs))
-    taken = showing.from_run(run, policy, artifacts) if run else None
+    taken = preview.from_run(run, policy, artifacts) if run else None
     if run and taken:
-        plugins.of_run("policy", taken.policy["name"], results.plugin_files(run))
+        plugin_of_run("policy", taken.policy["name"], cell.plugin_files(run))
     block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
     if taken and model is None:
         tokenizer = models.load_tokenizer(str(taken.tokenizer))
     else:
         tokenizer = _tokenizer(model or DEFAULT, artifacts)
-    shown = showing.show(text, block, tokenizer, taken.fitted if taken else None, seed)
+    shown = preview.show(text, block, tokenizer, taken.fitted if taken else None, seed)
     if as_json:
         found = {"spans": shown.spans, "source": shown.source, "target": shown.target}
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -77,8 +81,9 @@ def show(
 
 def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
     """Return the policy's block: what the run had, then the keys of this command."""
-    from maskpolicy import blocks, showing
-    from maskpolicy.registry import HOW_KEYS
+    from maskpolicy.cli import preview
+    from maskpolicy.config import blocks
+    from maskpolicy.plugins.registry import HOW_KEYS
 
     own, rest = policy_keys(name, words)
     strange = sorted(set(rest) - set(HOW_KEYS))
@@ -88,19 +93,20 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
         raise ConfigError(unknown("key", strange[0], choices))
     if taken is None:
         return {**rest, **own}
-    showing.refuse_paths(taken.policy, set(own))
+    preview.refuse_paths(taken.policy, set(own))
     return {**taken.policy, **rest, **own, "name": taken.policy["name"]}
 
 
 def _tokenizer(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; that of a preset is made once and kept in the store."""
-    from maskpolicy import config, stages
-    from maskpolicy import model as models
-    from maskpolicy.execution import execute
-    from maskpolicy.experiment import NONE, WORLD
+    from maskpolicy import stages
+    from maskpolicy.config.experiment import NONE, WORLD
+    from maskpolicy.config.parse import make_experiment
+    from maskpolicy.graph.execution import execute
+    from maskpolicy.models import seq2seq as models
 
     keys = {"model": name, "corpus": WORLD, "policies": [NONE], "tasks": []}
-    experiment = config.make(keys, "show", "", (), needs=())
+    experiment = make_experiment(keys, "show", "", (), needs=())
     if not experiment.model.is_scratch:
         return models.load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
@@ -111,7 +117,7 @@ def _tokenizer(name: str, artifacts: Store) -> Any:
     return models.load_tokenizer(str(artifacts.path(stage.key)))
 
 
-def _coloured(shown: Shown) -> Text:
+def _coloured(shown: MaskedText) -> Text:
     from rich.text import Text
 
     text = Text(shown.text)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.budgets import Training
+from maskpolicy.config.budgets import Training
 from maskpolicy.heads import label, span, text
-from maskpolicy.objectives import Cut, ExampleSteps
-from maskpolicy.training import Loss
+from maskpolicy.training.loop import Loss
+from maskpolicy.training.objectives import Cut, ExampleSteps
 from maskpolicy.types import Example, Json
 
 
@@ -31,7 +31,7 @@ class Head:
     """(tokenizer, examples, spec, params, whether they are trained on) -> texts that are cut"""
 
 
-HEADS: Mapping[str, Head] = {
+TASK_HEADS: Mapping[str, Head] = {
     "text": Head(text.start, text.load, text.steps, text.loss, text.answer, text.cuts),
     "label": Head(label.start, label.load, label.steps, label.loss, label.answer, label.cuts),
     "span": Head(span.start, span.load, span.steps, span.loss, span.answer, span.cuts),
@@ -40,4 +40,4 @@ HEADS: Mapping[str, Head] = {
 
 def of(params: Json) -> Head:
     """Return the head that a stage's parameters name; without the key it is that of text."""
-    return HEADS[params.get("head", "text")]
+    return TASK_HEADS[params.get("head", "text")]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.batching import Batch, Pairs, collate
-from maskpolicy.encoder import load
 from maskpolicy.errors import ConfigError
-from maskpolicy.loading import load_weights
-from maskpolicy.objectives import Specials
+from maskpolicy.models.encoder import load
+from maskpolicy.models.loading import load_weights
 from maskpolicy.ragged import Ragged
+from maskpolicy.training.batching import Batch, Pairs, collate
+from maskpolicy.training.objectives import Specials
 
 Progress = Callable[[int, int, str], None]
 BATCH = 64

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.batching import Batch, Pairs
-from maskpolicy.budgets import Training
-from maskpolicy.corpus import encode
+from maskpolicy.config.budgets import Training
+from maskpolicy.corpus.passages import encode
 from maskpolicy.heads.inputs import BETWEEN, Progress, batches, joined, tuned, with_head
-from maskpolicy.objectives import Cut, ExampleSteps, Specials, tokenize
 from maskpolicy.ragged import Ragged
+from maskpolicy.training.batching import Batch, Pairs
+from maskpolicy.training.objectives import Cut, ExampleSteps, Specials, tokenize
 from maskpolicy.types import Example, Json
 
 if TYPE_CHECKING:

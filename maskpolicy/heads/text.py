@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import model as models
-from maskpolicy.budgets import Training
+from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
-from maskpolicy.generation import generate, rank
-from maskpolicy.objectives import ENDS, Cut, ExampleSteps, Specials, tokenize
+from maskpolicy.heads.generation import generate, rank
+from maskpolicy.models import seq2seq as models
+from maskpolicy.training.objectives import ENDS, Cut, ExampleSteps, Specials, tokenize
 from maskpolicy.types import Example, Json
 
 Progress = Callable[[int, int, str], None]

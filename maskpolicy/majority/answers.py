@@ -12,7 +12,7 @@ from maskpolicy.types import Example
 _CANDIDATES, _SAMPLE = 20, 100  # answers tried, and examples that each is tried on
 
 
-class Answers:
+class AnswerCounts:
     """Counts the answers of examples that share a key, and returns the best guess for a key.
 
     That is the answer that is right for most examples. Where answers can be partly right (F1), it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from maskpolicy.majority.answers import Answers
+from maskpolicy.majority.answers import AnswerCounts
 from maskpolicy.majority.templates import Template, Templates
 from maskpolicy.types import Example
 
@@ -14,7 +14,7 @@ class Relations:
 
     def __init__(self, templates: Templates, metric: str) -> None:
         """Begin with the templates; a relation's answers are counted when it is first asked for."""
-        self.answers = Answers(metric)  # by template
+        self.answers = AnswerCounts(metric)  # by template
         self._templates = templates
         self._holding: dict[str, list[Template]] = defaultdict(list)
         for template, examples in templates.examples.items():

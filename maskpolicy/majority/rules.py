@@ -9,8 +9,9 @@ from functools import cached_property
 from statistics import fmean
 from typing import TypeAlias
 
-from maskpolicy import kilt, metrics
-from maskpolicy.majority.answers import Answers
+from maskpolicy import metrics
+from maskpolicy.formats import kilt
+from maskpolicy.majority.answers import AnswerCounts
 from maskpolicy.majority.relations import Relations
 from maskpolicy.majority.templates import Templates
 from maskpolicy.metrics.answers import normalise
@@ -53,14 +54,14 @@ class Rule:
 
 
 def _commonest(material: Material) -> Guess:
-    answers = Answers(material.metric)
+    answers = AnswerCounts(material.metric)
     for example in material.train:
         answers.add(None, example)
     return lambda example: answers.best(None, example.choices)
 
 
 def _template(material: Material) -> Guess:
-    templates, answers = material.templates, Answers(material.metric)
+    templates, answers = material.templates, AnswerCounts(material.metric)
     for template, examples in templates.examples.items():
         for example in examples:
             answers.add(template, example)
@@ -73,7 +74,7 @@ def _relation(material: Material) -> Guess:
 
 
 def _in_source(material: Material) -> Guess:
-    relations, overall = material.relations, Answers(material.metric)
+    relations, overall = material.relations, AnswerCounts(material.metric)
     known: dict[str, list[str]] = defaultdict(list)
     for example in material.train:
         overall.add(None, example)
@@ -101,7 +102,7 @@ def _spans(example: Example, longest: int) -> Iterator[str]:
 
 
 def _mention(material: Material) -> Guess | None:
-    answers = Answers(material.metric)
+    answers = AnswerCounts(material.metric)
     marked = [one for one in material.train if kilt.mention(one.source)]
     for example in marked:
         answers.add(kilt.mention(example.source), example)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from maskpolicy import kilt
+from maskpolicy.formats import kilt
 from maskpolicy.types import Example
 
 FREQUENT = 0.05  # share of train's groups in which a word of a template occurs, or more

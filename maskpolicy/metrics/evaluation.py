@@ -112,7 +112,7 @@ class SquadV1(AnswerMetric):
     called = "squad_v1"
 
 
-class Squad(AnswerMetric):
+class SquadMetric(AnswerMetric):
     """SQuAD's F1 and exact match, v2.0, where a question may have no answer."""
 
     called = "squad"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from maskpolicy.plots.data import KINDS, Bars, Grid, Lines, Marked, Plot, Series
+from maskpolicy.plots.data import PLOTS, Bars, Grid, Lines, Marked, Plot, Series
 from maskpolicy.plots.drawing import draw
 from maskpolicy.plots.look import GREY
 
-__all__ = ["GREY", "KINDS", "Bars", "Grid", "Lines", "Marked", "Plot", "Series", "draw"]
+__all__ = ["GREY", "PLOTS", "Bars", "Grid", "Lines", "Marked", "Plot", "Series", "draw"]

@@ -69,7 +69,7 @@ class Marked:
 
 
 Plot: TypeAlias = Lines | Bars | Grid | Marked
-KINDS: Mapping[str, type[Plot]] = {
+PLOTS: Mapping[str, type[Plot]] = {
     "lines": Lines,
     "bars": Bars,
     "grid": Grid,

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.plots import look, panels, texts
+from maskpolicy.plots import look, marked, panels
 from maskpolicy.plots.data import Bars, Lines, Marked, Plot
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _figure(plots: Sequence[Plot], title: str) -> Figure:
     from matplotlib.figure import Figure
 
     if plots and all(isinstance(plot, Marked) for plot in plots):
-        return texts.figure([plot for plot in plots if isinstance(plot, Marked)])
+        return marked.figure([plot for plot in plots if isinstance(plot, Marked)])
     colors = _colors(plots)
     columns = min(_COLUMNS, max(1, len(plots)))
     rows = max(1, math.ceil(len(plots) / columns))

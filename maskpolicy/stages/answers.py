@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from maskpolicy import audit as audits
-from maskpolicy import examples as task_examples
 from maskpolicy import hardware, heads, hub, metrics
 from maskpolicy import majority as guesses
-from maskpolicy import model as models
-from maskpolicy import plugins as plugin_files
-from maskpolicy.budgets import Training
-from maskpolicy.experiment import TaskBlock
-from maskpolicy.loading import load_weights
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.formats import audit as audits
+from maskpolicy.formats import examples as task_examples
+from maskpolicy.formats.sources import SPLITS
+from maskpolicy.graph.nodes import Run, stage
 from maskpolicy.metrics import Total
-from maskpolicy.nodes import Run, stage
-from maskpolicy.sources import SPLITS
+from maskpolicy.models import seq2seq as models
+from maskpolicy.models.loading import load_weights
+from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.types import Example, Json
 
 AUDIT = "audit.json"

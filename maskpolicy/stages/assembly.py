@@ -7,16 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from maskpolicy import budgets, hooks, learned, plugins, sources
-from maskpolicy.budgets import Training, resolve_auto
+from maskpolicy.config import budgets, learned_policies
+from maskpolicy.config.budgets import Training, resolve_auto
+from maskpolicy.config.experiment import SEQ2SEQ, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.errors import ConfigError
-from maskpolicy.experiment import SEQ2SEQ, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.files import sha256
-from maskpolicy.kinds import KINDS
-from maskpolicy.nodes import Stage
+from maskpolicy.formats import sources
+from maskpolicy.graph.nodes import Stage
+from maskpolicy.models.kinds import MODEL_KINDS
+from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages import answers, models  # noqa: F401 (they register the stages)
+from maskpolicy.stages.fit import CONTEXTS
 from maskpolicy.stages.inputs import Digest, Inputs
-from maskpolicy.stages.learning import CONTEXTS
 from maskpolicy.types import Json
 
 GENERAL_POLICY = "original"  # what a model built from scratch is pre-trained with
@@ -61,7 +64,7 @@ def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
 class _Builder:
     def __init__(self, experiment: Experiment, digest: Digest) -> None:
         self.experiment, self.inputs = experiment, Inputs(experiment, digest)
-        self.kind = KINDS[experiment.model.kind]
+        self.kind = MODEL_KINDS[experiment.model.kind]
         self.models: dict[tuple[str, int, int], Stage] = {}
         self.general: dict[int, Stage] = {}
 
@@ -176,12 +179,12 @@ class _Builder:
 
     def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""
-        policy = plugins.instance("policy", block.name, block.fields)
+        policy = discovery.instance("policy", block.name, block.fields)
         if hooks.ANNOTATE.of(policy) is None:
             return None
-        fit = self.fit(block, run) if learned.is_learned(block) else None
+        fit = self.fit(block, run) if learned_policies.is_learned(block) else None
         params = {**self.policy(block), "depends": hooks.DEPENDS.of(policy)()}
-        params["fields"] = learned.fitted_fields(block)
+        params["fields"] = learned_policies.fitted_fields(block)
         label = block.label if fit is None else f"{block.label}, run {run}"
         corpus = self.inputs.intermediate_corpus
         return self.inputs.stage("annotate", label, params, corpus=corpus, fit=fit)
@@ -189,7 +192,7 @@ class _Builder:
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """What a learned policy learns; with `of`, only to be that row's start."""
         kind = self.experiment.model.kind
-        if kind != SEQ2SEQ and learned.fits_to_how(block):
+        if kind != SEQ2SEQ and learned_policies.fits_to_how(block):
             raise ConfigError(
                 f"policies: {block.name} is learnt through a text-to-text model, and model.kind "
                 f"is {kind}: leave it out, or set model.kind: {SEQ2SEQ}"
@@ -197,26 +200,26 @@ class _Builder:
         spec = self.experiment.fit
         params = {
             **self.policy(block),
-            "fields": learned.fitted_fields(block),
+            "fields": learned_policies.fitted_fields(block),
             "spec": _spec(replace(spec, seed=spec.seed + run)),
         }
-        if learned.fits_to_how(block):
+        if learned_policies.fits_to_how(block):
             params["how"] = asdict(block.how)
-        before = learned.start(block)
+        before = learned_policies.start(block)
         label = f"{of}{block.label}, run {run}"
         inputs: dict[str, Stage | None] = {
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
             "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
         }
-        tasks = learned.tasks(block, self.experiment.tasks, self.experiment.data)
+        tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):
             inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
         return _resumable(self.inputs.stage("fit", label, params, **inputs), spec)
 
     def policy(self, block: PolicyBlock) -> dict[str, Any]:
         """What a stage's key says of a policy."""
-        code = plugins.code(plugins.find("policy", block.name))
+        code = code_digests(find_plugin("policy", block.name))
         return {"policy": block.name, "fields": block.fields, "code": code}
 
     def audit(self, task: TaskBlock) -> Stage:
@@ -235,7 +238,7 @@ class _Builder:
 
     def head(self, task: TaskBlock) -> dict[str, Json]:
         """What a stage's key says of how a task is answered; nothing of a text that is written."""
-        facts = sources.facts(plugins.find("task", task.name))
+        facts = sources.facts(find_plugin("task", task.name))
         params: dict[str, Json] = {}
         if facts.kind != "text":
             params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
@@ -287,7 +290,7 @@ class _Builder:
                 "context: true out"
             )
         if kind not in self.kind.tasks:
-            able = next(name for name, other in KINDS.items() if kind in other.tasks)
+            able = next(name for name, other in MODEL_KINDS.items() if kind in other.tasks)
             raise ConfigError(
                 f"tasks: {task.label} is a {kind} task, which a model of kind {model.kind} cannot "
                 f"do (it does {' and '.join(self.kind.tasks)} tasks): set model.kind: {able}"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware
-from maskpolicy import model as models
 from maskpolicy.errors import DataError
-from maskpolicy.generation import generate
-from maskpolicy.nodes import Run, stage
+from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.heads.generation import generate
+from maskpolicy.models import seq2seq as models
 from maskpolicy.types import Json
 
 ANSWERS = "cloze.json"

@@ -8,15 +8,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import corpus, documents, hardware
-from maskpolicy import model as models
-from maskpolicy.budgets import Training
-from maskpolicy.corpus import Passages
+from maskpolicy import hardware
+from maskpolicy.config.budgets import Training
+from maskpolicy.corpus import documents
+from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.errors import DataError
-from maskpolicy.nodes import Run, stage
-from maskpolicy.objectives import MaskedSteps, Specials
-from maskpolicy.plugins import instance
-from maskpolicy.types import How, Json
+from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.models import seq2seq as models
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.training.objectives import MaskedSteps, Specials
+from maskpolicy.types import Denoising, Json
 
 LOSS = "loss.json"
 _BATCH = 32  # passages
@@ -35,14 +36,14 @@ def general_loss(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) 
     model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device()).eval()
     found = islice(_documents(params, run.local), params["passages"])
-    passages = Passages(corpus.build(found, tokenizer, params["words"]))
+    passages = Passages(build_passages(found, tokenizer, params["words"]))
     size = min(_BATCH, len(passages.arrays.get("tokens", ())))
     if not size:
         raise DataError("there is no held-out general text")
     steps = MaskedSteps(
         passages,
         instance("policy", params["policy"], params["fields"]),
-        How(**params["how"]),
+        Denoising(**params["how"]),
         Specials.of(tokenizer, model.config.decoder_start_token_id),
         models.bounded(Training(passages=size, seed=params["seed"], micro_tokens=4096), model),
     )
@@ -66,4 +67,4 @@ def _documents(params: Json, local: Mapping[str, Json]) -> Any:
     from maskpolicy.world.heldout import held_out
 
     entries = held_out(make(params["world"]), params["passages"])
-    return (corpus.Document(entry.id, entry.text) for entry in entries)
+    return (Document(entry.id, entry.text) for entry in entries)

@@ -7,17 +7,21 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
-from maskpolicy import contexts as task_contexts
-from maskpolicy import documents, hooks, hub, plugins, sources
-from maskpolicy import examples as task_examples
+from maskpolicy import hub
+from maskpolicy.config.experiment import HUB, SEQ2SEQ, WORLD, CorpusBlock, Experiment, TaskBlock
+from maskpolicy.corpus import documents
 from maskpolicy.errors import ConfigError
-from maskpolicy.experiment import HUB, SEQ2SEQ, WORLD, Corpus, Experiment, TaskBlock
-from maskpolicy.kinds import KINDS
-from maskpolicy.nodes import Stage
-from maskpolicy.stages import texts  # noqa: F401 (it registers the stages)
+from maskpolicy.formats import examples as task_examples
+from maskpolicy.formats import sources
+from maskpolicy.graph.nodes import Stage
+from maskpolicy.learned import contexts as task_contexts
+from maskpolicy.models.kinds import MODEL_KINDS
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.stages import preparation  # noqa: F401 (it registers the stages)
 from maskpolicy.types import Json
 
-GENERAL_CORPUS = Corpus(name="world")  # what a model built from scratch is pre-trained on
+GENERAL_CORPUS = CorpusBlock(name="world")  # what a model built from scratch is pre-trained on
 Digest = Callable[[Path], str]
 """digest(data file) -> its sha256."""
 
@@ -27,7 +31,7 @@ class Inputs:
 
     def __init__(self, experiment: Experiment, digest: Digest) -> None:
         self.experiment, self.digest = experiment, digest
-        self.scratch, self.kind = experiment.model.is_scratch, KINDS[experiment.model.kind]
+        self.scratch, self.kind = experiment.model.is_scratch, MODEL_KINDS[experiment.model.kind]
         self.plugins = {"plugins": list(experiment.plugins)}
         self.tracker = {"tracker": experiment.tracker} if experiment.tracker else {}
 
@@ -79,7 +83,7 @@ class Inputs:
         made = self.stage(kind, folder.name, params | self.of_kind(kind == "pretrained"))
         return replace(made, local={**made.local, "folder": str(folder)})
 
-    def corpus(self, label: str, corpus: Corpus) -> Stage:
+    def corpus(self, label: str, corpus: CorpusBlock) -> Stage:
         """The passages of a corpus."""
         block = documents.identify(corpus, self.digest)
         if label == "general":
@@ -141,7 +145,7 @@ class Inputs:
         **inputs: Stage | None,
     ) -> Stage:
         """A stage that reads `splits` of a task, with the contexts that lie outside its rows."""
-        code = plugins.code(plugins.find("task", block.name))
+        code = code_digests(find_plugin("task", block.name))
         task = {**asdict(block), "label": ""}
         params: dict[str, Json] = {"task": task, "code": code}
         version = sources.task(block).facts.version

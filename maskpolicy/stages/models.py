@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware, heads, hub
-from maskpolicy import model as models
-from maskpolicy import plugins as plugin_files
-from maskpolicy.budgets import Training
-from maskpolicy.corpus import Passages
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import SEQ2SEQ
+from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import DataError
-from maskpolicy.experiment import SEQ2SEQ
 from maskpolicy.files import slug
-from maskpolicy.kinds import KINDS, Kind
-from maskpolicy.nodes import Commit, Run, stage
-from maskpolicy.objectives import MaskedSteps
-from maskpolicy.plugins import instance
+from maskpolicy.graph.nodes import Commit, Run, stage
+from maskpolicy.models import seq2seq as models
+from maskpolicy.models.kinds import MODEL_KINDS, Kind
+from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.answers import read_examples, score
-from maskpolicy.tracking import tracked
-from maskpolicy.training import Keep, Loss, train
-from maskpolicy.types import How, Json
+from maskpolicy.training.loop import Keep, Loss, train
+from maskpolicy.training.objectives import MaskedSteps
+from maskpolicy.training.tracking import tracked
+from maskpolicy.types import Denoising, Json
 
 WORK = "work.json"
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _pretrain(
 ) -> None:
     plugin_files.load_files(run.local.get("plugins", ()))
     models.check_vocabulary(tokenizer, model)
-    kind, how = _kind(params), How(**params["how"])
+    kind, how = _kind(params), Denoising(**params["how"])
     spec = _spec(params, model, run)
     annotations = [inputs["annotate"]] if "annotate" in inputs else []
     steps = MaskedSteps(
@@ -149,7 +149,7 @@ def finetune(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
 
 
 def _kind(params: Json) -> Kind:
-    return KINDS[params.get("kind", SEQ2SEQ)]
+    return MODEL_KINDS[params.get("kind", SEQ2SEQ)]
 
 
 def _spec(params: Json, model: Any, run: Run) -> Training:

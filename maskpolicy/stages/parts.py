@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.nodes import Stage
+from maskpolicy.graph.nodes import Stage
 from maskpolicy.stages.assembly import Graph
 
 CellName = TypeVar("CellName", bound=tuple[object, ...])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from maskpolicy.world.build import MARKS, kinds_by_file, write
     from maskpolicy.world.figures import figures
     from maskpolicy.world.settings import Settings, make
-    from maskpolicy.world.writing import MARKS, kinds_by_file, write
 
 __all__ = ["MARKS", "Settings", "figures", "kinds_by_file", "make", "write"]
 

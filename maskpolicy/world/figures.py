@@ -7,9 +7,9 @@ from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
+from maskpolicy.world.build import FILES
 from maskpolicy.world.settings import RECORD
 from maskpolicy.world.squad import V2, Squad
-from maskpolicy.world.writing import FILES
 
 CORPORA = ("general", "intermediate")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from maskpolicy.world import birds, people, salts, writers
 from maskpolicy.world.entries import Entry, entries
 from maskpolicy.world.pools import Pools
-from maskpolicy.world.settings import KINDS, Settings
+from maskpolicy.world.settings import SUBJECT_KINDS, Settings
 from maskpolicy.world.subjects import Subject
 
 # each returns subject number `index` of its kind; the last argument is its page in the world
@@ -21,7 +21,7 @@ MAKERS: Mapping[str, Callable[[Settings, Pools, int, int], Subject]] = {
 
 def subjects(settings: Settings, pools: Pools, kind: str, corpus: str) -> Iterator[Subject]:
     """Yield the subjects of a kind in the "general" or "intermediate" corpus, one at a time."""
-    before = KINDS[: KINDS.index(kind)]
+    before = SUBJECT_KINDS[: SUBJECT_KINDS.index(kind)]
     page = 1 + sum(settings.count(other) for other in before if other in settings.kinds)
     general, both = settings.general(kind), settings.count(kind)
     for index in range(general) if corpus == "general" else range(general, both):

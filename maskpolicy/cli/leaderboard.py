@@ -1,0 +1,77 @@
+"""maskpolicy leaderboard: one ranking of the results of one or more runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from maskpolicy.cli.arguments import AsJson, console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from maskpolicy.leaderboard.board import Board
+
+Flag = typer.Option
+
+
+def leaderboard(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders that `run` wrote.")
+    ],
+    out: Annotated[
+        Path | None,
+        Flag("--out", metavar="DIR", help="Write leaderboard.json, .md, .csv and .tex here."),
+    ] = None,
+    html: Annotated[
+        Path | None, Flag("--html", metavar="FILE", help="Write one page to open, send or serve.")
+    ] = None,
+    baseline: Annotated[str | None, Flag(metavar="ROW", help="Default: the first run's.")] = None,
+    mixed: Annotated[bool, Flag("--mixed", help="Rank rows that are not comparable.")] = False,
+    work: Annotated[bool, Flag("--work", help="Show the work of the intermediate stage.")] = False,
+    pairs: Annotated[bool, Flag("--pairs", help="Print the tests of all pairs of rows.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Join the results of runs into one leaderboard."""
+    import json
+
+    from maskpolicy.leaderboard import report
+    from maskpolicy.leaderboard.build import build_leaderboard
+    from maskpolicy.leaderboard.page import save_page
+    from maskpolicy.leaderboard.report import save_report
+    from maskpolicy.results.cell import read_run
+
+    board = build_leaderboard([read_run(f) for f in folders], baseline=baseline, mixed=mixed)
+    if out is not None:
+        save_report(board, out, work=work)
+    if html is not None:
+        save_page(board, html, "--html")
+    if as_json:
+        typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
+    else:
+        show(board, console(), work=work)
+        if pairs:
+            if board.standings:
+                console().print(report.to_ranks(board))
+            console().print(report.to_pairs(board))
+    for path in (out, html):
+        if path is not None:
+            console(err=as_json).print(f"written to {path}", soft_wrap=True)
+
+
+def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
+    """Print a leaderboard and its notes; without `gaps`, not why scores are not there."""
+    from maskpolicy.leaderboard import report, tested
+
+    screen.print(report.to_table(board, work=work))
+    for line in tested.lines(board):
+        screen.print(line, soft_wrap=True, markup=False)
+    intervals = tested.to_table(board)
+    if intervals is not None:
+        screen.print(intervals)
+    told = () if gaps else board.gaps
+    for note in board.notes:
+        if note not in told:
+            screen.print(f"* {note}", soft_wrap=True)

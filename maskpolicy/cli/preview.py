@@ -1,0 +1,158 @@
+"""What a policy hides in one text, and what a finished run fitted for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.config.experiment import PolicyBlock
+from maskpolicy.corpus.annotation import annotate
+from maskpolicy.corpus.passages import Document, tokenize
+from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.masking import denoising, selection
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.results.cell import Run, read_run
+from maskpolicy.store.artifacts import available
+from maskpolicy.types import Json, Passage
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.store.artifacts import Store
+
+
+@dataclass(frozen=True)
+class MaskedText:
+    """One text as a policy hides it; `spans` are (first character, end, their text)."""
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...]
+    source: str
+    target: str  # empty where nothing is hidden
+
+
+@dataclass(frozen=True)
+class PolicyOfRun:
+    """One row of a finished run: its policy's keys, its tokenizer, and what was fitted."""
+
+    policy: Mapping[str, Json]  # name, fields and keys of How
+    tokenizer: Path
+    fitted: Path | None = None
+
+
+def show(
+    text: str,
+    block: PolicyBlock,
+    tokenizer: PreTrainedTokenizerBase,
+    fitted: Path | None = None,
+    seed: int = 0,
+) -> MaskedText:
+    """Return what the policy of `block` hides in `text` with this seed, as one passage.
+
+    `fitted` is the artifact of a learned policy. Raises ConfigError for text without a word.
+    """
+    if not block.has_stage:
+        raise ConfigError(f"policy {block.name}: hides nothing: it has no intermediate stage")
+    policy = instance("policy", block.name, block.fields)
+    passage = _passage(text, tokenizer)
+    if hooks.ANNOTATE.of(policy) is not None:
+        columns = {name: rows[0] for name, rows in annotate(policy, [passage], fitted).items()}
+        passage = replace(passage, columns=columns)
+    spans = selection.select(policy, [passage], seed, [0])[0]
+    masked = denoising.hide(passage, spans, block.how, tokenizer.mask_token_id, seed)
+    return MaskedText(
+        text,
+        tuple(_characters(passage, *span) for span in spans.tolist()),
+        _written(masked.source, tokenizer),
+        _written(masked.target, tokenizer),
+    )
+
+
+def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
+    """Return the row of a finished run that is labelled `name`, or has that policy.
+
+    Raises ConfigError when there is no such row, StoreError when its artifacts are gone.
+    """
+    found = read_run(folder)
+    label = _label(found, name)
+    cell = next(result for result in found.results if result.policy == label)
+    keys = {stage.partition(" ")[0]: key for stage, key in cell.stages.items()}
+    if "tokenizer" not in keys:
+        raise DataError(f"{folder}: row {label!r} names no tokenizer: run its experiment again")
+    # of the stages that fit, one is the row's own; the others are what it starts from
+    fit = cell.stages.get(f"fit {label}, run {cell.config.get('intermediate_seed', 0)}")
+    fitted = None if fit is None else available(store, fit, f"the fitted policy of {label}").path
+    tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {folder}").path
+    return PolicyOfRun(cell.config["policy"], tokenizer, fitted)
+
+
+def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:
+    """Raise ConfigError for a recorded field that names a file or folder, unless it is `given`.
+
+    What a run's folder says may be a stranger's: a path in it is not followed, above all not that
+    of a spaCy pipeline, whose folder may hold code.
+    """
+    for key, value in policy.items():
+        for text in _texts(value) if key not in given else ():
+            path = Path(text)
+            if (os.sep in text and path.exists()) or (path / "meta.json").is_file():
+                raise ConfigError(
+                    f"{key}: the run names {text!r}, and paths of a run are not followed: "
+                    f"if you trust it, give policy.{key}={shlex.quote(text)}"
+                )
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yield every string in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _label(run: Run, name: str) -> str:
+    policies = {result.policy: result.config["policy"]["name"] for result in run.results}
+    if name in policies:
+        return name
+    labels = [label for label, policy in policies.items() if policy == name]
+    if len(labels) > 1:
+        raise ConfigError(
+            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of these"
+        )
+    if not labels:
+        raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
+    return labels[0]
+
+
+def _passage(text: str, tokenizer: PreTrainedTokenizerBase) -> Passage:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ConfigError("--text: holds a lone surrogate (not UTF-8?): remove it")
+    passage = next(iter(tokenize([Document("text", text)], tokenizer)))
+    if not text.strip() or not len(passage.tokens):
+        raise ConfigError("--text: holds no word: give some text")
+    return passage
+
+
+def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
+    """Return the characters of a token span, blanks around them left out."""
+    start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
+    part = passage.text[start:stop]
+    if part.strip():
+        start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+    elif start == stop:  # a token that is a blank, and a tokenizer that leaves blanks out
+        start = max(0, start - 1)
+    return start, stop, passage.text[start:stop]
+
+
+def _written(ids: Any, tokenizer: PreTrainedTokenizerBase) -> str:
+    text = tokenizer.decode(ids.tolist(), clean_up_tokenization_spaces=False)
+    return str(text).strip()

@@ -1,0 +1,206 @@
+"""Rows and columns of an experiment: a plugin's name or block, checked against its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import keys, schema
+from maskpolicy.config import budgets, yaml_file
+from maskpolicy.config.experiment import (
+    ENCODER,
+    HUB,
+    NONE,
+    WORLD,
+    PolicyBlock,
+    TaskBlock,
+    resolved_task,
+)
+from maskpolicy.config.row_names import apart, distinct, name_all
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.plugins import discovery
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import HOW_KEYS, Registered
+from maskpolicy.schema import at
+from maskpolicy.types import Denoising, Json
+
+AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
+"""How an encoder's masked passages are written: the targets are the tokens under the masks."""
+
+_FREE = ("mask_exclusion", "shallow_decoder")
+
+
+def how_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> Denoising:
+    """Return how spans are written, from the keys given and the defaults for the others."""
+    return Denoising(**schema.block(Denoising, given, where, defaults))
+
+
+def policy_blocks(
+    items: Sequence[Any], where: str, shared: Mapping[str, Any], kind: str = ""
+) -> tuple[PolicyBlock, ...]:
+    """Return the rows of an experiment, each with a label of its own; see `policy_block`."""
+    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    blocks = [policy_block(item, f"{where}[{i}]", shared, kind) for i, item in enumerate(given)]
+    both = zip(blocks, given, strict=True)
+    labels = [item.get("label") or _automatic(block, shared, kind) for block, item in both]
+    distinct(labels, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
+    """Return the name of a row that is given none: its policy and what is not that one's default.
+
+    What all rows of a file share is not told of each; the model's kind decides what How is without.
+    """
+    if not block.has_stage:
+        return NONE
+    entry = find_plugin("policy", block.name)
+    known = schema.fields_of(entry.plugin)
+    values = {key: field.default for key, field in known.items() if not field.is_required}
+    defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
+    how = how_block({**entry.facts, **shared}, entry.where, {})
+    usual = asdict(_of_kind(how, {}, kind, "") if kind else how)
+    return apart(block.name, {**block.fields, **asdict(block.how)}, [{**defaults, **usual}])
+
+
+def _like(default: Any, value: Json) -> Json:
+    """Return a field's default as JSON, with the warm-up that it has for the steps of `value`."""
+    found = keys.plain(default)
+    if not (isinstance(found, dict) and isinstance(value, dict)):
+        return found
+    if {"steps", "warmup"} <= found.keys() & value.keys():
+        return {**found, "warmup": budgets.warmup(found["warmup"], value["steps"])}
+    return found
+
+
+def policy_block(
+    given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
+) -> PolicyBlock:
+    """Return one row from its keys, named by its policy; the block's How wins, then `shared`.
+
+    `kind` of the model decides which keys of How there are; "": all. Raises ConfigError at `where`.
+    """
+    name = given["name"]
+    own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
+    if name == NONE:
+        strange = sorted(set(given) - {"name", "label"})
+        if strange:
+            raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
+        return PolicyBlock(NONE, NONE)
+    entry = _find("policy", name, where, [NONE])
+    others = ("name", "label", *HOW_KEYS)
+    values = schema.block(entry.plugin, own, where, others=others)
+    values = {k: budgets.with_warmup(value, own.get(k, {})) for k, value in values.items()}
+    discovery.build(entry, values, where)
+    facts = asdict(how_block(entry.facts, entry.where, {}))
+    asked = {key: given[key] for key in HOW_KEYS if key in given}
+    how = how_block(asked, where, {**facts, **shared})
+    if kind:
+        how = _of_kind(how, {**shared, **asked}, kind, where)
+    return PolicyBlock(name, name, _plain(values, where), how)
+
+
+def refuse_fields(name: str, given: Iterable[str]) -> None:
+    """Raise ConfigError for the first of the words `given` that is a field of a policy.
+
+    For commands that are given a policy by name, and its fields as policy.FIELD=value.
+    """
+    known = schema.fields_of(_find("policy", name, "policy", [NONE]).plugin)
+    for key in given:
+        if key in known:
+            raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
+
+
+def _of_kind(how: Denoising, asked: Mapping[str, Any], kind: str, where: str) -> Denoising:
+    """Return `how` as a kind of model takes it; a key `asked` for that it cannot take raises.
+
+    An encoder recovers tokens at their own positions: one `<mask>` for each, and nothing moved.
+    """
+    if kind != ENCODER:
+        if how.shallow_decoder:
+            raise ConfigError(
+                f"{at(where, 'shallow_decoder')}: is for model.kind {ENCODER}: a text-to-text "
+                "model has a decoder of its own"
+            )
+        return how
+    fixed = replace(AT_POSITIONS, **{key: getattr(how, key) for key in _FREE})
+    for key, value in asked.items():
+        if value != getattr(fixed, key):
+            raise ConfigError(
+                f"{at(where, key)}: {value} is not for model.kind {ENCODER}, which recovers tokens "
+                f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
+            )
+    return fixed
+
+
+def task_blocks(
+    items: Sequence[Any], where: str, folders: Sequence[Path], data: str
+) -> tuple[TaskBlock, ...]:
+    """Return the columns of an experiment, each with a label of its own; see `task_block`."""
+    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
+    differ = [resolved_task(block) for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def task_block(
+    given: Mapping[str, Any], where: str, folders: Sequence[Path], data: str = WORLD
+) -> TaskBlock:
+    """Return one column from its keys; `data` is where it comes from unless they say.
+
+    Raises ConfigError at `where`. Paths are looked up in `folders`, then from here.
+    """
+    name = given["name"]
+    entry = _find("task", name, where)
+    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
+    own = {key: value for key, value in given.items() if key not in framework}
+    values = schema.block(entry.plugin, own, where, others=framework)
+    discovery.build(entry, values, where)
+    ours = {key: value for key, value in given.items() if key in framework}
+    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
+    block["data"] = data_source(block["data"], at(where, "data"), folders)
+    block["fields"] = _plain(values, where)
+    return TaskBlock(**block)
+
+
+def _named(item: Any, where: str) -> Mapping[str, Any]:
+    """Return a row or column as a block with a name, its label checked."""
+    if isinstance(item, str):
+        return {"name": item}
+    if not isinstance(item, Mapping):
+        raise schema.wrong(item, "a name or a block with a name", where)
+    if "name" not in item:
+        raise ConfigError(f"{where}.name: missing; it has no default")
+    for key in ("name", "label"):
+        if key in item:
+            schema.check(item[key], str, at(where, key))
+            if not item[key].strip():
+                raise ConfigError(f"{at(where, key)}: is empty")
+    return item
+
+
+def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Registered:
+    try:
+        return find_plugin(kind, name, others)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def data_source(
+    given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
+) -> str:
+    """Return where tasks come from: one of `names`, or the absolute path of a folder."""
+    if given in names:
+        return given
+    found = yaml_file.locate(given, folders) if given else None
+    if found is None or not found.is_dir():
+        world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
+        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")
+    return str(found)
+
+
+def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
+    return {key: keys.plain(value, at(where, key)) for key, value in values.items()}

@@ -1,0 +1,156 @@
+"""What an experiment is: frozen dataclasses, every default filled in, and how they are stored.
+
+Paths are absolute, patterns expanded. The comment of a field is what docs/settings.md says of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from maskpolicy import keys
+from maskpolicy.config.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRATCH, Training
+from maskpolicy.schema import Count, Steps
+from maskpolicy.types import Denoising, Json
+
+NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
+WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
+SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
+RELATIVE = (
+    "maskpolicy-roberta-relative"  # model_type of maskpolicy.models.relative_positions's encoders
+)
+OnError = Literal["raise", "skip"]
+Tracker: TypeAlias = Literal[
+    "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
+]
+
+
+@dataclass(frozen=True)
+class ModelBlock:
+    """The model: a preset built from scratch, a local folder or a Hub name."""
+
+    name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
+    revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
+    kind: Literal["seq2seq", "encoder"] = "seq2seq"  # text-to-text (BART) or RoBERTa-style
+    layers: Count | None = None  # of an encoder built from scratch; null: the preset's
+    decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
+    # of an encoder built from scratch: an attention bias for each head and distance, beside
+    # absolute positions, as the released MAE-LM has it
+    relative_positions: bool = False
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether it is a preset, which is built from scratch and has a general stage."""
+        return self.name in SCRATCH[self.kind]
+
+
+@dataclass(frozen=True)
+class CorpusBlock:
+    """The text of the intermediate stage: the world, files, or a Hub dataset."""
+
+    name: Literal["world"] | None = None  # the embedded world
+    files: tuple[str, ...] = ()  # paths or patterns (notes/*.txt), beside the experiment file
+    hub: str | None = None  # a Hub dataset's name; one of name, files and hub is given
+    subset: str | None = None  # the Hub dataset's configuration
+    split: str = "train"  # of the Hub dataset
+    revision: str | None = None  # the Hub dataset's branch, tag or commit; null: main
+    stream: bool = False  # read the Hub dataset over the network, without a download
+    column: str = "text"  # where the text stands in rows of files and of the Hub
+    columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
+    words: Count = 100  # words per passage
+    limit: Steps = 0  # most documents; 0: all
+    on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
+
+
+@dataclass(frozen=True)
+class PolicyBlock:
+    """One row of the leaderboard: a policy, its fields, and how its spans are written."""
+
+    name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
+    label: str  # the row's name; left out: the policy, and what is not the default for it
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    how: Denoising = field(default_factory=Denoising)
+
+    @property
+    def has_stage(self) -> bool:
+        """Whether the row has an intermediate stage: all but `none` have."""
+        return self.name != NONE
+
+
+@dataclass(frozen=True)
+class TaskBlock:
+    """One column of the leaderboard."""
+
+    name: str  # of the task, as `maskpolicy list tasks` shows
+    label: str  # the column's name; left out: made of the name and what differs
+    fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
+    data: str = WORLD  # world, hub or a folder; the file's `data` where it is left out
+    revision: str | None = None  # of a Hub dataset: branch, tag or commit; null: main
+    on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
+    context: bool = False  # give the model the context paragraph: an upper bound
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: everything that a leaderboard depends on."""
+
+    name: str  # of the file, without its ending
+    model: ModelBlock
+    corpus: CorpusBlock
+    policies: tuple[PolicyBlock, ...]
+    tasks: tuple[TaskBlock, ...]
+    data: str = WORLD  # where tasks lie that no column places elsewhere: world | hub | a folder
+    seeds: tuple[int, ...] = (0,)
+    intermediate_seeds: int = 1
+    intermediate_runs: tuple[int, ...] = ()  # numbers of these runs; none given: from 0
+    general_seeds: int = 1  # general models; intermediate run r starts from number r mod this
+    baseline: str = NONE
+    general: Training = GENERAL
+    intermediate: Training = INTERMEDIATE
+    finetune: Training = FINETUNE
+    fit: Training = FIT
+    plugins: tuple[str, ...] = ()  # absolute paths
+    keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
+    keep_at: tuple[int, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
+    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+    tracker: str | None = None  # e.g. tensorboard: curves of every training, below the results
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """The numbers of the runs of each intermediate stage, from which their seeds are made."""
+        return self.intermediate_runs or tuple(range(self.intermediate_seeds))
+
+    def run_of(self, seed: int) -> int:
+        """Return the number of the intermediate run that a seed's fine-tuning starts from."""
+        return self.runs[self.seeds.index(seed) % len(self.runs)]
+
+    def general_of(self, run: int) -> int:
+        """Return the number of the general model that an intermediate run starts from.
+
+        It depends on the run's number alone, so that several machines can share the general models.
+        """
+        return run % self.general_seeds
+
+
+def resolved(experiment: Experiment) -> Json:
+    """Return every key of the experiment as an experiment file would have it.
+
+    Written as YAML, under the same file name, it loads to the same Experiment.
+    """
+    config = asdict(experiment)
+    del config["name"]
+    config["policies"] = [resolved_policy(block) for block in experiment.policies]
+    config["tasks"] = [resolved_task(block) for block in experiment.tasks]
+    return keys.plain(config)
+
+
+def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
+    """Return a row's block with every field and shared key; `none` has neither."""
+    how = asdict(block.how) if block.has_stage else {}
+    return {"name": block.name, "label": block.label, **block.fields, **how}
+
+
+def resolved_task(block: TaskBlock) -> dict[str, Json]:
+    """Return a column's block with every field and shared key."""
+    config = asdict(block)
+    return {**config.pop("fields"), **config}

@@ -1,0 +1,127 @@
+"""Learned policies in an experiment: the tasks that they train on, and what they start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from maskpolicy import schema
+from maskpolicy.config import budgets
+from maskpolicy.config.blocks import policy_block, task_block
+from maskpolicy.config.experiment import NONE, Experiment, PolicyBlock, TaskBlock
+from maskpolicy.errors import ConfigError
+from maskpolicy.keys import plain
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.types import Json
+
+TRAIN_ON, INIT = hooks.TRAIN_ON.name, hooks.INIT.name
+
+
+def is_learned(block: PolicyBlock) -> bool:
+    """Whether the row's policy has a method `fit`."""
+    return _fits(block.name, block.label)
+
+
+def tasks(
+    block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str = ""
+) -> tuple[TaskBlock, ...]:
+    """Return the tasks of the policy's field `train_on`, as they lie in the experiment's data.
+
+    A name is the label of a column, else the task of the first column of that name, else a task
+    with its defaults. ConfigError names an unknown one, and one that is there twice.
+    """
+    found = []
+    names = block.fields.get(TRAIN_ON, ())
+    for index, name in enumerate(names):
+        place = f"{where or block.label}.{TRAIN_ON}[{index}]"
+        if name in names[:index]:
+            raise ConfigError(f"{place}: {name} is there twice")
+        known = [column for column in columns if column.label == name]
+        known += [column for column in columns if column.name == name]
+        made = known[0] if known else task_block({"name": name}, place, (), data)
+        found.append(replace(made, label=name, context=False))
+    return tuple(found)
+
+
+def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
+    """Return the learned policy of the field `init`: a block, or a name that trains on the same.
+
+    None: the policy has no such field, or nothing in it. Raises ConfigError for a policy that is
+    not learned.
+    """
+    given: Any = block.fields.get(INIT)
+    if not given:
+        return None
+    place = f"{where or block.label}.{INIT}"
+    if isinstance(given, str):
+        given = {"name": given, TRAIN_ON: block.fields.get(TRAIN_ON, ())}
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise ConfigError(f"{place}: must be the name or the block of a learned policy")
+    if not _fits(given["name"], place):
+        raise ConfigError(f"{place}: {given['name']} is not learned: it has nothing to start from")
+    return policy_block(given, place, {})
+
+
+def _fits(name: str, where: str) -> bool:
+    try:
+        return name != NONE and hooks.FIT.of(find_plugin("policy", name).plugin) is not None
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def chain(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
+    """Yield a row's policy if it is learned, what it starts from, and so on, each with its place.
+
+    Raises ConfigError where a policy starts from one that is not learned.
+    """
+    if is_learned(block):
+        yield block, where
+        before = start(block, where)
+        if before is not None:
+            yield from chain(before, f"{where}.{INIT}")
+
+
+def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
+    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
+    for each, place in chain(block, where):
+        tasks(each, columns, data, place)
+
+
+def tell_warmups(block: PolicyBlock, where: str) -> None:
+    """Log a warning of each warm-up in a learned policy's block that is longer than its steps."""
+    for each, place in chain(block, where):
+        for name, value in each.fields.items():
+            if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
+                budgets.tell_warmup(value["warmup"], value["steps"], f"{place}.{name}")
+
+
+def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, ...]:
+    """Return the tasks that a row's policy, and what it starts from, is fitted on."""
+    found: list[TaskBlock] = []
+    for each, place in chain(block, block.label):
+        own = tasks(each, experiment.tasks, experiment.data, place)
+        found += [task for task in own if task not in found]
+    return tuple(found)
+
+
+def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
+    """Return the fields that `fit` and `annotate` may read: all but the class's `only_select`.
+
+    Of a policy that is not learned those have their defaults, so that a row with the defaults keeps
+    the key that it had before `only_select` was named there, and all rows share its columns.
+    """
+    plugin = find_plugin("policy", block.name).plugin
+    drawn = hooks.ONLY_SELECT.of(plugin)
+    kept = {name: value for name, value in block.fields.items() if name not in drawn}
+    if is_learned(block):
+        return kept
+    known = schema.fields_of(plugin)
+    defaults = {name: known[name].default for name in drawn if not known[name].is_required}
+    return {**kept, **plain(defaults, block.label)}
+
+
+def fits_to_how(block: PolicyBlock) -> bool:
+    """Whether what is learnt depends on how the row's spans are written: its class says so."""
+    return hooks.FITS_TO_HOW.of(find_plugin("policy", block.name).plugin)

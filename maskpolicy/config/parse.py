@@ -1,0 +1,253 @@
+"""Experiment files: names looked up, keys checked, defaults filled in, one line for each error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from maskpolicy import schema
+from maskpolicy.config import learned_policies, verbatim, yaml_file
+from maskpolicy.config.blocks import (
+    data_source,
+    how_block,
+    policy_block,
+    policy_blocks,
+    task_block,
+    task_blocks,
+)
+from maskpolicy.config.budgets import SCRATCH, Training
+from maskpolicy.config.experiment import (
+    HUB,
+    NONE,
+    WORLD,
+    CorpusBlock,
+    Experiment,
+    ModelBlock,
+    PolicyBlock,
+    TaskBlock,
+    Tracker,
+    resolved,
+)
+from maskpolicy.config.sections import corpus_block, model_block, training_blocks, world_block
+from maskpolicy.config.verbatim import WrittenExperiment
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.plugins import discovery
+from maskpolicy.plugins.registry import HOW_KEYS
+from maskpolicy.schema import Count, Seed, Stated, Steps, at
+
+__all__ = [
+    "HUB",
+    "NONE",
+    "WORLD",
+    "CorpusBlock",
+    "Experiment",
+    "ModelBlock",
+    "PolicyBlock",
+    "TaskBlock",
+    "Training",
+    "data_source",
+    "experiment_of",
+    "load_experiment",
+    "make_experiment",
+    "policy_block",
+    "resolved",
+    "task_block",
+]
+
+NameOrKeys = Annotated[Any, Stated("a name or a block of keys")]
+Budget = Annotated[Any, Stated("a block of keys")]
+
+
+@dataclass(frozen=True)
+class File:
+    """The keys of an experiment file, before names are looked up; those of How come besides."""
+
+    model: NameOrKeys  # what is pre-trained further; a name stands for `{name: ..}`
+    corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
+    policies: list[NameOrKeys]  # the rows of the leaderboard
+    tasks: list[NameOrKeys]  # its columns
+    data: str = WORLD  # where tasks lie that do not say it themselves: world, hub or a folder
+    seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once for each
+    intermediate_seeds: Count = 1  # runs of each intermediate stage, shared out over `seeds`
+    intermediate_runs: tuple[Steps, ...] = ()  # their numbers; none given: 0, 1, ..
+    general_seeds: Count = 1  # models built from scratch, shared out over the intermediate runs
+    baseline: str = NONE  # the row that every other is compared with: its label, or its policy
+    general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
+    intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
+    finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
+    fit: Budget = field(default_factory=dict)  # the training of a learned policy
+    plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
+    keep: tuple[Literal["finetune"], ...] = ()  # stages whose models stay, for `export`
+    keep_at: tuple[Count, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
+    world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
+    tracker: Tracker | None = None  # writes the losses of every training below logs/
+
+
+def load_experiment(
+    path: str | Path, overrides: Sequence[str] = (), plugin_files: Sequence[str | Path] = ()
+) -> Experiment:
+    """Return the experiment of a YAML file after `key=value` overrides; see `make`.
+
+    Paths are looked up beside the file, then in the working directory; those of a file that `run`
+    kept in its folder, beside the file that was run and where it was run from.
+    """
+    return experiment_of(verbatim.read(Path(path), overrides, plugin_files), path)
+
+
+def experiment_of(asked: WrittenExperiment, path: str | Path) -> Experiment:
+    """Return the experiment that was `asked` for in the file `path`; see `load`."""
+    given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
+    _prefer_overrides(given, asked.keys)
+    return make_experiment(given, asked.name, f"{path}: ", asked.folders, asked.plugins)
+
+
+def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Let the one key of the intermediate runs that an override sets win over the file's other."""
+    pair = ("intermediate_runs", "intermediate_seeds")
+    stated = {override.partition("=")[0] for override in overrides}
+    for key, other in (pair, pair[::-1]):
+        if key in stated and given.get(key) and other not in stated:
+            given.pop(other, None)
+
+
+def make_experiment(
+    given: dict[str, Any],
+    name: str,
+    where: str,
+    folders: Sequence[Path],
+    plugin_files: Sequence[str | Path] = (),
+    needs: Sequence[str] = ("policies", "tasks", "seeds"),
+) -> Experiment:
+    """Return the experiment of the keys `given`, which are used up.
+
+    Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded
+    besides those that the keys name; `needs` are lists that must not be empty. Raises ConfigError:
+    where, key, and what to do.
+    """
+    shared = _shared(given, where)
+    file = File(**schema.block(File, given, where, others=HOW_KEYS))
+    modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
+    discovery.load_files(modules, fresh=True)
+    model = model_block(file.model, at(where, "model"), folders)
+    policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
+    data = data_source(file.data, at(where, "data"), folders)
+    _check_rows(file, where, needs)
+    runs = _runs(file, where)
+    trainings = training_blocks(given, model, where)
+    tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
+    for index, row in enumerate(policies):
+        place = f"{at(where, 'policies')}[{index}]"
+        learned_policies.check(row, tasks, data, place)
+        learned_policies.tell_warmups(row, place)
+    return Experiment(
+        name=name,
+        model=model,
+        corpus=corpus_block(file.corpus, at(where, "corpus"), folders),
+        policies=policies,
+        tasks=tasks,
+        data=data,
+        seeds=file.seeds,
+        intermediate_seeds=runs,
+        intermediate_runs=file.intermediate_runs,
+        general_seeds=_general_models(file, model, runs, at(where, "general_seeds")),
+        baseline=_baseline(file.baseline, policies, at(where, "baseline")),
+        **trainings,
+        plugins=modules,
+        keep=file.keep,
+        keep_at=_keep_at(file.keep_at, trainings["intermediate"], at(where, "keep_at")),
+        world=world_block(file.world, where),
+        tracker=file.tracker,
+    )
+
+
+def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the keys of How that all policies share, checked; they are taken out of `given`."""
+    stated = {key: given.pop(key) for key in HOW_KEYS if key in given}
+    how = how_block(stated, where, {})
+    return {key: getattr(how, key) for key in stated}
+
+
+def _plugins(
+    named: Sequence[str], added: Sequence[str | Path], where: str, folders: Sequence[Path]
+) -> tuple[str, ...]:
+    paths = []
+    for index, name in enumerate(named):
+        found = yaml_file.locate(name, folders)
+        if found is None:
+            beside = next(iter(folders), Path.cwd())
+            raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {beside}")
+        paths.append(str(found))
+    return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
+
+
+def _runs(file: File, where: str) -> int:
+    """Return the number of intermediate runs of each row; raises ConfigError."""
+    numbers, key = file.intermediate_runs, "intermediate_runs"
+    for run in numbers:
+        if numbers.count(run) > 1:
+            raise ConfigError(f"{at(where, key)}: run {run} is there twice")
+    if numbers and file.intermediate_seeds not in (1, len(numbers)):
+        raise ConfigError(
+            f"{at(where, key)}: names {len(numbers)} runs, and intermediate_seeds is "
+            f"{file.intermediate_seeds}: leave intermediate_seeds out, or set it to {len(numbers)}"
+        )
+    found = len(numbers) or file.intermediate_seeds
+    if found > max(1, len(file.seeds)):
+        place = at(where, key if numbers else "intermediate_seeds")
+        raise ConfigError(
+            f"{place}: {found} runs cannot be shared out over {len(file.seeds)} of seeds: give "
+            "more seeds, or fewer runs"
+        )
+    return found
+
+
+def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int:
+    """Return the number of general models; raises ConfigError.
+
+    Runs that are named may lie on several machines, which share the general models.
+    """
+    wanted = file.general_seeds
+    if wanted > 1 and not model.is_scratch:
+        raise ConfigError(
+            f"{where}: only a model built from scratch ({', '.join(SCRATCH[model.kind])}) has a "
+            "general stage: leave it out"
+        )
+    if runs % wanted and not file.intermediate_runs:
+        raise ConfigError(
+            f"{where}: {wanted} general models cannot be shared out evenly over {runs} of "
+            f"intermediate_seeds: set intermediate_seeds: {wanted} or a multiple, and as many seeds"
+        )
+    return wanted
+
+
+def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
+    """Return the steps in order; each must lie within the intermediate stage."""
+    for index, step in enumerate(given):
+        if step >= spec.steps:
+            raise ConfigError(
+                f"{where}[{index}]: {step} is not before the last of intermediate.steps "
+                f"({spec.steps}), after which every model is fine-tuned anyway"
+            )
+    return tuple(sorted(set(given)))
+
+
+def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:
+    for key in needs:
+        if not getattr(file, key):
+            raise ConfigError(f"{at(where, key)}: is empty: give at least one")
+    for seed in file.seeds:
+        if file.seeds.count(seed) > 1:
+            raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is there twice")
+
+
+def _baseline(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
+    """Return the label of the row that is called `given`, or the only one of that policy."""
+    rows = [block.label for block in policies]
+    named = [block.label for block in policies if block.name == given]
+    if given in rows or len(named) == 1:
+        return given if given in rows else named[0]
+    raise ConfigError(
+        f"{where}: {unknown('row', given, rows)}; the baseline must be one of the policies"
+    )

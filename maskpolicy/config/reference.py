@@ -1,0 +1,184 @@
+"""Every key of an experiment file: where it stands, its type, its default and what it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, replace
+from typing import Any
+
+from maskpolicy import keys, markdown, schema
+from maskpolicy.config import budgets, comments
+from maskpolicy.config.blocks import AT_POSITIONS
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import CorpusBlock, ModelBlock, PolicyBlock, TaskBlock
+from maskpolicy.config.parse import File
+from maskpolicy.plugins.registry import Registered
+from maskpolicy.types import Denoising, Json
+from maskpolicy.world.settings import Settings
+
+TRAININGS = ", ".join(budgets.defaults(""))
+"""The name of the block that each training has."""
+
+_MADE = {"label": None}  # what is made of the other keys of its block where it is left out
+_MAY_LACK = ("of", "defaults")
+_ONE = {"policies": "policy", "tasks": "task"}
+_HEAD = """\
+# Every key of an experiment file
+
+A file states what differs from the defaults. On the command line a key is set with the names of the
+blocks that it lies in: `intermediate.steps=4000`, `corpus.on_error=skip`. Unknown keys are errors.
+`maskpolicy list keys` prints this page's tables, with the keys of your own policies and tasks too
+(`--plugin FILE`); `--json` and `--markdown` are its other forms, and the last one is this page."""
+_ABOUT = {
+    "file": "The top of the file. The keys that any policy takes, `corruption` to "
+    "`shallow_decoder`, may stand here too: they hold for each row that does not set them itself.",
+    "model": "`model: NAME` stands for `model: {name: NAME}`.",
+    "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
+    TRAININGS: "Each of these four blocks is the budget of one training.",
+    "policies": "What each policy hides: [policies.md](policies.md). A block takes the keys of any "
+    "policy and its policy's own.",
+    "tasks": "A block takes the keys of any task and its task's own.",
+    "world": "Settings of the embedded world: [world.md](world.md).",
+}
+_MODELS = {"built from scratch": budgets.SCRATCH["seq2seq"][0], "any other model": ""}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of an experiment file.
+
+    `default` is MISSING where the key must be given, and where each case has a default of its own.
+    """
+
+    block: str  # e.g. "corpus"; "policies" and "tasks": of each block in the list
+    of: str  # the policy or task that alone takes it; "": all of them
+    name: str  # with a dot for each block that lies in the block
+    type: str
+    default: Json
+    meaning: str
+    defaults: Mapping[str, Json] = field(default_factory=dict)  # where they differ, by case
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as JSON; what it has not is left out."""
+        known = {name: value for name, value in vars(self).items() if value is not MISSING}
+        return {name: known[name] for name in known if known[name] or name not in _MAY_LACK}
+
+
+def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[Key]:
+    """Return every key, with those of the policies and tasks given, in the order of a file."""
+    return [
+        *_keys("file", File),
+        *_keys("model", ModelBlock),
+        *_keys("corpus", CorpusBlock),
+        *_trainings(),
+        *_keys("policies", PolicyBlock, without=("fields", "how")),
+        *_with(_hows(policies), _keys("policies", Denoising)),
+        *(key for each in policies for key in _keys("policies", each.plugin, each.name)),
+        *_keys("tasks", TaskBlock, without=("fields",)),
+        *(key for each in tasks for key in _keys("tasks", each.plugin, each.name)),
+        *_keys("world", Settings),
+    ]
+
+
+def _keys(
+    block: str, plugin: Any, of: str = "", without: Collection[str] = (), within: str = ""
+) -> Iterator[Key]:
+    """Yield the keys that a dataclass takes; those of a block that lies in it one by one."""
+    meanings = comments.of(plugin)
+    for name, known in schema.fields_of(plugin).items():
+        if name in without:
+            continue
+        path = f"{within}{name}"
+        if dataclasses.is_dataclass(known.annotation):
+            yield from _keys(block, known.annotation, of, within=f"{path}.")
+            continue
+        default = _MADE.get(name, known.default) if known.is_required else known.default
+        value = default if default is MISSING else keys.plain(default, path)
+        yield Key(block, of, path, schema.words(known.annotation), value, meanings.get(name, ""))
+
+
+def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iterator[Key]:
+    """Add the defaults of each case to the keys of which they are not always the same."""
+    for key in found:
+        given = {case: values[key.name] for case, values in cases.items() if key.name in values}
+        differs = any(value != key.default for value in given.values())
+        yield replace(key, defaults=given if differs else {})
+
+
+def _trainings() -> list[Key]:
+    """Return the keys of a budget; a default that depends on the stage is given for each alone."""
+    cases = {
+        f"{stage}, {kind}": keys.plain(asdict(spec))
+        for kind, model in _MODELS.items()
+        for stage, spec in budgets.defaults(model).items()
+    }
+    found = _with(cases, _keys(TRAININGS, Training))
+    return [replace(key, default=MISSING) if key.defaults else key for key in found]
+
+
+def _hows(policies: Sequence[Registered]) -> dict[str, dict[str, Json]]:
+    """Return how spans are written where that is not How's default, by policy and for encoders."""
+    usual = asdict(Denoising())
+    given = {"any, for an encoder": asdict(AT_POSITIONS)}
+    given |= {entry.name: entry.facts for entry in policies}
+    return {
+        case: {name: value for name, value in how.items() if value != usual[name]}
+        for case, how in given.items()
+    }
+
+
+def page(found: Sequence[Key]) -> str:
+    """Return docs/settings.md of the keys given."""
+    blocks = list(dict.fromkeys(key.block for key in found))
+    return "\n\n".join([_HEAD, *(_section(block, found) for block in blocks)]) + "\n"
+
+
+def default(key: Key) -> str:
+    """Return the default of a key as a file has it, or in words why there is none."""
+    if key.default is not MISSING:
+        return written(key.default)
+    return "by stage" if key.defaults else "required"
+
+
+def written(value: Json) -> str:
+    """Return a value as a file has it, without the quotes of a text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _section(block: str, found: Sequence[Key]) -> str:
+    every = [key for key in found if key.block == block and not key.of]
+    own = [key for key in found if key.block == block and key.of]
+    parts = [f"## {block}", _ABOUT[block], _table(["key"], every)]
+    if any(key.defaults for key in every):
+        parts += ["Where defaults differ:", _defaults(every)]
+    if own:
+        of = _ONE[block]
+        parts += [f"Keys of one {of} alone:", _table([of, "key"], own)]
+    return "\n\n".join(parts)
+
+
+def _table(names: Sequence[str], found: Sequence[Key]) -> str:
+    rows = [
+        [
+            *([f"`{key.of}`"] if key.of else []),
+            f"`{key.name}`",
+            key.type,
+            f"`{default(key)}`" if key.default is not MISSING else default(key),
+            markdown.plain(key.meaning),
+        ]
+        for key in found
+    ]
+    return markdown.table([*names, "type", "default", ""], rows)
+
+
+def _defaults(found: Sequence[Key]) -> str:
+    """Return a table of the defaults that depend on the case, a row for each case."""
+    changed = [key for key in found if key.defaults]
+    cases = list(dict.fromkeys(case for key in changed for case in key.defaults))
+    rows = [
+        [case, *(written(key.defaults[case]) if case in key.defaults else "" for key in changed)]
+        for case in cases
+    ]
+    return markdown.table(["", *(f"`{key.name}`" for key in changed)], rows)

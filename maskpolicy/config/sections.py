@@ -1,0 +1,116 @@
+"""The blocks of an experiment file that name no plugin: model, corpus, world and trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import keys, schema
+from maskpolicy.config import budgets, yaml_file
+from maskpolicy.config.budgets import SCRATCH, Training
+from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, WORLD, CorpusBlock, ModelBlock
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.schema import at
+from maskpolicy.types import Json
+
+
+def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
+    """Return the model; a name that is no preset must be a folder, or look like a Hub name."""
+    block = {"name": given} if isinstance(given, str) else given
+    model = ModelBlock(**schema.block(ModelBlock, block, where))
+    _check_layers(model, where)
+    if model.is_scratch:
+        return model
+    found = yaml_file.locate(model.name, folders) if model.name else None
+    if found is not None and found.is_dir():
+        return replace(model, name=str(found))
+    example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
+    if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
+        others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
+        more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
+        known = unknown("model", model.name, SCRATCH[model.kind])
+        raise ConfigError(
+            f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
+        )
+    return model
+
+
+def _check_layers(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError where a size is given to a model that does not take it."""
+    for key in ("layers", "relative_positions"):
+        if getattr(model, key) and not (model.kind == ENCODER and model.is_scratch):
+            raise ConfigError(
+                f"{at(where, key)}: is for an encoder built from scratch "
+                f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
+            )
+    if model.kind == SEQ2SEQ and model.decoder_layers != ModelBlock.decoder_layers:
+        raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
+
+
+def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
+    """Return the corpus, its patterns expanded; it is of the world, of files or of the Hub."""
+    if isinstance(given, str) and given != WORLD:
+        raise ConfigError(
+            f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
+        )
+    block = {"name": given} if isinstance(given, str) else given
+    values = schema.block(CorpusBlock, block, where)
+    sources = [key for key in ("name", "files", "hub") if values[key]]
+    if len(sources) != 1:
+        raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
+    only_hub = {key for key in ("subset", "revision", "stream") if values[key]}
+    if only_hub and not values["hub"]:
+        raise ConfigError(f"{where}.{min(only_hub)}: is for a Hub dataset (hub: NAME) only")
+    values["files"] = _files(values["files"], f"{where}.files", folders)
+    return CorpusBlock(**values)
+
+
+def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the paths that patterns stand for, each once; one without any raises ConfigError."""
+    found: list[str] = []
+    for index, pattern in enumerate(patterns):
+        files = yaml_file.matches(pattern, folders)
+        if not files:
+            raise ConfigError(f"{where}[{index}]: {_no_file(pattern, folders)}")
+        found += map(str, files)
+    return tuple(dict.fromkeys(found))
+
+
+def _no_file(pattern: str, folders: Sequence[Path]) -> str:
+    """Return why a path or pattern gives no file, and what to write instead."""
+    found = yaml_file.locate(pattern, folders)
+    if found is None:
+        return f"no such file {pattern!r}"
+    if not found.is_dir():
+        return f"{pattern!r} is no regular file, and must be read twice: write it to a file first"
+    return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
+
+
+def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
+    """Return all settings of the embedded world, checked by the world itself."""
+    from maskpolicy.world.settings import make
+
+    try:
+        settings = make(given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
+    return keys.plain(asdict(settings))
+
+
+def training_blocks(given: Mapping[str, Any], model: ModelBlock, where: str) -> dict[str, Training]:
+    """Return the four budgets; what a file leaves out depends on the model."""
+    result = {}
+    for stage, default in budgets.defaults(model.name, model.kind).items():
+        block, place = given.get(stage, {}), at(where, stage)
+        spec = Training(**schema.block(Training, block, place, vars(default)))
+        result[stage] = spec = budgets.with_warmup(spec, block)
+        budgets.tell_warmup(spec.warmup, spec.steps, place)
+    budgets.warn_of_no_fine_tuning(result["finetune"], at(where, "finetune"))
+    if not model.is_scratch and result["general"].steps:
+        raise ConfigError(
+            f"{where}general.steps: only a model built from scratch "
+            f"({', '.join(SCRATCH[model.kind])}) has a general stage: leave it out"
+        )
+    return result

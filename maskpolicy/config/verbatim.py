@@ -1,0 +1,125 @@
+"""An experiment as it was written; `run` keeps it in its folder and can run it from there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import schema
+from maskpolicy.config import shipped, yaml_file
+from maskpolicy.errors import StoreError
+from maskpolicy.files import write_file
+
+WRITTEN = "experiment.yaml"  # in a run's folder
+_HEAD = (
+    "# The experiment of this folder as it was written: `maskpolicy run` takes this file too.\n"
+    "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders` and\n"
+    "# `plugins` are relative to this file.\n"
+)
+
+
+@dataclass(frozen=True)
+class WrittenExperiment:
+    """An experiment as a command states it."""
+
+    experiment: str  # the YAML text
+    name: str
+    folders: tuple[Path, ...]  # absolute: where its relative paths are looked up, in this order
+    keys: tuple[str, ...] = ()  # words such as intermediate.steps=2000
+    plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
+    home: Path | None = None  # the folder of the run that kept it
+
+
+@dataclass(frozen=True)
+class KeptKeys:
+    """The keys of a file that `save` wrote."""
+
+    name: str
+    experiment: str
+    folders: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+
+def read(
+    path: Path, keys: Sequence[str] = (), plugins: Sequence[str | Path] = ()
+) -> WrittenExperiment:
+    """Return the experiment of a file, an ordinary one or one that `save` wrote.
+
+    `path` may be the name of a shipped experiment (`shipped.file_of`). `keys` and `plugins` of the
+    command line come after those of the file. Raises ConfigError.
+    """
+    path = shipped.file_of(path)
+    text = yaml_file.read(path)
+    here, home = Path.cwd(), path.resolve().parent
+    named = tuple(Path(plugin).resolve() for plugin in plugins)
+    kept = _kept(text, f"{path}: ")
+    if kept is None:
+        return WrittenExperiment(text, path.stem, _distinct(home, here), tuple(keys), named)
+    new = () if kept.keys[len(kept.keys) - len(keys) :] == tuple(keys) else tuple(keys)
+    folders = [(home / folder).resolve() for folder in kept.folders]
+    known = [(home / plugin).resolve() for plugin in kept.plugins]
+    return WrittenExperiment(
+        kept.experiment,
+        kept.name,
+        _distinct(*folders, *([here] if new else [])),
+        (*kept.keys, *new),
+        _distinct(*known, *named),
+        path.parent,
+    )
+
+
+def save(asked: WrittenExperiment, folder: Path) -> None:
+    """Keep an experiment in the folder of its run; raises StoreError.
+
+    Paths are relative to that folder, so that both may move together.
+    """
+    path = folder / WRITTEN
+    if path.exists() and _kept(yaml_file.read(path), f"{path}: ") is None:
+        raise StoreError(f"{path}: was not written by `maskpolicy run`: choose another --out")
+    start = folder.resolve()
+    values = {
+        "name": asked.name,
+        "folders": [os.path.relpath(place, start) for place in asked.folders],
+        "plugins": [os.path.relpath(plugin, start) for plugin in asked.plugins],
+        "keys": list(asked.keys),
+        "experiment": asked.experiment,
+    }
+    write_file(path, f"{_HEAD}{_dumped(values)}".encode())
+
+
+def _kept(text: str, where: str) -> KeptKeys | None:
+    """Return what a file keeps, None for an ordinary experiment file; raises ConfigError."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return None  # whoever reads it as an ordinary file says what is wrong
+    if not isinstance(found, dict) or "experiment" not in found:
+        return None
+    return KeptKeys(**schema.block(KeptKeys, found, where))
+
+
+def _dumped(values: dict[str, Any]) -> str:
+    """Return YAML that loads to exactly `values`, the experiment as a block where that is exact."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as they stand."""
+
+    def text(dumper: Any, value: str) -> Any:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    made: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    # PyYAML does not give every character back that it writes as it is
+    return made if yaml.safe_load(made) == values else yaml.safe_dump(values, sort_keys=False)
+
+
+def _distinct(*paths: Path) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(paths))

@@ -1,0 +1,4 @@
+"""Text becomes tokenised passages with columns of annotations.
+
+Downstream tasks are in `formats`.
+"""

@@ -1,0 +1,191 @@
+"""Annotation of passages by a policy, over processes where asked."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from maskpolicy.corpus.passages import FIXED
+from maskpolicy.errors import ConfigError, MaskpolicyError, StageError, cause
+from maskpolicy.plugins import discovery, faults, isolation
+from maskpolicy.types import Passage
+
+R = TypeVar("R")
+SHARD = 2048  # passages in one task of a process
+log = logging.getLogger(__name__)
+
+
+def annotate(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, list[NDArray[Any]]]:
+    """Return a policy's columns, one array per passage, whatever the number of workers.
+
+    The arrays of a column agree in type and in all but their first dimension: spans (n, 2), scores.
+
+    Raises StageError with the passages' ids when the policy fails.
+    """
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for found in shards(policy, passages, fitted, workers, progress):
+        for name, rows in found.items():
+            columns.setdefault(name, []).extend(rows)
+    return columns
+
+
+def shards(
+    policy: Any,
+    passages: Sequence[Passage],
+    fitted: Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[dict[str, list[NDArray[Any]]]]:
+    """Yield a policy's columns for SHARD passages after SHARD passages (see `annotate`)."""
+    names: set[str] = set()
+    done = 0
+    for found in sharded(partial(_columns, policy, fitted), passages, workers):
+        names = names or _named(policy, set(found), passages)
+        if found.keys() != names:
+            odd = sorted(found.keys() ^ names)[0]
+            raise StageError(
+                f"{faults.name('policy', policy)}: column {odd!r} is not given for every passage"
+            )
+        yield found
+        done = min(done + SHARD, len(passages))
+        progress(done, len(passages))
+
+
+def _named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
+    """Return the names of a policy's columns; one that would hide an array of the corpus raises."""
+    taken = sorted(names & {*FIXED, *passages[0].columns})
+    if taken:
+        raise ConfigError(
+            f"{faults.name('policy', policy)}: its column {taken[0]!r} has the name of an array of "
+            "the corpus: rename the column"
+        )
+    return names
+
+
+def sharded(
+    work: Callable[[Sequence[Passage]], R],
+    passages: Sequence[Passage],
+    workers: int = 1,
+) -> Iterator[R]:
+    """Yield work(shard) for shards of SHARD passages in order, over `workers` spawned processes.
+
+    The shards do not depend on `workers`. `work` is pickled, and the processes import
+    this one's plugin files first. Raises StageError with the passages' ids when `work` fails.
+    """
+    starts = range(0, len(passages), SHARD)
+    shards = ([passages[i] for i in range(s, min(s + SHARD, len(passages)))] for s in starts)
+    if workers < 2 or len(starts) < 2:
+        yield from (_guarded(work, shard) for shard in shards)
+        return
+    task = partial(_remote, isolation.state(), pickle.dumps(work))
+    notes: set[str] = set()
+    for result, said in _pooled(task, shards, min(workers, len(starts))):
+        for note in said:
+            if note not in notes:
+                notes.add(note)
+                log.info(note)
+        yield result
+
+
+def _pooled(task: Callable[[Any], R], shards: Iterator[Any], workers: int) -> Iterator[R]:
+    """Yield task(shard) in order, with at most two shards for each process under way."""
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    waiting: deque[Future[R]] = deque()
+    pool = ProcessPoolExecutor(workers, get_context("spawn"))
+    try:
+        for shard in shards:
+            waiting.append(pool.submit(task, shard))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise StageError(
+            "a process that annotates passages was killed (out of memory?): use fewer workers"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _remote(state: isolation.State, work: bytes, shard: Sequence[Passage]) -> tuple[Any, list[str]]:
+    """Run pickled work in a process of its own; returns its result and what maskpolicy logged.
+
+    Raises ConfigError where a plugin's file is not the one that `state` was taken of.
+    """
+    isolation.take(state)
+    discovery.load_files(state.roots)
+    discovery.load_builtin("policy")
+    with _Notes() as notes:
+        return _guarded(pickle.loads(work), shard), notes
+
+
+class _Notes(logging.Handler):
+    """Collects the messages that maskpolicy logs while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+    def __enter__(self) -> list[str]:
+        logger = logging.getLogger("maskpolicy")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        return self.messages
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("maskpolicy").removeHandler(self)
+
+
+def _guarded(work: Callable[[Sequence[Passage]], R], shard: Sequence[Passage]) -> R:
+    try:
+        return work(shard)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise StageError(f"annotating {_span(shard)} failed: {cause(error)}") from error
+
+
+def _span(shard: Sequence[Passage]) -> str:
+    return f"passages {shard[0].id!r} to {shard[-1].id!r}"
+
+
+def _columns(
+    policy: Any, fitted: Path | None, shard: Sequence[Passage]
+) -> dict[str, list[NDArray[Any]]]:
+    try:
+        columns: dict[str, list[NDArray[Any]]] = policy.annotate(shard, fitted)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise faults.failed("policy", policy, f"annotating {_span(shard)}", error) from error
+    if not isinstance(columns, dict):
+        raise StageError(
+            f"{faults.name('policy', policy)}: annotate must return a dict of columns, not "
+            f"{type(columns).__name__}"
+        )
+    for name, rows in columns.items():
+        if len(rows) != len(shard):
+            raise StageError(
+                f"{faults.name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for "
+                f"{len(shard)} passages: return one array for each passage"
+            )
+    return columns

@@ -1,0 +1,82 @@
+"""The built-in rules: names, dates, times and numbers of English text, as a spaCy pipeline.
+
+Conventions, of the rules and of tests/data/entities.jsonl: a span holds a whole name with its title
+and initials, a whole date, a time of day, or a number with its scale and unit; articles, possessive
+endings and words such as "about", "early" or "last" stay outside.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+from maskpolicy.corpus.entities import names, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+VERSION = 2  # raise when the rules find other spans or labels: it is part of the cache key
+COMPONENT = "maskpolicy_rules"
+LABELS = ("NAME", "DATE", "TIME", "NUMBER")
+Entity: TypeAlias = tuple[int, int, str]  # characters [start, end), one of LABELS
+
+
+def find(text: str) -> list[Entity]:
+    """Return the names, dates, times and numbers of `text`, sorted and disjoint."""
+    counted = disjoint(numbers.find(text))
+    dates = [entity for entity in counted if entity[2] != "NUMBER"]
+    return disjoint([*dates, *names.find(_blank(text, dates)), *counted])
+
+
+def pipeline() -> Language:
+    """Return spacy.blank("en") with the rules as its one component, which sets `doc.ents`."""
+    import spacy
+    from spacy.language import Language
+
+    def rules(doc: Doc) -> Doc:
+        found = find(doc.text)
+        spans = [doc.char_span(*entity) for entity in found]
+        if None in spans:
+            _split(doc, found)
+            spans = [doc.char_span(*entity) for entity in found]
+        doc.ents = [span for span in spans if span is not None]
+        return doc
+
+    if not Language.has_factory(COMPONENT):
+        Language.component(COMPONENT, func=rules)
+    nlp = spacy.blank("en")
+    nlp.add_pipe(COMPONENT)
+    return nlp
+
+
+def _split(doc: Doc, entities: list[Entity]) -> None:
+    """Cut the tokens of `doc` in which an entity begins or ends: "km/h." at the end of a text."""
+    cuts = {edge for start, end, _ in entities for edge in (start, end)}
+    with doc.retokenize() as retokenizer:
+        for token in doc:
+            inner = [edge - token.idx for edge in sorted(cuts) if 0 < edge - token.idx < len(token)]
+            if inner:
+                bounds = [0, *inner, len(token)]
+                parts = [token.text[a:b] for a, b in pairwise(bounds)]
+                retokenizer.split(token, parts, heads=[(token, i) for i in range(len(parts))])
+
+
+def disjoint(entities: Iterable[Entity]) -> list[Entity]:
+    """Keep the first and longest of overlapping entities; of equal ones the earlier in the list."""
+    kept: list[Entity] = []
+    for entity in sorted(entities, key=lambda e: (e[0], -e[1])):
+        if not kept or entity[0] >= kept[-1][1]:
+            kept.append(entity)
+    return kept
+
+
+def _blank(text: str, spans: list[Entity]) -> str:
+    """Return `text` with the characters of `spans` replaced by commas, which end a name."""
+    parts, at = [], 0
+    for start, end, _ in spans:
+        parts += [text[at:start], "," * (end - start)]
+        at = end
+    return "".join([*parts, text[at:]])

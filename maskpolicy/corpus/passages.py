@@ -1,0 +1,276 @@
+"""Documents to passages: cut, tokenised, with word and sentence bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+from unicodedata import category
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import ragged
+from maskpolicy.errors import DataError
+from maskpolicy.ragged import Ragged, RaggedWriter
+from maskpolicy.types import Passage, Spans, as_spans
+
+if TYPE_CHECKING:
+    import tokenizers
+    from transformers import PreTrainedTokenizerBase
+
+_MARKS = "\u200c\u200d" + "".join(
+    char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
+)  # what is written over, under or between the letters of a word
+_WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
+_BLANK = re.compile(r"\S+")
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
+_REMEMBERED = 50_000  # passages of a corpus that are made once instead of once an epoch
+_CHUNK = 1000  # documents tokenised in one call
+_LONGEST = 10_000  # characters of a word that is left whole
+PASSAGES_FILE = "passages.safetensors"
+FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
+"""The arrays that every corpus has; all others are its columns."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text with what its corpus says of it."""
+
+    id: str
+    text: str
+    columns: Mapping[str, Sequence[Sequence[int]]] = field(
+        default_factory=dict
+    )  # (n, 2) characters
+
+
+class Passages(Sequence[Passage]):
+    """The passages of a corpus, memory-mapped; `columns` are added by annotate stages."""
+
+    def __init__(self, arrays: Mapping[str, Ragged]) -> None:
+        self.arrays = arrays
+        self.columns = tuple(name for name in arrays if name not in FIXED)
+        self._made: dict[int, Passage] = {}
+
+    @classmethod
+    def open(cls, folder: Path, *annotations: Path) -> Passages:
+        """Open a corpus artifact together with the columns of annotate artifacts."""
+        arrays = ragged.load(folder / PASSAGES_FILE)
+        for other in annotations:
+            arrays.update(ragged.load(other / PASSAGES_FILE))
+        return cls(arrays)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each passage, shape (n,)."""
+        return self.arrays["tokens"].lengths
+
+    def __len__(self) -> int:
+        return len(self.arrays["tokens"])
+
+    @overload
+    def __getitem__(self, index: int) -> Passage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Passages: ...
+    def __getitem__(self, index: int | slice) -> Passage | Passages:
+        if isinstance(index, slice):
+            return Passages({name: array[index] for name, array in self.arrays.items()})
+        if (known := self._made.get(index)) is not None:
+            return known
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"passage {index} of {len(self)}")
+        index %= len(self)
+        arrays = self.arrays
+        passage = Passage(
+            arrays["ids"].text(index),
+            arrays["texts"].text(index),
+            arrays["tokens"][index],
+            arrays["offsets"][index],
+            arrays["words"][index],
+            arrays["sentences"][index],
+            {name: arrays[name][index] for name in self.columns},
+        )
+        if len(self) <= _REMEMBERED:
+            self._made[index] = passage
+        return passage
+
+
+def passage_rows(
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    words: int,
+    progress: Callable[[int, int, str], None] = lambda done, total, note: None,
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Cut documents into passages of at most `words` words and yield the arrays of each.
+
+    Raises DataError when there is no text at all, or a column that not every document has.
+    """
+    names: tuple[str, ...] = ()
+    done = 0
+    stream = (piece for document in documents for piece in cut_document(document, words))
+    while chunk := list(islice(stream, _CHUNK)):
+        for made in tokenize(chunk, tokenizer):
+            found = _arrays(made)
+            names = names or tuple(found)
+            if found.keys() != set(names):
+                odd = sorted(found.keys() ^ set(names))[0]
+                raise DataError(f"document {made.id!r}: column {odd!r} is not in every document")
+            yield found
+        done += len(chunk)
+        progress(done, 0, "passages")
+    if not done:
+        raise DataError("the corpus holds no text: check its files and the column that is read")
+
+
+def build_passages(
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
+) -> dict[str, Ragged]:
+    """Return the arrays of a small corpus in memory; `write` is for all others."""
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for row in passage_rows(documents, tokenizer, words):
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return {name: Ragged.of_arrays(values) for name, values in columns.items()}
+
+
+def write_passages(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+    """Write the arrays of one passage after the other to a file that `Passages` can open."""
+    with RaggedWriter(path) as file:
+        for row in passages:
+            file.append(row)
+
+
+def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
+    return {
+        "ids": np.frombuffer(passage.id.encode(), np.uint8),
+        "texts": np.frombuffer(passage.text.encode(), np.uint8),
+        "tokens": passage.tokens,
+        "offsets": passage.offsets,
+        "words": passage.words,
+        "sentences": passage.sentences,
+        **passage.columns,
+    }
+
+
+def cut_document(document: Document, words: int) -> Iterator[Document]:
+    """Cut a document into passages of at most `words` blank-separated words; bounds are kept.
+
+    A word of megabytes, as in encoded files, would make every step that masks it take minutes: the
+    parts of a word of more than _LONGEST characters are passages of their own.
+    """
+    found = [match.span() for match in _BLANK.finditer(document.text)]
+    if not found:
+        return
+    if len(found) <= words and all(last - first <= _LONGEST for first, last in found):
+        yield document
+        return
+    for number, (first, last) in enumerate(_bounds(found, words)):
+        columns = {
+            name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]
+            for name, spans in document.columns.items()
+        }
+        yield Document(f"{document.id}#{number}", document.text[first:last], columns)
+
+
+def _bounds(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last character of each passage; `found` are those of words."""
+    held: list[tuple[int, int]] = []
+    for first, last in found:
+        parts = _parts(first, last)
+        if held and (len(parts) > 1 or len(held) == words):
+            yield held[0][0], held[-1][1]
+            held = []
+        if len(parts) > 1:
+            yield from parts
+        else:
+            held.append((first, last))
+    if held:
+        yield held[0][0], held[-1][1]
+
+
+def _parts(first: int, last: int) -> list[tuple[int, int]]:
+    """Return the bounds of the parts of a word, of at most _LONGEST characters each."""
+    return [(begin, min(begin + _LONGEST, last)) for begin in range(first, last, _LONGEST)]
+
+
+def pieces(text: str) -> list[tuple[int, int]]:
+    """Return the bounds, in characters, of the pieces of a text that are encoded by themselves.
+
+    A text is one piece, unless it has a word of more than _LONGEST characters: it is cut inside
+    that word, because a word's byte-pair encoding takes more than linear time.
+    """
+    if len(text) <= _LONGEST:
+        return [(0, len(text))]
+    parts = (_parts(*match.span()) for match in _BLANK.finditer(text))
+    cuts = [begin for found in parts for begin, _ in found[1:]]
+    return list(pairwise([0, *cuts, len(text)]))
+
+
+def tokenize(
+    documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Passage]:
+    """Tokenise texts without special tokens; columns of characters become token spans.
+
+    `tokenizer` must be a fast one (it gives character offsets).
+    """
+    texts = [document.text for document in documents]
+    for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
+        yield passage(document, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets))
+
+
+def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Passage:
+    """Return the passage of tokens, shape (t,), that stand at `offsets` (t, 2) of a text."""
+    words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
+    sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
+    plain = Passage(document.id, document.text, tokens, offsets, words, sentences)
+    columns = {name: plain.at(spans) for name, spans in document.columns.items()}
+    return replace(plain, columns=columns)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The t tokens of a text and the characters that each stands for."""
+
+    ids: list[int]  # t
+    offsets: list[tuple[int, int]]  # t
+
+
+def encode(
+    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[tokenizers.Encoding | Encoded]:
+    """Return ids and offsets of each text, whole and without special tokens.
+
+    The `pieces` of a text are encoded one by one. A special token's name in a text, such as
+    `<mask>`, is text like any other.
+    """
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    bounds = [pieces(text) for text in texts]
+    parts = [text[a:b] for text, found in zip(texts, bounds, strict=True) for a, b in found]
+    encoded = iter(backend.encode_batch(parts, add_special_tokens=False))
+    return [_joined(found, list(islice(encoded, len(found)))) for found in bounds]
+
+
+def _joined(
+    bounds: Sequence[tuple[int, int]], parts: Sequence[tokenizers.Encoding]
+) -> tokenizers.Encoding | Encoded:
+    if len(parts) == 1:
+        return parts[0]
+    ids = [each for part in parts for each in part.ids]
+    pairs = zip(bounds, parts, strict=True)
+    return Encoded(ids, [(a + at, b + at) for (at, _), part in pairs for a, b in part.offsets])
+
+
+def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:
+    """Group tokens by the last of `starts` at or before their first character."""
+    if not len(offsets):
+        return as_spans([])
+    unit = np.searchsorted(np.asarray(starts), offsets[:, 0], side="right")
+    edges = np.flatnonzero(np.diff(unit)) + 1
+    bounds = np.concatenate([[0], edges, [len(offsets)]])
+    return as_spans(np.stack([bounds[:-1], bounds[1:]], axis=1))

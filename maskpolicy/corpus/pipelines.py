@@ -1,0 +1,108 @@
+"""spaCy pipelines by name or folder: entities and parts of speech of texts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from maskpolicy.corpus import entities as rules
+from maskpolicy.errors import ConfigError
+from maskpolicy.files import sha256
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+Labelled: TypeAlias = list[tuple[int, int, str]]
+"""Characters [start, end) with a label, sorted and disjoint."""
+
+NOTE = (
+    "entities come from the built-in rules; for a trained pipeline run "
+    "`python -m spacy download en_core_web_sm` and set the policy's `pipeline: en_core_web_sm`"
+)
+_FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
+_ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # spaCy's, by factory
+_STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1)
+def load(pipeline: str | None) -> Language:
+    """Return the spaCy pipeline of this name or folder; None: the built-in rules.
+
+    Raises ConfigError when it is not installed or cannot be read.
+    """
+    if pipeline is None:
+        log.info(NOTE)
+        return rules.pipeline()
+    identity(pipeline)
+    import spacy
+
+    try:
+        return spacy.load(pipeline)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(f"spaCy pipeline {pipeline!r} cannot be loaded: {error}") from error
+
+
+def identity(pipeline: str | None) -> dict[str, Json]:
+    """Return name and version of a pipeline, and the hash of a folder, without loading it.
+
+    Belongs into the cache key of whatever is made with it. Raises ConfigError when there is none.
+    """
+    spacy = metadata.version("spacy")
+    if pipeline is None:
+        return {"name": "rules", "version": rules.VERSION, "spacy": spacy}
+    if pipeline and Path(pipeline).is_dir():
+        return {"name": Path(pipeline).name, "version": _folder(Path(pipeline)), "spacy": spacy}
+    try:
+        return {"name": pipeline, "version": metadata.version(pipeline), "spacy": spacy}
+    except (metadata.PackageNotFoundError, ValueError):
+        raise ConfigError(
+            f"spaCy pipeline {pipeline!r} is neither installed nor a folder: run "
+            f"`python -m spacy download {pipeline}`, or leave `pipeline` out for the built-in rules"
+        ) from None
+
+
+def entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
+    """Yield the entities of each text; a trained pipeline runs only what they need."""
+    nlp = load(pipeline)
+    names = set(nlp.pipe_names)
+    idle = names - _FOR_ENTITIES if "ner" in names and names <= _FOR_ENTITIES | _STOCK else set()
+    for doc in nlp.pipe(texts, disable=sorted(idle)):
+        yield [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
+
+
+def entity_labels(pipeline: str | None = None) -> frozenset[str]:
+    """Return the labels of the entities that a pipeline can find; empty: it does not say."""
+    if pipeline is None:
+        return frozenset(rules.LABELS)
+    nlp = load(pipeline)
+    if not set(nlp.pipe_factories.values()) <= _ENTITY_COMPONENTS | _FOR_ENTITIES | _STOCK:
+        return frozenset()
+    finders = [name for name, made in nlp.pipe_factories.items() if made in _ENTITY_COMPONENTS]
+    return frozenset(label for name in finders for label in nlp.pipe_labels.get(name, ()))
+
+
+def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
+    """Yield each token's coarse part of speech (Universal Dependencies: NOUN, VERB, ...).
+
+    Raises ConfigError when the pipeline has no tagger.
+    """
+    for doc in load(pipeline).pipe(texts):
+        if len(doc) and not doc.has_annotation("POS"):
+            raise ConfigError(f"spaCy pipeline {pipeline!r} gives no parts of speech: name another")
+        yield [(token.idx, token.idx + len(token), token.pos_) for token in doc if token.pos]
+
+
+def _folder(folder: Path) -> str:
+    """Return a hash of all files of a folder, its own path left out."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not (folder / "meta.json").is_file():
+        raise ConfigError(f"{folder} is no spaCy pipeline: it has no meta.json")
+    lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

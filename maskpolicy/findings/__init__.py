@@ -1,0 +1,111 @@
+"""What an analysis of finished runs is and gives: rows and plots, and the files made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from maskpolicy import markdown, plots
+from maskpolicy.files import claim_folder, write_file
+from maskpolicy.markdown import shown, title
+from maskpolicy.plots import PLOTS, Plot
+from maskpolicy.results.cell import Run
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from maskpolicy.store.artifacts import Store
+
+
+FOLDER = "analyses"  # below a run's folder, with a folder for each analysis
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an analysis found: one row for each thing it looked at, and lines worth saying.
+
+    Findings that are `partial` are not remembered: something was not in the store, or they rest on
+    files that may change.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Json], ...]  # a key that is missing, or None: not known
+    notes: tuple[str, ...] = ()
+    plots: tuple[Plot, ...] = ()  # the panels of one figure
+    partial: bool = False
+
+
+class Analysis(Protocol):
+    """What `@analysis(name)` gives a name to: a dataclass whose fields are its settings."""
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Return what it finds in the results of runs, and in their artifacts in `store`."""
+        ...
+
+
+def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
+    """Write NAME.json, NAME.md and, of findings with plots, NAME.svg and NAME.png below `out`.
+
+    `of` is the fingerprint of the one run that was looked at. Each file is written atomically;
+    raises StoreError.
+    """
+    claim_folder(out)
+    found = {**to_json(findings, name), **({"results": of} if of else {})}
+    document = json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False)
+    files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
+    if findings.plots:
+        files |= plots.draw(findings.plots, name)
+    for ending, data in files.items():
+        write_file(out / f"{name}.{ending}", data)
+    return [out / f"{name}.{ending}" for ending in files]
+
+
+def to_json(findings: Findings, name: str) -> Json:
+    """Return findings as JSON of version 1; `plots` are the data of the figure's panels."""
+    rows = [{column: row.get(column) for column in findings.columns} for row in findings.rows]
+    panels = [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in findings.plots]
+    head = {"version": 1, "analysis": name, "columns": list(findings.columns)}
+    return {**head, "rows": rows, "notes": list(findings.notes), "plots": panels}
+
+
+def from_json(document: Json) -> Findings:
+    """Return the findings that `to_json` wrote."""
+    panels = tuple(_plot(dict(panel)) for panel in document["plots"])
+    rows, notes = tuple(document["rows"]), tuple(document["notes"])
+    return Findings(tuple(document["columns"]), rows, notes, panels)
+
+
+def _plot(panel: dict[str, Json]) -> Plot:
+    kind = PLOTS[panel.pop("kind")]
+    if "series" in panel:
+        panel["series"] = [plots.Series(**series) for series in panel["series"]]
+    return kind(**panel)
+
+
+def to_markdown(findings: Findings) -> str:
+    """Return findings as a Markdown table, the notes below."""
+    head = [title(column) for column in findings.columns]
+    table = markdown.plain_table(head, [_cells(findings, row) for row in findings.rows])
+    notes = [f"* {markdown.plain(note)}" for note in findings.notes]
+    return "\n".join([table, *([""] if notes else []), *notes]) + "\n"
+
+
+def to_table(findings: Findings) -> Table:
+    """Return findings as a table for the terminal; the caller prints the notes."""
+    from rich.table import Table
+
+    table = Table(box=None)
+    for column in findings.columns:
+        numbers = any(isinstance(row.get(column), int | float) for row in findings.rows)
+        table.add_column(title(column), justify="right" if numbers else "left")
+    for row in findings.rows:
+        table.add_row(*_cells(findings, row))
+    return table
+
+
+def _cells(findings: Findings, row: Mapping[str, Json]) -> list[str]:
+    return [shown(row.get(column)) for column in findings.columns]

@@ -1,0 +1,119 @@
+"""What analyses make of finished runs: artifacts over artifacts, found in the store or computed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from maskpolicy import findings, keys
+from maskpolicy.files import sha256
+from maskpolicy.findings import Analysis, Findings
+from maskpolicy.graph.nodes import Run as StageRun
+from maskpolicy.graph.nodes import function_of, version_of
+from maskpolicy.keys import digest, plain
+from maskpolicy.plugins import edits
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.results.cell import Run
+from maskpolicy.store.artifacts import Artifact, Store, available
+from maskpolicy.types import Json
+
+_FOUND = "findings.json"
+
+
+def derive(
+    store: Store,
+    kind: str,
+    label: str,
+    params: Json,
+    inputs: Mapping[str, str],
+    local: Mapping[str, Json] | None = None,
+) -> Artifact:
+    """Return the artifact of a stage whose inputs, named by their keys, are in the store.
+
+    It is computed unless the store has it. Raises StoreError when an input is not there.
+    """
+    resolved = {
+        "kind": kind,
+        "version": version_of(kind),
+        "params": plain(params),
+        "inputs": dict(inputs),
+    }
+    key = digest(resolved)
+    found = store.get(key)
+    if found is not None:
+        return found
+    paths = {name: available(store, needed, name).path for name, needed in inputs.items()}
+    record = {**resolved, **_logical(kind, label), "local": dict(local or {}), "facts": {}}
+    with store.lock(key):
+        if store.get(key) is None:
+            with store.write(key, record) as out:
+                run = StageRun(store.checkpoints(key), record["local"], facts=record["facts"])
+                with edits.guarded(params, run.checkpoints.clear):
+                    function_of(kind)(plain(params), paths, out, run)
+    return available(store, key, label)
+
+
+def analyse(
+    name: str, analysis: Analysis, runs: Sequence[Run], store: Store
+) -> tuple[Findings, bool]:
+    """Return what an analysis finds in the runs, and whether the store knew it already.
+
+    The same analysis of the same results is computed once; what is partial is not remembered.
+    """
+    identity = _identity(name, analysis, runs)
+    key = digest(identity)
+    known = store.get(key)
+    if known is not None:
+        document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
+        return findings.from_json(document), True
+    found = analysis.analyse(runs, store)
+    if not found.partial:
+        edits.compare_files(find_plugin("analysis", name), identity["code"])
+        about = {"kind": "analysis", "version": 1, "params": {"name": name}, "inputs": {}}
+        with store.write(key, {**about, **_logical("analysis", name), "local": {}}) as out:
+            text = json.dumps(findings.to_json(found, name), ensure_ascii=False, allow_nan=False)
+            (out / _FOUND).write_text(text, encoding="utf-8")
+    return found, False
+
+
+def _logical(kind: str, label: str) -> Json:
+    return {"logical": {"experiment": "", "kind": kind, "label": label}}
+
+
+def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
+    """Return what findings depend on: the analysis, and every result and prediction."""
+    entry = find_plugin("analysis", name)
+    settings = (
+        {field.name: getattr(analysis, field.name) for field in fields(analysis)}
+        if is_dataclass(analysis)
+        else {}
+    )
+    return {
+        "kind": "analysis",
+        "name": name,
+        "version": entry.facts.get("version", 1),
+        "settings": plain(settings),
+        "code": code_digests(entry),
+        "runs": [_run(run, several=len(runs) > 1) for run in runs],
+    }
+
+
+def _run(run: Run, several: bool) -> Json:
+    digests: list[str] = []
+    for result in (*run.results, *run.early):
+        about = result.to_json()
+        del about["audit"]  # no analysis rests on it
+        text = keys.canonical(json.loads(json.dumps(about)))
+        digests.append(hashlib.sha256(text.encode()).hexdigest())
+    predictions = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((run.folder / "predictions").glob("*.jsonl"))
+    }
+    rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
+    named = {"name": run.name} if several else {}
+    files = [*run.folder.glob("*.safetensors"), *run.folder.glob("*.bin")]  # of a bare model
+    weights = {path.name: sha256(path) for path in sorted(files)}
+    return {**rows, **named, "results": digests, "predictions": predictions, "weights": weights}

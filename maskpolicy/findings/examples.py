@@ -1,0 +1,52 @@
+"""What the tasks of a finished run ask for: the examples of its columns, from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from maskpolicy.formats.sources import SPLITS
+from maskpolicy.metrics.answers import normalise
+from maskpolicy.results.cell import Run
+from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Example
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The examples of one column of a run, by split."""
+
+    task: str  # label of the column
+    splits: dict[str, list[Example]]
+
+    @property
+    def examples(self) -> list[Example]:
+        """The examples of all splits."""
+        return [example for split in self.splits.values() for example in split]
+
+
+def asked(run: Run, store: Store) -> tuple[list[Asked], list[str]]:
+    """Return the examples of every column, and a note for each whose examples are not there."""
+    from maskpolicy.stages.answers import read_examples
+
+    keys: dict[str, str] = {}
+    for result in run.results:
+        for name, key in result.stages.items():
+            if name.partition(" ")[0] == "examples":
+                keys.setdefault(result.task, key)
+    order = [task for task in run.tasks if task in keys]
+    found, notes = [], []
+    for task in [*order, *(task for task in keys if task not in order)]:
+        artifact = store.get(keys[task])
+        if artifact is None:
+            notes.append(f"{task}: its examples are not in the store {store.root}")
+            continue
+        splits = {split: read_examples(artifact.path, split) for split in SPLITS}
+        found.append(Asked(task, splits))
+    return found, notes
+
+
+def answers(examples: Iterable[Example]) -> frozenset[str]:
+    """Return every acceptable answer, normalised; what normalisation leaves empty is left out."""
+    texts = {normalise(target) for example in examples for target in example.targets}
+    return frozenset(texts - {""})

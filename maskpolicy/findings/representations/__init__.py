@@ -1,0 +1,196 @@
+"""Effective ranks of a model's representations, by layer and token set (Meng et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.config.blocks import AT_POSITIONS
+from maskpolicy.config.budgets import Training
+from maskpolicy.errors import ConfigError
+from maskpolicy.masking.denoising import hide_all
+from maskpolicy.masking.selection import draw
+from maskpolicy.ragged import Ragged
+from maskpolicy.seeding import generator
+from maskpolicy.training.batching import Pairs, collate
+from maskpolicy.training.objectives import Specials
+from maskpolicy.types import Passage
+
+if TYPE_CHECKING:
+    import torch
+
+SETS = ("mask", "real_with", "real_without", "real", "all_with_masks", "all_without")
+"""Token sets: `<mask>`; real tokens with masks present, without, and both together; all tokens of
+the masked input, masks included, and all of the unmasked one. Only the last two hold BOS and EOS.
+"""
+
+_BATCH = 32
+_NOTHING = 1e-12  # of the uncentred sum of squares: what rounding leaves of equal rows, centred
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """What is known of one model's representations; layer 0 is the input layer."""
+
+    width: int
+    tokens: dict[str, int]  # of each set
+    squares: list[dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]]
+    """By layer and token set: the squared singular values of its states, (width,) each, as they are
+    and with the set's mean taken off."""
+
+    def layers(self, tau: float = 0.9, centred: bool = False) -> list[dict[str, int]]:
+        """Return the effective rank of each token set, by layer."""
+        return [
+            {name: effective_rank(both[centred], tau) for name, both in layer.items()}
+            for layer in self.squares
+        ]
+
+
+class Gram:
+    """The Gram matrix of rows that come in batches, (d, d), and their sum, (d,), in float64."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.products: Any = 0.0
+        self.total: Any = 0.0
+
+    def add(self, states: torch.Tensor) -> None:
+        """Add rows, (k, d)."""
+        wide = states.double()
+        self.products = self.products + (wide.T @ wide).cpu()
+        self.total = self.total + wide.sum(0).cpu()
+        self.rows += len(states)
+
+    def __add__(self, other: Gram) -> Gram:
+        both = Gram()
+        both.rows = self.rows + other.rows
+        both.products, both.total = self.products + other.products, self.total + other.total
+        return both
+
+    def squares(self, centred: bool = False) -> NDArray[np.float64]:
+        """Return the squared singular values of all rows, or of all rows less their mean."""
+        import torch
+
+        products = self.products
+        if centred and self.rows:
+            products = products - torch.outer(self.total, self.total) / self.rows
+        values = torch.linalg.eigvalsh(products).numpy()
+        return np.where(values > _NOTHING * float(self.products.trace()), values, 0.0)
+
+    def rank(self, tau: float, centred: bool = False) -> int:
+        """Return the effective rank of all rows, or of all rows less their mean."""
+        return effective_rank(self.squares(centred), tau)
+
+
+def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
+    """Return the least k such that the k largest of `squares` sum to `tau` of their total.
+
+    `squares` are squared singular values, in any order; 0 where there is nothing.
+    """
+    share = np.cumsum(np.sort(squares)[::-1])
+    if not share[-1]:
+        return 0
+    return int(np.searchsorted(share, tau * share[-1] * (1 - 1e-12))) + 1
+
+
+def load(folder: Path) -> Any:
+    """Return the encoder of a Transformers folder, a BART's too; raises ConfigError."""
+    import torch
+    from transformers import AutoModel
+
+    from maskpolicy.models.loading import load_weights
+
+    found, info = load_weights(
+        AutoModel, str(folder), None, dtype=torch.float32, output_loading_info=True
+    )
+    missing = [name for name in info["missing_keys"] if "pooler" not in name]
+    if missing:
+        raise ConfigError(f"model {folder}: its weights lack {min(missing)}")
+    return (found.get_encoder() if found.config.is_encoder_decoder else found).eval()
+
+
+def measure(
+    model: Any,
+    tokenizer: Any,
+    passages: Sequence[Passage],
+    *,
+    share: float = 0.15,
+    seed: int = 0,
+) -> Ranks:
+    """Return the ranks of an encoder on passages, once as they are and once with masks.
+
+    `share` of the tokens are masked one by one. Padding is in no set.
+    """
+    marks = Specials.of_encoder(tokenizer)
+    spec = Training(max_source=_positions(model.config))
+    grams: list[dict[str, Gram]] = []
+    for begin in range(0, len(passages), _BATCH):
+        chosen = [passages[i] for i in range(begin, min(begin + _BATCH, len(passages)))]
+        for masked in (False, True):
+            sources = _sources(chosen, marks, spec, share if masked else 0.0, seed)
+            found, seen, real, hidden = _states(model, sources, marks)
+            grams = grams or [{name: Gram() for name in SETS} for _ in found]
+            for layer, states in zip(grams, found, strict=True):
+                layer["all_with_masks" if masked else "all_without"].add(states[seen])
+                layer["real_with" if masked else "real_without"].add(states[real])
+                layer["mask"].add(states[hidden])
+    for layer in grams:
+        layer["real"] = layer["real_with"] + layer["real_without"]
+    return Ranks(
+        len(grams[0]["real"].total),
+        {name: gram.rows for name, gram in grams[0].items()},
+        [
+            {name: (gram.squares(), gram.squares(centred=True)) for name, gram in layer.items()}
+            for layer in grams
+        ],
+    )
+
+
+def _sources(
+    passages: Sequence[Passage], marks: Specials, spec: Training, share: float, seed: int
+) -> Ragged:
+    """Return the passages' ids with BOS and EOS, and masks in place of some."""
+    spans = [
+        draw(passage.pieces, share, generator(seed, 0, passage.id, "rank")) for passage in passages
+    ]
+    written = hide_all(passages, spans, AT_POSITIONS, marks.mask, seed, [0] * len(passages))
+    return marks.wrap(written.sources, spec.max_source)
+
+
+def _states(
+    model: Any, sources: Ragged, marks: Specials
+) -> tuple[Sequence[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return each layer's states, (b, n, d), and where all, real and mask tokens are, (b, n)."""
+    import torch
+
+    nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(sources) + 1, np.int64))
+    device = next(model.parameters()).device
+    batch = collate(Pairs(sources, nothing), marks.pad, None).to(device)
+    with torch.inference_mode():
+        found = model(
+            input_ids=batch.source,
+            attention_mask=batch.seen.long(),
+            output_hidden_states=True,
+        ).hidden_states
+    inside = _inside(sources).to(device)
+    hidden = inside & (batch.source == marks.mask)
+    return found, batch.seen, inside & ~hidden, hidden
+
+
+def _inside(sources: Ragged) -> torch.Tensor:
+    """Return (b, n), True at the tokens between BOS and EOS."""
+    import torch
+
+    places = np.arange(sources.lengths.max(initial=0))
+    return torch.from_numpy((places > 0) & (places < sources.lengths[:, None] - 1))
+
+
+def _positions(config: Any) -> int:
+    """Return how long an input may be, special tokens included."""
+    most = getattr(config, "max_position_embeddings", None) or 512
+    return min(512, int(most) - 2)  # RoBERTa's positions begin at 2

@@ -1,0 +1,70 @@
+"""Groups of examples that no split may cut: found by shared texts, and dev carved from train."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from maskpolicy.datafiles.fields import alike
+from maskpolicy.types import Example
+
+SEED = 0
+
+
+def linked(examples: Iterable[Example]) -> list[str]:
+    """Return a group for each example: that of all which share a source or context with it."""
+    texts = ([one.source, one.context] for one in examples)
+    return connected([[alike(text) for text in both if text is not None] for both in texts])
+
+
+def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]:
+    """Return which of the examples' `groups` belong to a dev split that is carved from train.
+
+    Linked groups may be large: one that would fill more than dev's `share` alone stays in train.
+    """
+    sizes = Counter(groups)
+    large = {group for group, size in sizes.items() if size > share * len(groups)}
+    return carve(sizes, share, stay=large if is_linked else set())
+
+
+def connected(links: Sequence[Sequence[str]]) -> list[str]:
+    """Return a group for each of `links`: equal for two that share a text, also through others.
+
+    Each must hold a text; a group is called by its first text in alphabetical order.
+    """
+    parents: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        while parents.setdefault(text, text) != text:
+            parents[text] = parents[parents[text]]  # keeps the ways short
+            text = parents[text]
+        return text
+
+    for texts in links:
+        roots = sorted({root(text) for text in texts})
+        for other in roots[1:]:
+            parents[other] = roots[0]
+    return [root(texts[0]) for texts in links]
+
+
+def carve(
+    groups: Iterable[str], share: float, seed: int = SEED, stay: Collection[str] = ()
+) -> set[str]:
+    """Return the groups that belong to dev: those whose seeded hash is below `share`.
+
+    So a group falls on the same side in every file. Of two groups or more, each side gets one.
+    Those of `stay` are left in train, as far as there are others.
+    """
+    ranks = {group: _rank(group, seed) for group in groups}
+    if len(ranks) < 2:
+        return set()
+    free = [group for group in ranks if group not in stay] or list(ranks)
+    ordered = sorted(free, key=ranks.__getitem__)
+    below = sum(ranks[group] < share for group in free)
+    return set(ordered[: min(max(below, 1), len(ranks) - 1)])
+
+
+def _rank(group: str, seed: int) -> float:
+    digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64

@@ -1,0 +1,56 @@
+"""DPR's retriever files (Karpukhin et al. 2020): for each question, passages that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from maskpolicy.datafiles import fields, readers
+from maskpolicy.datafiles.rows import existing
+from maskpolicy.errors import DataError
+from maskpolicy.formats.evidence import occurrence
+from maskpolicy.types import Example, Json
+
+
+def companions(
+    name: str, beside: Sequence[Path], splits: Sequence[str] = ("train", "dev", "test")
+) -> list[Path]:
+    """Return biencoder-NAME-SPLIT.json of the first folder that has any of these splits."""
+    for folder in beside:
+        names = (f"biencoder-{name}-{split}.json" for split in splits)
+        paths = (existing(folder / name) for name in names)
+        if found := [path for path in paths if path is not None]:
+            return found
+    return []
+
+
+def passages(
+    questions: Iterable[str], paths: Sequence[Path]
+) -> Callable[[Json, Example], str | None]:
+    """Return a lookup of the first positive passage that holds an answer, or None.
+
+    Questions are compared without case, blanks and question mark. The files are read once, and
+    only the wanted questions are kept.
+    """
+    wanted = {_plain(question) for question in questions}
+    positive: dict[str, list[str]] = {}
+    for row in (row for path in paths for row in readers.rows(path)):
+        try:
+            if row.error:
+                raise DataError(row.error)
+            question = _plain(fields.text(row.value, "question"))
+            if question in wanted:
+                found = fields.records(row.value, "positive_ctxs")
+                positive.setdefault(question, []).extend(fields.text(c, "text") for c in found)
+        except DataError as error:
+            raise DataError(f"{row.place}: {error}") from error
+
+    def find(row: Json, example: Example) -> str | None:
+        found = positive.get(_plain(example.source), [])
+        return next((text.strip() for text in found if occurrence(text, example.targets)), None)
+
+    return find
+
+
+def _plain(question: str) -> str:
+    return " ".join(question.lower().split()).rstrip("? ")

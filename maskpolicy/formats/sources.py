@@ -1,0 +1,257 @@
+"""Where a task's rows come from: its facts, its official files in a folder, its Hub dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.datafiles import readers
+from maskpolicy.datafiles.rows import Row, existing
+from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.metrics import Metric
+from maskpolicy.plugins import discovery, hooks, isolation
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import Registered
+from maskpolicy.plugins.scoring import find_metric
+
+SPLITS = ("train", "dev", "test")
+_STATED = {  # what a task's facts without a default look like
+    "group": '"closed-book", or what else the task is of',
+    "metric": '"exact_match", or another metric',
+    "files": '{"train": "train.jsonl", "dev": "dev.jsonl"}',
+}
+_HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A dataset on the Hub; `id` and `config` may differ by edition.
+
+    `bare` ends the name of its configuration for a task with the field `documents: false`.
+    """
+
+    id: str | Mapping[str, str]
+    config: str | Mapping[str, str] = ""  # "": the dataset's default
+    bare: str = ""
+    splits: Mapping[str, str] = field(default_factory=dict)  # train, dev, test -> another name
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What `@task(name, ...)` states of a task; `files` names its LABELLED official files."""
+
+    group: str  # closed-book | knowledge-intensive | multiple-choice | glue | extractive ..
+    metric: str  # a name of maskpolicy.metrics
+    files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
+    folders: tuple[str, ...] = ()  # official sub-folders in which the files may lie
+    editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
+    others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
+    at: str = ""  # the key under which a .json file keeps its rows, as in "data.paragraphs.qas"
+    mark: str = ""  # a key, as in "question.stem", by which a row is told from other tasks' rows
+    kind: Literal["text", "label", "span"] = "text"  # what is answered: it decides the head
+    unanswerable: bool = False  # span tasks: some contexts hold no answer
+    columns: tuple[str, ...] = ()  # of a .tsv file without a line of names
+    hub: Hub | None = None
+    keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
+    linked: bool = False  # examples that share a text belong together, also through others
+    dev_share: float = 0.1  # of the groups of train, where dev is carved from it
+    retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
+    version: int = 1  # of a built-in task: raise it when an example would change
+
+    def names(self, edition: str) -> dict[str, str]:
+        """Return the file names of an edition: those of `others`, or else `files` with its name."""
+        named = self.others.get(edition, self.files)
+        return {split: name.format(edition=edition) for split, name in named.items()}
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the rows of one of its files."""
+        layout = readers.Layout(at=self.at, header=self.columns, quoted=False)
+        return readers.rows(path, layout)
+
+    def part(self, split: str, edition: str = "") -> tuple[str, str]:
+        """Return the official split that `split` is read from, and the side of the carve.
+
+        test is the official labelled test, else the official dev; dev is the official dev where
+        it is not test, else carved from train. Sides: "all", "train" or "dev".
+        """
+        if split not in SPLITS:
+            raise ConfigError(unknown("split", split, SPLITS))
+        named = self.names(edition)
+        official_dev = "test" in named and "dev" in named
+        if split == "test":
+            return ("test" if "test" in named else "dev"), "all"
+        if split == "dev" and official_dev:
+            return "dev", "all"
+        return "train", "all" if official_dev else split
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as one block of an experiment configures it."""
+
+    name: str
+    facts: TaskFacts
+    plugin: Any
+    edition: str = ""  # "": any
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
+        return find_metric(hooks.METRIC.of(self.plugin) or self.facts.metric)
+
+
+@dataclass(frozen=True)
+class SplitSource:
+    """What a split is read from: an official file, or a split of a Hub dataset."""
+
+    name: str  # of the file or dataset, for messages
+    rows: Iterator[Row]  # read when they are asked for, once
+    official: str  # the official split that it holds
+    side: str  # "all" of it, or one side of the carve: "train" or "dev"
+    files: tuple[Path, ...] = ()  # the file; none from the Hub
+    beside: tuple[Path, ...] = ()  # the folders in which companions of the file may lie
+
+
+def task(block: TaskBlock) -> Task:
+    """Return the task that `block` names, with the block's fields set."""
+    plugin = discovery.instance("task", block.name, block.fields)
+    edition, stated = hooks.EDITION.of(plugin), facts(find_plugin("task", block.name))
+    if edition != "auto" and edition not in stated.editions:
+        raise ConfigError(f"task {block.name!r}: {unknown('edition', edition, stated.editions)}")
+    return Task(block.name, stated, plugin, "" if edition == "auto" else edition)
+
+
+def facts(entry: Registered) -> TaskFacts:
+    """Return the facts of a registered task; missing or unknown ones raise ConfigError."""
+    where = f"{entry.where}: @task({entry.name!r})"
+    known = {one.name: one for one in fields(TaskFacts)}
+    for name in entry.facts:
+        if name not in known:
+            raise ConfigError(f"{where}: {unknown('fact', name, known)}")
+    for name, one in known.items():
+        if one.default is MISSING and one.default_factory is MISSING and name not in entry.facts:
+            raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
+    stated = TaskFacts(**entry.facts)
+    try:
+        find_metric(str(stated.metric))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if not isinstance(stated.files, Mapping):
+        raise ConfigError(f"{where}: files must be a dict: state files={_STATED['files']}")
+    strange = sorted(set(stated.files) - set(SPLITS))
+    if strange or not {"dev", "test"} & set(stated.files):
+        raise ConfigError(
+            f"{where}: files must name dev or test, and nothing but {', '.join(SPLITS)}"
+        )
+    return stated
+
+
+def paths(task: Task) -> Iterator[Path]:
+    """Yield where each official file of a task may lie in a folder of data, as `find` looks."""
+    for edition in (task.edition,) if task.edition else task.facts.editions or ("",):
+        for name in task.facts.names(edition).values():
+            yield from (folder / name for folder in _places(task, Path()))
+
+
+def _places(task: Task, folder: Path) -> tuple[Path, ...]:
+    """Return the folders in which a task's files are looked for."""
+    bases = (folder, folder / task.name)
+    return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
+
+
+def find(task: Task, split: str, folder: Path) -> SplitSource:
+    """Find the official file that a split is read from, in `folder` or official sub-folders.
+
+    Of several editions the first that has any file there is read, so that no split mixes them.
+    A file of that name whose first row lacks the task's mark belongs to another task. A gzipped
+    file is found as well, with .gz behind its name.
+    """
+    stated = task.facts
+    isolation.give(folder)
+    beside = _places(task, folder)
+    names: list[str] = []
+    foreign: list[Path] = []
+    for edition in (task.edition,) if task.edition else stated.editions or ("",):
+        every, (official, side) = stated.names(edition), stated.part(split, edition)
+        if official not in every:
+            raise DataError(
+                f"task {task.name!r} has no labelled {official} file (it has {', '.join(every)}"
+                f"): leave the task out, or register its file as {official!r}"
+            )
+        names.append(every[official])
+        for path in (existing(folder / every[official]) for folder in beside):
+            if path is not None and _is_marked(path, stated):
+                around = (path.parent, *beside)
+                return SplitSource(str(path), stated.rows(path), official, side, (path,), around)
+            foreign += [path] if path is not None else []
+        if any(existing(f / name) for f in beside for name in every.values()):
+            break
+    if foreign:
+        raise DataError(
+            f"{foreign[0]}: is no file of task {task.name!r}: its first row has no key "
+            f"{stated.mark!r} (each task's files belong in a folder of its name)"
+        )
+    places = ", ".join(dict.fromkeys((*stated.folders, task.name)))
+    raise DataError(
+        f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
+        f"neither in itself nor in {places}: put the file there, or name another folder as data"
+    )
+
+
+def _is_marked(path: Path, stated: TaskFacts) -> bool:
+    """Whether the first row that can be read has the task's mark."""
+    if not stated.mark:
+        return True
+    value = next((row.value for row in stated.rows(path) if not row.error), None)
+    for key in stated.mark.split("."):
+        if value is not None and (not isinstance(value, dict) or key not in value):
+            return False
+        value = value and value[key]
+    return True
+
+
+def hub_config(task: Task) -> tuple[str, str]:
+    """Return the Hub's dataset id and configuration of a task, for reading and for cache keys."""
+    stated = task.facts
+    if stated.hub is None:
+        raise DataError(
+            f"task {task.name!r} cannot be read from the Hub: name the folder of its official "
+            f"files ({', '.join(stated.files.values())}) as data"
+        )
+    name, config = (_of_edition(value, task) for value in (stated.hub.id, stated.hub.config))
+    return name, config + ("" if hooks.DOCUMENTS.of(task.plugin) else stated.hub.bare)
+
+
+def hub_splits(task: Task) -> dict[str, str]:
+    """Return the Hub's names of splits, where they are not the usual ones."""
+    edition = task.edition or next(iter(task.facts.editions), "")
+    named = task.facts.hub.splits if task.facts.hub else {}
+    return {split: name.format(edition=edition) for split, name in named.items()}
+
+
+def _of_edition(value: str | Mapping[str, str], task: Task) -> str:
+    if isinstance(value, str):
+        return value
+    edition = task.edition or task.facts.editions[0]
+    if edition not in value:
+        raise DataError(
+            f"task {task.name!r}: the Hub has no edition {edition!r} (it has {', '.join(value)})"
+        )
+    return value[edition]
+
+
+def source_of(task: Task, block: TaskBlock, split: str, folder: Path) -> SplitSource:
+    """Return what train, dev or test of a task is read from: the Hub, or a file in `folder`."""
+    if block.data != "hub":
+        return find(task, split, folder)
+    dataset, config = hub_config(task)
+    splits = _HUB_SPLITS | hub_splits(task)
+    official, side = task.facts.part(split, task.edition)
+    place = (config or None, splits[official], block.revision)
+    instead = "name a folder of official files as data"
+    return SplitSource(
+        dataset, readers.hub_rows(dataset, (), *place, instead=instead), official, side
+    )

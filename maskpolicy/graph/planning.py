@@ -1,0 +1,114 @@
+"""What a run would compute, and which input or parameter makes it so; computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from maskpolicy.graph.nodes import Stage, sinks, topological
+from maskpolicy.keys import differences
+from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Json
+
+State: TypeAlias = Literal["hit", "miss", "partial", "stale"]
+_SHOWN = 4  # differences in one line
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The state of a stage: hit (nothing to do), miss, partial (begun) or stale, and why."""
+
+    stage: Stage
+    state: State
+    why: str
+
+
+def plan(
+    stages: Iterable[Stage], store: Store, *, targets: Iterable[Stage] | None = None
+) -> list[Planned]:
+    """Return the state of every stage in topological order; reads manifests and writes nothing.
+
+    `targets`: the stages whose artifacts are wanted, by default those that no other one takes.
+    """
+    order = topological(stages)
+    wanted = sinks(order) if targets is None else list(targets)
+    needed = missing(wanted, store)
+    planned: dict[str, Planned] = {}
+    for stage in order:
+        planned[stage.key] = _planned(stage, store, needed, planned)
+    for stage in order:
+        for made in stage.byproducts.values() if stage.key in needed else ():
+            known = planned.get(made.key)
+            if known is not None and known.state in ("miss", "stale"):
+                planned[made.key] = replace(known, why=f"is made on the way of {stage.name}")
+    return list(planned.values())
+
+
+def missing(targets: Iterable[Stage], store: Store) -> set[str]:
+    """Return the keys to be computed: targets that are not there, and what these need."""
+    keys: set[str] = set()
+    waiting = list(targets)
+    while waiting:
+        stage = waiting.pop()
+        if stage.key not in keys and store.peek(stage.key) is None:
+            keys.add(stage.key)
+            waiting.extend(stage.inputs.values())
+    return keys
+
+
+def _planned(
+    stage: Stage, store: Store, needed: set[str], before: Mapping[str, Planned]
+) -> Planned:
+    if stage.key not in needed:
+        is_there = store.peek(stage.key) is not None
+        return Planned(stage, "hit", "" if is_there else "not there, and nothing needs it")
+    begun = _begun(stage, store)
+    if begun:
+        return Planned(stage, "partial", begun)
+    known = store.find(stage.logical)
+    dropped = any(manifest["key"] == stage.key for manifest in known)
+    if known and not dropped:
+        return Planned(stage, "stale", _changes(known[0]["record"], stage, before))
+    return Planned(stage, "miss", _absence(stage, store, dropped, before))
+
+
+def _begun(stage: Stage, store: Store) -> str:
+    steps = store.checkpoints(stage.key).steps()
+    if store.is_busy(stage.key):
+        return "another process is computing it"
+    if steps:
+        return f"resumes from the checkpoint of step {steps[-1]}"
+    if store.was_interrupted(stage.key):
+        return "was interrupted before its first checkpoint"
+    return ""
+
+
+def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
+    lines = differences(old["version"], stage.version, f"version of stage {stage.kind}")
+    lines += differences(old["params"], stage.params, stage.kind)
+    for name in sorted({*old["inputs"], *stage.inputs}):
+        needed = stage.inputs.get(name)
+        if needed is None:
+            lines.append(f"input {name} is no longer taken")
+        elif name not in old["inputs"]:
+            lines.append(f"input {name} is new")
+        elif old["inputs"][name] != needed.key:
+            state = before[needed.key].state
+            lines.append(f"input {name} changed" + ("" if state == "hit" else f" ({state})"))
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "; ".join(lines[:_SHOWN] + more)
+
+
+def _absence(stage: Stage, store: Store, dropped: bool, before: Mapping[str, Planned]) -> str:
+    if store.path(stage.key).exists():
+        return "its files are not as their manifest says: the next run puts them in quarantine"
+    reasons = ["was dropped after use, and is needed again"] if dropped else []
+    reasons += [
+        f"input {name} is a {before[needed.key].state}"
+        if before[needed.key].state == "miss"
+        else f"input {name} is {before[needed.key].state}"
+        for name, needed in sorted(stage.inputs.items())
+        if before[needed.key].state != "hit"
+    ]
+    return "; ".join(reasons) or "was never computed"

@@ -1,0 +1,74 @@
+"""What stands behind each cell: seeds, their intermediate runs, the test, settings and stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maskpolicy.leaderboard import joining, measured, report
+from maskpolicy.leaderboard.board import Board, Row
+from maskpolicy.results.cell import Run
+from maskpolicy.types import Json
+
+KEY = 12  # digits of a stage's key
+
+
+def cells(board: Board, runs: Sequence[Run]) -> Json:
+    """Return rows, tasks and their cells; settings and stages that cells share stand once."""
+    labels = [row.label for row in board.rows]
+    stages: dict[str, int] = {}
+    names: dict[str, str] = {}
+    for row in board.rows:
+        for cell in row.cells.values():
+            for name, key in sorted(cell.stages.items()):
+                stages.setdefault(key, len(stages))
+                names[key] = name
+    return {
+        "tasks": [_task(board, task) for task in board.tasks],
+        "rows": [
+            {
+                "label": row.label,
+                "against": labels.index(row.against),
+                "config": _shared(row),
+                "work": row.work,
+                "cells": [_cell(row, task, runs, stages) for task in board.tasks],
+            }
+            for row in board.rows
+        ],
+        "stages": [[names[key], key[:KEY]] for key in stages],
+    }
+
+
+def _task(board: Board, task: str) -> Json:
+    found = [cell for row in board.rows for (t, _), cell in row.cells.items() if t == task]
+    score = next((score for row in board.rows if (score := row.scores[task])), None)
+    return {
+        "label": task,
+        "title": measured.column(board, task).title,
+        "metric": score and board.metric(task),
+        "n": score and score.n,
+        "config": found[0].config["task"],
+    }
+
+
+def _shared(row: Row) -> Json:
+    return joining.row_config(next(iter(row.cells.values())))
+
+
+def _cell(row: Row, task: str, runs: Sequence[Run], stages: dict[str, int]) -> Json:
+    score = row.scores[task]
+    own = {seed: cell for (t, seed), cell in row.cells.items() if t == task}
+    folders = [run.folder for run in runs]
+    return {
+        "seeds": {
+            str(seed): {
+                "score": None if score is None else score.seeds.get(seed),
+                "run": cell.config.get("intermediate_seed"),
+                "error": cell.error,
+                "from": folders.index(cell.folder),
+                "stages": [stages[key] for _, key in sorted(cell.stages.items())],
+            }
+            for seed, cell in sorted(own.items())
+        },
+        "delta": score and score.delta,
+        "test": score and report.comparison_json(score),
+    }

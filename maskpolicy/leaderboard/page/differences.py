@@ -1,0 +1,161 @@
+"""Examples that two policies answer differently: counted for all pairs, and some of them shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.leaderboard.board import Board
+from maskpolicy.results import predictions, questions
+from maskpolicy.results.cell import Result
+from maskpolicy.types import Json
+
+ROOM = 1_000_000  # bytes of all examples together
+WITH_BASELINE, WITH_ANY = 4, 1  # examples for each pair and direction
+_SOURCE, _ANSWER, _TARGETS = 320, 160, 4  # characters shown of texts; acceptable answers
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """One task: the rows that answered the same examples, their cells and scores."""
+
+    cells: Mapping[int, list[Result]]  # by row
+    scores: Mapping[int, Mapping[int, NDArray[np.float32]]]  # by row and seed: (n,)
+
+    def mean(self, row: int) -> NDArray[np.float64]:
+        """Return a row's scores (n,), averaged over its seeds."""
+        return np.mean(list(self.scores[row].values()), axis=0, dtype=np.float64)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs of rows that have a seed in common."""
+        both = combinations(sorted(self.scores), 2)
+        return [(i, j) for i, j in both if self.scores[i].keys() & self.scores[j].keys()]
+
+    def gap(self, i: int, j: int) -> NDArray[np.float64]:
+        """Return the scores (n,) of row i minus those of row j, over the seeds of both."""
+        shared = sorted(self.scores[i].keys() & self.scores[j].keys())
+        gaps = [self.scores[i][seed].astype(np.float64) - self.scores[j][seed] for seed in shared]
+        return np.asarray(np.mean(gaps, axis=0), np.float64)
+
+
+def examples(board: Board) -> Json:
+    """Return by task: {"n", "pairs": {"i-j": [i higher, j higher]}, "shown": [..]}, or None.
+
+    A pair differs on an example if their scores do, averaged over the seeds that both have; a pair
+    without a common seed is left out. What is shown is drawn by a hash of its id from the largest
+    differences. Raises DataError for a broken file.
+    """
+    room = ROOM // max(1, len(board.tasks))
+    return [_task(board, task, room) for task in board.tasks]
+
+
+def _task(board: Board, task: str, room: int) -> Json:
+    found = _read(board, task)
+    if not found.scores:
+        return None
+    labels = [row.label for row in board.rows]
+    bases = {index: labels.index(row.against) for index, row in enumerate(board.rows)}
+    first = next(iter(found.cells.values()))[0]
+    names = _ids(first.answers)
+    pairs = {}
+    for i, j in found.pairs:
+        gap = found.gap(i, j)
+        pairs[f"{i}-{j}"] = [int((gap > _SAME).sum()), int((gap < -_SAME).sum())]
+    shown: list[Json] = []
+    chosen = list(dict.fromkeys(_choose(found, bases, names)))
+    texts = _texts(found, set(chosen))
+    sources = questions.read(first.folder, task, {names[i] for i in chosen})
+    for index in chosen:
+        entry = _entry(found, index, texts[index], sources.get(names[index]))
+        room -= len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace"))
+        if room < 0:
+            break
+        shown.append(entry)
+    return {"n": len(names), "pairs": pairs, "shown": shown}
+
+
+def _read(board: Board, task: str) -> _Answered:
+    """Return the rows whose predictions are there and are of the first such row's examples."""
+    cells: dict[int, list[Result]] = {}
+    scores: dict[int, Mapping[int, NDArray[np.float32]]] = {}
+    asked: str | None = None
+    for index, row in enumerate(board.rows):
+        own = [row.cells[key] for key in sorted(row.cells) if key[0] == task]
+        read = [(cell, predictions.read(cell)) for cell in own]
+        there = [(cell, answers) for cell, answers in read if answers is not None]
+        asked = asked or next((answers.examples for _, answers in there), None)
+        same = [(cell, answers) for cell, answers in there if answers.examples == asked]
+        if same:
+            cells[index] = [cell for cell, _ in same]
+            scores[index] = {cell.seed: answers.scores for cell, answers in same}
+    return _Answered(cells, scores)
+
+
+def _choose(found: _Answered, bases: Mapping[int, int], names: list[str]) -> Iterator[int]:
+    """Yield examples: for each pair with a baseline, then for each pair; in both directions.
+
+    `bases` has by row the one that it is compared with.
+    """
+    ranks = np.argsort(np.argsort([hashlib.sha256(name.encode()).digest() for name in names]))
+    compared = [
+        pair for pair in found.pairs if bases[pair[0]] == pair[1] or bases[pair[1]] == pair[0]
+    ]
+    order = [(pair, WITH_BASELINE) for pair in compared]
+    order += [(pair, WITH_ANY) for pair in found.pairs if pair not in compared]
+    for (i, j), most in order:
+        gap = found.gap(i, j)
+        for signed in (gap, -gap):
+            places = np.flatnonzero(signed > _SAME)
+            by_size = places[np.lexsort((ranks[places], -signed[places]))]
+            yield from by_size[:most].tolist()
+
+
+def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]]]:
+    """Return by example and row the rows of predictions, one for each seed."""
+    texts: dict[int, dict[int, list[Json]]] = {index: {} for index in chosen}
+    for row, cells in found.cells.items():
+        for cell in cells:
+            for number, line in predictions.lines(cell.answers):
+                if number - 1 in chosen:
+                    parsed = predictions.parse(cell.answers, number, line)
+                    texts[number - 1].setdefault(row, []).append(parsed)
+    return texts
+
+
+def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source: Json) -> Json:
+    """Return one example: the answer that most seeds of a row gave, and the row's mean score."""
+    answers = {}
+    for row, given in texts.items():
+        counts = Counter(each["prediction"] for each in given)
+        text, times = counts.most_common(1)[0]
+        score = round(100 * float(found.mean(row)[index]), 1)
+        answers[str(row)] = [_cut(text, _ANSWER), times, len(given), score]
+    first = next(iter(texts.values()))[0]
+    targets = [_cut(str(target), _ANSWER) for target in first.get("targets", ())]
+    return {
+        "id": first["id"],
+        "source": None if source is None else _cut(source, _SOURCE),
+        "targets": targets[:_TARGETS],
+        "more": max(0, len(targets) - _TARGETS),
+        "answers": answers,
+    }
+
+
+def _ids(path: Path) -> list[str]:
+    return [row["id"] for row in predictions.rows(path)]
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text as it is, or its beginning and end: questions often come last."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half].rstrip()} … {text[-half:].lstrip()}"

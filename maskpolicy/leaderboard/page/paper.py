@@ -1,0 +1,36 @@
+"""Numbers that the paper reports, shown beside the table and never ranked (reported.json)."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.page.view import Table
+from maskpolicy.types import Json
+
+
+def beside(table: Table, board: Board) -> Json:
+    """Return the reported rows that have a number for a column of the table, or None.
+
+    Only a board of the paper's own model has such columns, and only where it was asked the data
+    set's own questions: none of the embedded world.
+    """
+    known = load()
+    cells = (cell for row in board.rows for cell in row.cells.values())
+    models = {cell.config.get("model", {}).get("name") for cell in cells}
+    if models != {known["model"]}:
+        return None
+    tasks = [None if column.context or column.invented else column.task for column in table.columns]
+    rows = [
+        {"policy": row["policy"], "cells": [row["scores"].get(task) for task in tasks]}
+        for row in known["rows"]
+    ]
+    shown = [row for row in rows if any(row["cells"])]
+    return {**known, "rows": shown} if shown else None
+
+
+def load() -> Json:
+    """Return reported.json: {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}."""
+    text = resources.files("maskpolicy").joinpath("page", "reported.json").read_text("utf-8")
+    return json.loads(text)

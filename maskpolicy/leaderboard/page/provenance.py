@@ -1,0 +1,39 @@
+"""What the page says of how each run went: seconds, versions and machine, from its run.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maskpolicy.leaderboard.page.behind import KEY
+from maskpolicy.results import run_record
+from maskpolicy.results.cell import Run
+from maskpolicy.types import Json
+
+_KEPT = ("finished", "seconds", "hardware", "versions", "commit")
+
+
+def of(runs: Sequence[Run]) -> Json:
+    """Return the page's data block "record": a dict for each run, its name alone without run.json.
+
+    The machine's name is left out: a page is made to be sent. Raises DataError for a file that is
+    broken.
+    """
+    return [_of_run(run) for run in runs]
+
+
+def _of_run(run: Run) -> Json:
+    record = run_record.read(run.folder)
+    if record is None:
+        return {"name": run.name, "stages": {}}
+    try:
+        return {
+            "name": run.name,
+            **{key: record[key] for key in _KEPT},
+            "system": record["machine"]["system"],
+            "stages": {
+                stage["key"][:KEY]: [round(stage["seconds"], 2), stage.get("made_with")]
+                for stage in record["stages"]
+            },
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise run_record.foreign(run.folder) from None

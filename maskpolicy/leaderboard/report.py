@@ -1,0 +1,315 @@
+"""A leaderboard as JSON, Markdown, CSV, LaTeX and a table for the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskpolicy import markdown
+from maskpolicy.files import write_file
+from maskpolicy.leaderboard import latex, measured, tested
+from maskpolicy.leaderboard.board import VERSION, WORK, Board, Row, Score, average_label
+from maskpolicy.leaderboard.comparisons import Comparison
+from maskpolicy.leaderboard.measured import ColumnFacts
+from maskpolicy.leaderboard.stats import LEVEL
+from maskpolicy.majority import LABEL, SENTENCE
+from maskpolicy.results.compatibility import TRAININGS
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_DIGITS = 4
+_TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
+SIGNIFICANT = "†"
+RANKS = (
+    "Ranks that each row may have, from tests of all pairs of rows; in 95 of 100 experiments they "
+    "hold for all rows at once; = tied with the best: no row is significantly better"
+)
+
+
+def save_report(board: Board, out: Path, *, work: bool = False) -> None:
+    """Write leaderboard.json, .md, .csv and .tex, each atomically."""
+    document = json.dumps(to_json(board, work=work), ensure_ascii=False, indent=1, allow_nan=False)
+    write_file(out / "leaderboard.json", f"{document}\n".encode())
+    write_file(out / "leaderboard.md", to_markdown(board, work=work).encode())
+    write_file(out / "leaderboard.csv", to_csv(board, work=work).encode())
+    write_file(out / "leaderboard.tex", latex.render(board).encode())
+
+
+def to_json(board: Board, *, work: bool = False) -> Json:
+    """Return the board as the JSON of version 1, in percent; what is missing is null."""
+    rows = []
+    for row in board.rows:
+        scores = {task: _score(row.scores[task]) for task in board.tasks}
+        entry = {"policy": row.label, "config": row.config, "scores": scores}
+        entry["baseline"] = row.against
+        rows.append({**entry, "work": row.work} if work else entry)
+    return {
+        "version": VERSION,
+        "baseline": board.baseline,
+        "measured": _measured(board),
+        LABEL: {task: round(one.percent, _DIGITS) for task, one in board.majority.items()},
+        "majority_rules": {task: one.rule for task, one in board.majority.items()},
+        "rows": rows,
+        "ranks": {
+            column: {label: [one.low, one.high] for label, one in ranks.items()}
+            for column, ranks in board.standings.items()
+        },
+        "tied_with_best": tied_with_best(board),
+        "pairs": [
+            {"column": each.column, "row": each.row, "other": each.other}
+            | _comparison(each.comparison, each.comparison.is_significant)
+            for each in board.pairs
+        ],
+        "notes": list(board.notes),
+    }
+
+
+def _measured(board: Board) -> Json:
+    columns = {task: measured.column(board, task) for task in board.tasks}
+    return {
+        "settings": measured.facts(board),
+        "tasks": {
+            task: {
+                "title": each.title,
+                "sources": list(each.sources),
+                "invented": each.is_invented,
+                "n": list(each.n),
+            }
+            for task, each in columns.items()
+        },
+    }
+
+
+def tied_with_best(board: Board) -> dict[str, list[str]]:
+    """Return by task or average the rows that no other row is significantly better than."""
+    return {
+        column: [label for label, one in ranks.items() if one.is_tied_with_best]
+        for column, ranks in board.standings.items()
+    }
+
+
+def to_pairs(board: Board) -> Table:
+    """Return all pairs of rows as a table for the terminal, the first minus the second."""
+    from rich.table import Table
+
+    tests = sum(each.comparison.found is not None for each in board.pairs)
+    adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
+    title = f"all pairs of rows, in points; {adjusted if tests else _untested(board)}"
+    table = Table("column", "row", "minus", title=title)
+    for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
+        table.add_column(name, justify="right")
+    for each in board.pairs:
+        column = measured.title(board, each.column)
+        table.add_row(column, each.row, each.other, *_pair(each.comparison))
+    return table
+
+
+def _untested(board: Board) -> str:
+    """Say that no pair could be tested, and each reason once."""
+    reasons = dict.fromkeys(each.comparison.reason for each in board.pairs)
+    return f"no pair could be tested: {'; '.join(filter(None, reasons)) or 'there is one row'}"
+
+
+def to_ranks(board: Board) -> Table:
+    """Return the ranks that each row may have as a table for the terminal."""
+    from rich.table import Table
+
+    table = Table("policy", title=RANKS)
+    for column in board.standings:
+        table.add_column(measured.title(board, column), justify="right")
+    for row in board.rows:
+        table.add_row(row.label, *ranks_of(board, row))
+    return table
+
+
+def ranks_of(board: Board, row: Row) -> list[str]:
+    """Return the ranks of one row as text for each column; = where it is tied with the best.
+
+    The text is "–" where the row has no score, and empty where its score could not be tested.
+    """
+    found = []
+    for column, ranks in board.standings.items():
+        one = ranks.get(row.label)
+        if one is None:
+            found.append("" if board.has_score(row, column) else "–")
+        else:
+            found.append(f"{one}{' =' if one.is_tied_with_best else ''}")
+    return found
+
+
+def _pair(comparison: Comparison) -> list[str]:
+    found = comparison.found
+    if found is None or comparison.p_holm is None:
+        return [f"no test: {comparison.reason}", "", "", "", ""]
+    mark = SIGNIFICANT if comparison.is_significant else ""
+    return [
+        f"{found.difference:+.1f}{mark}",
+        f"{found.low:+.1f} to {found.high:+.1f}",
+        f"{found.p:.3g}",
+        f"{comparison.p_holm:.3g}",
+        f"±{found.detectable:.1f}",
+    ]
+
+
+def to_markdown(board: Board, *, work: bool = False) -> str:
+    """Return the board as a Markdown table, its notes below."""
+    head, body = _cells(board, work)
+    shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
+    about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
+    if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
+        about.append(f"{SIGNIFICANT}: p < {LEVEL} over seeds and examples, after Holm.")
+    if board.majority:
+        about.append(f"{SENTENCE}.")
+    about += map(markdown.plain, tested.lines(board))
+    facts = measured.facts(board)
+    about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
+    notes = [f"* {markdown.plain(note)}" for note in board.notes]
+    table = markdown.plain_table(head, body, numbers=True)
+    parts = [table, "", *about, *([""] if notes else []), *notes, *tested.to_markdown(board)]
+    if board.standings:
+        lines = [[row.label, *ranks_of(board, row)] for row in board.rows]
+        columns = [measured.title(board, column) for column in board.standings]
+        ranks = markdown.plain_table(["policy", *columns], lines, numbers=True)
+        parts += ["", f"{RANKS}.", "", ranks]
+    return "\n".join(parts) + "\n"
+
+
+def to_csv(board: Board, *, work: bool = False) -> str:
+    """Return the board with one line for each policy and task; nothing stands for null.
+
+    The column "majority" repeats for each row what a guess without a model reaches on the task.
+    """
+    seeds = sorted(
+        {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
+    )
+    head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
+    about = ("data", "model", *TRAININGS)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*head, *_TEST, LABEL, *about, *(WORK if work else ())])
+    guessed = {task: round(one.percent, _DIGITS) for task, one in board.majority.items()}
+    for row in board.rows:
+        done = [(row.work or {}).get(name) for name in WORK] if work else []
+        for task in board.tasks:
+            score = _score(row.scores[task]) or {"seeds": {}}
+            numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
+            each = [score["seeds"].get(str(seed)) for seed in seeds]
+            test = score.get("comparison") or {}
+            tested = [test.get(key) for key in _TEST]
+            tested.append(guessed.get(task))
+            told = measured.of_row(row, task)
+            texts = [told.get(key) for key in about]
+            writer.writerow([row.label, task, *numbers, *each, *tested, *texts, *done])
+    return text.getvalue()
+
+
+def to_table(board: Board, *, work: bool = False) -> Table:
+    """Return the board as a table for the terminal; its notes are printed by the caller."""
+    from rich.table import Table
+
+    head, body = _cells(board, work)
+    shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
+    facts = [f"{name}: {fact}" for name, fact in measured.facts(board).items()]
+    about = [f"{SENTENCE}."] if board.majority else []
+    table = Table(
+        title=f"percent, {shown} (difference to {board.compared_with})",
+        caption="\n".join([*about, *facts]),
+        caption_justify="left",
+    )
+    for index, name in enumerate(head):
+        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+    for index, line in enumerate(body):
+        table.add_row(*line, end_section=index == 0 and bool(board.majority))
+    return table
+
+
+def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
+    """Return the texts of the head and of the rows, majority first: tasks, averages, work."""
+    columns = [measured.column(board, task) for task in board.tasks]
+    head = ["policy", *(f"{each.title}: {_under(board, each)}" for each in columns)]
+    head += [average_label(group) for group in board.groups]
+    head += [name.replace("_", " ") for name in WORK] if work else []
+    body = [_majority(board, work)] if board.majority else []
+    for row in board.rows:
+        line = [row.label, *(_text(row.scores[task], row) for task in board.tasks)]
+        line += [_number(board.average(row, group)) for group in board.groups]
+        line += [str((row.work or {}).get(name, "–")) for name in WORK] if work else []
+        body.append(line)
+    return head, body
+
+
+def _majority(board: Board, work: bool) -> list[str]:
+    known = [board.majority.get(task) for task in board.tasks]
+    line = [LABEL, *(_number(None if one is None else one.percent) for one in known)]
+    line += [_number(board.majority_average(group)) for group in board.groups]
+    return line + ["–"] * (len(WORK) if work else 0)
+
+
+def _under(board: Board, column: ColumnFacts) -> str:
+    return ", ".join(filter(None, (board.metric(column.task), column.size)))
+
+
+def _text(score: Score | None, row: Row) -> str:
+    if score is None:
+        return "–"
+    text = _number(score.mean)
+    if score.std is not None:
+        text += f" ± {score.std:.1f}"
+    if score.delta is not None and not row.is_baseline:
+        mark = SIGNIFICANT if score.is_significant else ""
+        text += f" ({score.delta:+.1f}{mark})"
+    return text if score.is_complete else f"{text} *"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _score(score: Score | None) -> Json:
+    if score is None:
+        return None
+    parts = {name: round(value, _DIGITS) for name, value in score.parts.items()}
+    return {
+        "metric": score.metric,
+        "mean": round(score.mean, _DIGITS),
+        "std": None if score.std is None else round(score.std, _DIGITS),
+        "seeds": {
+            str(seed): None if value is None else round(value, _DIGITS)
+            for seed, value in score.seeds.items()
+        },
+        "n": score.n,
+        "delta": None if score.delta is None else round(score.delta, _DIGITS),
+        "comparison": comparison_json(score),
+        **({"parts": parts} if parts else {}),
+    }
+
+
+def comparison_json(score: Score) -> Json:
+    """Return a comparison as JSON; a test that could not be made is null, with its reason."""
+    if score.comparison is None:
+        return None
+    return _comparison(score.comparison, score.is_significant)
+
+
+def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]:
+    found = comparison.found
+    numbers = {
+        "difference": found and round(found.difference, _DIGITS),
+        "low": found and round(found.low, _DIGITS),
+        "high": found and round(found.high, _DIGITS),
+        "p": found and float(f"{found.p:.{_DIGITS}g}"),
+        "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{_DIGITS}g}"),
+    }
+    return {
+        **numbers,
+        "significant": is_significant,
+        "seeds": comparison.seeds,
+        "groups": found and found.groups,
+        "detectable": found and round(found.detectable, _DIGITS),
+        "reason": comparison.reason,
+    }

@@ -1,0 +1,64 @@
+"""What learned policies that rank spans share: candidates found once, drawn from in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.types import Passage, Spans
+
+KEPT = 20  # spans of a passage that are kept with their scores
+MOST = 512  # words of a span, and spans compared: a window has no more tokens, memory an end
+
+
+def check(train_on: Sequence[str], top_k: int, max_words: int) -> None:
+    """Refuse no task at all, more candidates than are kept, and spans that no memory holds."""
+    if not train_on:
+        raise ConfigError("train_on: is empty: name at least one task")
+    if top_k > KEPT:
+        raise ConfigError(f"top_k: must be at most {KEPT}, not {top_k}")
+    if max_words > MOST:
+        raise ConfigError(f"max_words: must be at most {MOST}, not {max_words}")
+
+
+def find(
+    policy: str,
+    fitted: Path | None,
+    passages: Sequence[Passage],
+    max_words: int,
+    overlap: bool = False,
+) -> dict[str, list[NDArray]]:
+    """Return the columns "candidates", token spans with the best first, and "scores".
+
+    `fitted` is the folder of an extractor. Raises ConfigError without one.
+    """
+    from maskpolicy import hardware
+    from maskpolicy.learned.extractor import Extractor
+    from maskpolicy.learned.windows import candidates
+
+    if fitted is None:
+        raise ConfigError(
+            f"policy {policy}: is learnt, and nothing fitted was given: name a finished run "
+            "with --run (or `fitted=` in Python)"
+        )
+    reader = Extractor.load(fitted).to(hardware.device())
+    found = candidates(reader, passages, KEPT, max_words, overlap)
+    return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
+
+
+def draw(passage: Passage, top_k: int, rng: np.random.Generator) -> Spans:
+    """Draw one of the best candidates with probability proportional to exp(score).
+
+    None where the passage has no word.
+    """
+    spans = passage.columns["candidates"][:top_k]
+    if len(spans) < 2:
+        return spans
+    scores = passage.columns["scores"][: len(spans)].astype(np.float64)
+    chances = np.exp(scores - scores[0]).cumsum()
+    drawn = int(chances.searchsorted(rng.random() * chances[-1], side="right"))
+    return spans[drawn : drawn + 1]

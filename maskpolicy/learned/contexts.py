@@ -1,0 +1,126 @@
+"""What learned policies read: a text for each example of a task, and where it holds the answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.datafiles import fields
+from maskpolicy.datafiles.rows import Row
+from maskpolicy.errors import DataError
+from maskpolicy.formats import examples
+from maskpolicy.formats.evidence import occurrence, occurrences
+from maskpolicy.plugins import hooks
+from maskpolicy.types import Example, Json
+
+_log = logging.getLogger(__name__)
+SPLITS = ("train", "dev")  # a policy never sees the test split
+DEEP = 100  # passages by rank among which retrieval looks for an answer
+
+
+@dataclass
+class _Read:
+    """An example with the text that a policy reads and what counts as the answer in it."""
+
+    example: Example
+    text: str
+    answers: tuple[str, ...]
+
+
+def find(
+    block: TaskBlock, split: str, folder: Path, corpus: Sequence[str] = ()
+) -> tuple[list[Json], dict[str, int]]:
+    """Return the contexts of train or dev of a task, and counts of what was found.
+
+    A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}, ends
+    exclusive, in characters of the context: an answer counts at all its occurrences by normalised
+    text, but not inside a longer one of its aliases. Contexts without an answer are among them;
+    examples without a context are only counted. Where the task allows retrieval, contexts that are
+    missing are looked for in `corpus`. Raises DataError as `examples.load` does, and when no train
+    example has a context.
+    """
+    reading = examples.opened(block, split, folder)
+    read = _texts(reading)
+    missing = [one for one in read if not one.text.strip()]
+    if reading.task.facts.retrieval and missing and len(corpus):
+        _retrieve(missing, corpus)
+    rows = [_row(one) for one in read if one.text.strip()]
+    if not rows and split == "train":
+        raise DataError(
+            f"{reading.source.name}: no {split} example of task {block.name!r} has a context: "
+            "put the task's evidence or knowledge source beside the file, or leave the task out of "
+            "train_on"
+        )
+    if len(rows) < len(read) or not all(row["answers"] for row in rows):
+        _log.info("%s", _told(block, split, read, rows))
+    counts = dict(
+        examples=len(read),
+        without_context=len(read) - len(rows),
+        retrieved=sum(bool(one.text.strip()) for one in missing),
+        without_answer=sum(not row["answers"] for row in rows),
+        answers=sum(len(row["answers"]) for row in rows),
+        malformed=reading.malformed.count,
+    )
+    return rows, counts
+
+
+def _told(block: TaskBlock, split: str, read: Sequence[_Read], rows: Sequence[Json]) -> str:
+    silent = sum(not row["answers"] for row in rows)
+    return (
+        f"task {block.name}: of {len(read)} {split} examples {len(read) - len(rows)} have no "
+        f"context, and the contexts of {silent} hold no answer"
+    )
+
+
+def _texts(reading: examples.Reading) -> list[_Read]:
+    own_text = hooks.READING.of(reading.task.plugin)
+    if own_text is None:
+        examples.look_up(reading)
+        return [_Read(one, one.context or "", one.targets) for _, one in reading.kept]
+
+    def read(row: Row, example: Example) -> _Read:
+        text, answers = own_text(row.value)
+        fields.check(text, "the text to read")
+        return _Read(example, text, answers)
+
+    return reading.each(read)
+
+
+def _row(read: _Read) -> Json:
+    return {
+        "id": read.example.id,
+        "group": read.example.group,
+        "source": read.example.source,
+        "targets": list(read.example.targets),
+        "context": read.text,
+        "answers": _outermost(occurrences(read.text, read.answers)),
+    }
+
+
+def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Leave out spans inside others: "Rome" of "City of Rome", where both are aliases."""
+    kept: list[list[int]] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or end > kept[-1][1]:
+            kept.append([start, end])
+    return kept
+
+
+def _retrieve(read: Sequence[_Read], corpus: Sequence[str]) -> None:
+    """Give each the best passage (BM25) that holds an answer and shares words with its source."""
+    import bm25s
+
+    def words(texts: Sequence[str]) -> Any:
+        return bm25s.tokenize(list(texts), show_progress=False, return_ids=False)
+
+    index = bm25s.BM25()
+    index.index(words(corpus), show_progress=False)
+    asked = words([one.example.source for one in read])
+    found, scores = index.retrieve(asked, k=min(DEEP, len(corpus)), show_progress=False)
+    for one, places, worth in zip(read, found.tolist(), scores.tolist(), strict=True):
+        shared = (corpus[place] for place, score in zip(places, worth, strict=True) if score > 0)
+        one.text = next((text for text in shared if occurrence(text, one.answers)), "")

@@ -1,0 +1,185 @@
+"""The questions that episodes are made of, and the steps of the outer loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.formats import sources
+from maskpolicy.learned.fit_tools import Context
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.schema import Count, Positive
+from maskpolicy.seeding import generator
+from maskpolicy.training.batching import Batch, Order, Pair, Pairs, collate
+from maskpolicy.training.loop import Step
+from maskpolicy.training.objectives import ExampleSteps, Specials
+from maskpolicy.types import Example, Passage, as_spans
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Episode:
+    """How an episode is made."""
+
+    candidates: Count = 8  # spans of a context that are compared (K)
+    hard: bool = True  # straight-through: one candidate is hidden, all get a gradient
+    temperature: Positive = 1.0  # of the Gumbel-softmax at the first outer step
+    cooled: Positive = 0.3  # likewise at the last one; exponential between
+    # the outer loss is on the question itself, or on another one about the same context
+    query: Literal["same", "held-out"] = "same"
+    sharing: Count = 1  # episodes with one set of fast weights; 1: each has its own (the paper)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One training example: its context, and its source and target."""
+
+    id: str
+    passage: Passage
+    pair: Pair
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """e episodes that share one set of fast weights: what they hide in, and ask."""
+
+    ids: tuple[str, ...]
+    passages: tuple[Passage, ...]
+    noise: torch.Tensor | None  # (e, K); None: the policy's first choice, without noise
+    temperature: float
+    step: int  # with the seed, it seeds what hiding draws
+    query: Batch
+    held: Batch
+
+    def to(self, device: torch.device) -> Episodes:
+        """Return the episodes on another device."""
+        noise = None if self.noise is None else self.noise.to(device)
+        query, held = self.query.to(device), self.held.to(device)
+        return replace(self, noise=noise, query=query, held=held)
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeSteps:
+    """The steps of the outer loop: a fixed number of episodes each, in fresh noise.
+
+    Order, noise and held-out questions are functions of (seed, step, id) alone.
+    """
+
+    questions: Sequence[Question]
+    episode: Episode
+    specials: Specials
+    spec: Training
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the questions."""
+        lengths = np.asarray([len(question.passage.tokens) for question in self.questions])
+        return Order(lengths, self.spec.passages, self.spec.seed)
+
+    @cached_property
+    def others(self) -> dict[str, list[Question]]:
+        """The questions about each context, by its text."""
+        found: dict[str, list[Question]] = {}
+        for question in self.questions:
+            found.setdefault(question.passage.text, []).append(question)
+        return found
+
+    def __call__(self, number: int) -> Step:
+        """Make the episodes of one outer step."""
+        asked = [self.questions[item] for item, _ in self.order.step(number)]
+        size = self.episode.sharing
+        batches = [self._made(asked[i : i + size], number) for i in range(0, len(asked), size)]
+        return Step(batches, len(asked), Counter(episodes=len(asked)))
+
+    def first_choices(self, most: int) -> list[Episodes]:
+        """Return up to `most` questions, drawn by the seed, as episodes without noise."""
+        drawn = generator(self.spec.seed, 0, "", "first").permutation(len(self.questions))[:most]
+        return [self._made([self.questions[i]], 0, noisy=False) for i in sorted(drawn.tolist())]
+
+    def _made(self, asked: Sequence[Question], number: int, noisy: bool = True) -> Episodes:
+        import torch
+
+        draws = [generator(self.spec.seed, number, one.id, "gumbel") for one in asked]
+        noise = np.stack([rng.gumbel(size=self.episode.candidates) for rng in draws])
+        held = [self._held(one, number) for one in asked]
+        return Episodes(
+            tuple(one.id for one in asked),
+            tuple(one.passage for one in asked),
+            torch.from_numpy(noise) if noisy else None,
+            temperature(self.episode, number, self.spec.steps),
+            number,
+            self._collated(asked),
+            self._collated(held),
+        )
+
+    def _held(self, asked: Question, number: int) -> Question:
+        """Return the question of the outer loss: `asked`, or another one about its context."""
+        if self.episode.query == "same":
+            return asked
+        others = [one for one in self.others[asked.passage.text] if one.id != asked.id]
+        return others[generator(self.spec.seed, number, asked.id, "held").integers(len(others))]
+
+    def _collated(self, questions: Sequence[Question]) -> Batch:
+        pairs = Pairs.of([question.pair for question in questions])
+        return collate(pairs, self.specials.pad, self.specials.start)
+
+
+def questions(
+    contexts: Sequence[Context], task: str, tokenizer: Any, specials: Specials, spec: Training
+) -> list[Question]:
+    """Return the questions of a task's contexts: pairs as fine-tuning has them.
+
+    A context longer than a source may be is cut to its first words.
+    """
+    keep = sources.facts(find_plugin("task", task)).keep
+    examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
+    pairs = ExampleSteps.of(examples, tokenizer, specials, spec, keep).pairs
+    return [
+        Question(one.id, _cut(one.passage, spec.max_source - 2), pair)
+        for one, pair in zip(contexts, pairs, strict=True)
+    ]
+
+
+def _cut(passage: Passage, most: int) -> Passage:
+    """Return the first words of a passage that make up at most `most` tokens."""
+    words = passage.words[passage.words[:, 1] <= most]
+    end = int(words[-1, 1]) if len(words) else 0
+    if end == len(passage.tokens):
+        return passage
+    sentences = passage.sentences[passage.sentences[:, 0] < end]
+    return Passage(
+        passage.id,
+        passage.text,
+        passage.tokens[:end],
+        passage.offsets[:end],
+        words,
+        as_spans(np.minimum(sentences, end)),
+    )
+
+
+def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
+    """Return the questions that an episode can be made of; the others have nothing to teach.
+
+    A context must have a word to hide; for a held-out query, another question about it.
+    """
+    kept = [question for question in questions if len(question.passage.words)]
+    if episode.query == "held-out":
+        asked: dict[str, set[str]] = {}  # ids: two columns of a task ask the same question twice
+        for question in kept:
+            asked.setdefault(question.passage.text, set()).add(question.id)
+        kept = [question for question in kept if len(asked[question.passage.text]) > 1]
+    return kept
+
+
+def temperature(episode: Episode, number: int, steps: int) -> float:
+    """Return the temperature of outer step `number` of `steps`, counted from 0."""
+    done = number / max(1, steps - 1)
+    return episode.temperature * (episode.cooled / episode.temperature) ** done

@@ -1,0 +1,104 @@
+"""What a policy's `fit` gets: the contexts of its tasks, tokenised, and the one training loop.
+
+A learned policy defines
+
+    fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json
+
+It trains on the `train` contexts, selects on the `dev` contexts, writes the fitted policy into the
+folder `out` and returns what is to be reported. `data` has one entry for each task of the field
+`train_on`, without its test examples. `maskpolicy.plugins.hooks` describes what goes with `fit`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maskpolicy.corpus.passages import Document, tokenize
+from maskpolicy.graph.nodes import Run
+from maskpolicy.training import loop
+from maskpolicy.types import Denoising, Json, Passage, Spans, as_spans
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.config.budgets import Training
+
+COUNTS = "counts.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """One example of a task with the text that a policy reads."""
+
+    id: str
+    group: str
+    source: str  # the question
+    targets: tuple[str, ...]  # every acceptable answer; the first is trained on
+    passage: Passage  # the context
+    answers: Spans  # (n, 2) tokens, each a range of whole words; may overlap, may be none
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """The contexts of one task, those that hold no answer among them."""
+
+    task: str
+    train: tuple[Context, ...]
+    dev: tuple[Context, ...]
+    counts: Mapping[str, Json]  # by split: examples, without_context, without_answer, retrieved, ..
+    label: str = ""  # as `train_on` names it; "": the task
+
+    @property
+    def name(self) -> str:
+        """What `train_on` calls the task: two columns of one task have labels of their own."""
+        return self.label or self.task
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What `fit` works with besides its data: artifacts, and the run that it is part of."""
+
+    model: Path  # the text-to-text model before its intermediate stage
+    tokenizer: Path
+    init: Path | None  # what was fitted for the policy of the field `init`
+    run: Run
+    how: Denoising = field(default_factory=Denoising)  # of the row, if the policy is fitted to it
+
+    def train(
+        self,
+        module: Any,
+        steps: Callable[[int], loop.Step],
+        loss: loop.Loss,
+        spec: Training,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Train `module` in place through the one loop; see `training.train`."""
+        run = self.run
+        return loop.train(module, steps, loss, spec, run.checkpoints, run.progress, **more)
+
+
+def load(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
+    """Return the contexts of a "contexts" artifact, tokenised; `label` names them in reports."""
+    about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
+    splits = [_read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
+    return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
+
+
+def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    passages = tokenize([Document(row["id"], row["context"]) for row in rows], tokenizer)
+    return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
+
+
+def _context(row: Json, passage: Passage) -> Context:
+    spans = [passage.at([span]) for span in row["answers"]]
+    answers = np.unique(np.concatenate([as_spans([]), *spans]), axis=0)
+    targets = tuple(row["targets"])
+    return Context(row["id"], row["group"], row["source"], targets, passage, as_spans(answers))

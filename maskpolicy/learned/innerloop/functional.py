@@ -1,0 +1,167 @@
+"""The back end `functional`: SGD's gradient by forward mode, Adam's by double backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from maskpolicy.learned.innerloop.lesson import BETAS, DECAY, EPS, Inner, Lesson
+from maskpolicy.training.batching import Batch
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors: TypeAlias = "list[torch.Tensor]"
+Loss: TypeAlias = "Callable[[Tensors], torch.Tensor]"
+"""From a model's parameters, in their order, to a scalar."""
+
+
+def outer(
+    rows: Any, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Through torch.func.functional_call.
+
+    With SGD, backward over the steps without a double backward through the candidates: w enters the
+    masked steps linearly, so d outer / d w_k = -lr sum_i <v_i+1, grad L_k(t_i)>, one forward-mode
+    product over all candidates for each step, where v_i = d outer / d t_i and v_i = v_i+1 - lr
+    H_i v_i+1 takes one Hessian-vector product of the stepped loss alone: of a single candidate,
+    where w is one-hot. With Adam and AdamW, double backward through everything.
+    """
+    from torch.func import functional_call
+
+    names = [name for name, _ in rows.named_parameters()]
+    start = [p.detach().requires_grad_() for p in rows.parameters()]
+
+    def losses(weights: Sequence[torch.Tensor], batch: Batch) -> torch.Tensor:
+        return functional_call(rows, dict(zip(names, weights, strict=True)), (batch,))
+
+    if inner.optimizer == "sgd":
+        return _exact(losses, start, lesson, w, inner, differentiate)
+    return _unrolled(losses, start, lesson, w, inner, differentiate)
+
+
+def _exact(
+    losses: Any, start: Tensors, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The inner loop with SGD; see `outer`."""
+    import torch
+    from torch.func import jvp
+
+    used = w != 0  # one-hot weights: the others add nothing to the step
+    given: dict[str, Any] = vars(lesson.candidates)
+    rows: dict[str, Any] = {name: v if v is None else v[used] for name, v in given.items()}
+    chosen = Batch(**rows)
+
+    def of_masked(weights: Tensors) -> torch.Tensor:
+        return w[used] @ losses(weights, chosen)
+
+    def of_query(weights: Tensors) -> torch.Tensor:
+        return losses(weights, lesson.query).mean()
+
+    # nothing is pulled back through the first step
+    curved = [differentiate and number > 0 for number in range(inner.steps)]
+    masked = _descents(of_masked, start, inner.lr, curved)
+    curved = [differentiate] * inner.query_steps
+    query = _descents(of_query, masked[-1].after, inner.query_lr, curved)
+    at = query[-1].after
+    value = losses(at, lesson.held).mean()
+    if not differentiate:
+        return value.detach(), None
+    v = list(torch.autograd.grad(value, at, materialize_grads=True))
+    for step in reversed(query):
+        v = step.pull(v)
+    gradient = torch.zeros_like(w)
+    for number, step in reversed(list(enumerate(masked))):
+        before = tuple(t.detach() for t in step.at)
+        along = jvp(lambda *t: losses(t, lesson.candidates), before, tuple(v))[1]
+        gradient -= inner.lr * along.to(w.dtype)
+        v = step.pull(v) if number else v
+    return value.detach(), gradient
+
+
+class _Descent:
+    """One SGD step from the weights `at` to `after`, and what pulls a gradient back through it."""
+
+    def __init__(self, loss: Loss, at: Tensors, lr: float, curved: bool) -> None:
+        import torch
+
+        self.at, self.lr = at, lr
+        gradient = torch.autograd.grad(loss(at), at, create_graph=curved, materialize_grads=True)
+        self.gradient = gradient if curved else ()
+        pairs = zip(at, gradient, strict=True)
+        self.after = [(t - lr * g).detach().requires_grad_() for t, g in pairs]
+
+    def pull(self, v: Tensors) -> Tensors:
+        """Return v - lr H v, H being the Hessian of the loss before the step; once only."""
+        import torch
+
+        parts = [(g * u).sum() for g, u in zip(self.gradient, v, strict=True)]
+        product = torch.stack(parts).sum()
+        turned = torch.autograd.grad(product, self.at, materialize_grads=True)
+        return [u - self.lr * h for u, h in zip(v, turned, strict=True)]
+
+
+def _descents(loss: Loss, at: Tensors, lr: float, curved: Sequence[bool]) -> list[_Descent]:
+    """Return one step after the other, from the weights `at`; `curved`: what will be pulled."""
+    steps: list[_Descent] = []
+    for each in curved:
+        steps.append(_Descent(loss, at, lr, each))
+        at = steps[-1].after
+    return steps
+
+
+def _unrolled(
+    losses: Any, start: Tensors, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The inner loop with Adam, by double backward."""
+    import torch
+
+    w = w.clone().requires_grad_(differentiate)
+    weights, adam = start, _Adam(DECAY if inner.optimizer == "adamw" else 0.0)
+    stages = [
+        (lambda t: w @ losses(t, lesson.candidates), inner.lr, inner.steps),
+        (lambda t: losses(t, lesson.query).mean(), inner.query_lr, inner.query_steps),
+    ]
+    for loss, lr, count in stages:
+        for _ in range(count):
+            gradients = torch.autograd.grad(
+                loss(weights), weights, create_graph=differentiate, materialize_grads=True
+            )
+            weights = adam.step(weights, gradients, lr)
+            if not differentiate:
+                weights = [t.detach().requires_grad_() for t in weights]
+    value = losses(weights, lesson.held).mean()
+    return value.detach(), torch.autograd.grad(value, w)[0] if differentiate else None
+
+
+class _Adam:
+    """Adam and AdamW as differentiable functions of the weights."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay, self.count = decay, 0
+        self.first: Tensors = []
+        self.second: Tensors = []
+
+    def step(self, weights: Tensors, gradients: Sequence[torch.Tensor], lr: float) -> Tensors:
+        """Return the stepped weights."""
+        import torch
+
+        self.count += 1
+        b1, b2 = BETAS
+        first = self.first or [torch.zeros_like(g) for g in gradients]
+        second = self.second or [torch.zeros_like(g) for g in gradients]
+        self.first = [m * b1 + (1 - b1) * g for m, g in zip(first, gradients, strict=True)]
+        self.second = [s * b2 + (1 - b2) * g * g for s, g in zip(second, gradients, strict=True)]
+        rate = lr * (1 - b2**self.count) ** 0.5 / (1 - b1**self.count)
+        return [
+            t * (1 - lr * self.decay) - rate * m / (_root(s) + EPS)
+            for t, m, s in zip(weights, self.first, self.second, strict=True)
+        ]
+
+
+def _root(x: torch.Tensor) -> torch.Tensor:
+    """Return the square root, whose derivative at 0 is taken to be 0."""
+    import torch
+
+    zero = x == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).sqrt())

@@ -1,0 +1,115 @@
+"""The meta-learner's episode: what a policy hides is judged by the question answered after it.
+
+Ye et al. 2021, Figure 2: (a) hide a span of the context by the current policy and step on that
+masked-LM loss, (b) step on (q, a); the loss on (q, a) after both is the policy's. The relaxation is
+over losses, not over text: the policy scores K candidate spans, each is hidden in the ordinary way
+and has its own loss L_k, and step (a) is on sum_k w_k L_k, w being a Gumbel-softmax of the scores.
+The one loop trains it (training.py): its module is the policy, its units are episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.errors import StageError
+from maskpolicy.learned.episodes import Episode, Episodes
+from maskpolicy.learned.innerloop import Inner, Lesson, backend
+from maskpolicy.masking.denoising import hide_all
+from maskpolicy.training.batching import Batch, collate
+from maskpolicy.training.objectives import Specials
+from maskpolicy.types import Denoising, Passage, Spans
+
+if TYPE_CHECKING:
+    import torch
+
+Score: TypeAlias = "Callable[[Any, Sequence[Passage], int], list[tuple[Spans, torch.Tensor]]]"
+"""(policy network, passages, k) -> at most k candidates of each, (n, 2), and their scores, (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeLoss:
+    """loss(policy network, episodes) -> (sum of outer losses, episodes), for training.train."""
+
+    model: Any  # in evaluation mode, with eager attention; it is not changed
+    score: Score
+    how: Denoising
+    episode: Episode
+    inner: Inner
+    backend: str
+    specials: Specials
+    spec: Training
+
+    def __call__(self, module: Any, episodes: Episodes) -> tuple[torch.Tensor, int]:
+        """Raise StageError, naming the example, when scores or outer loss are no numbers."""
+        import torch
+
+        scored = self.score(module, episodes.passages, self.episode.candidates)
+        spans = [spans for spans, _ in scored]
+        self._check_scored(spans, episodes)
+        w = torch.cat([self._weights(scores, i, episodes) for i, (_, scores) in enumerate(scored)])
+        candidates = self._candidates(episodes, spans).to(w.device)
+        lesson = Lesson(candidates, episodes.query, episodes.held)
+        count = len(episodes.passages)
+        outer = backend(self.backend)(self.model, lesson, w / count, self.inner)
+        if not math.isfinite(outer.item()):
+            raise StageError(
+                f"the outer loss of example {episodes.ids[0]!r} became {outer.item()} "
+                f"{_moment(episodes)}: lower inner.lr (now {self.inner.lr}) or inner.query_lr (now "
+                f"{self.inner.query_lr})"
+            )
+        return outer * count, count
+
+    def _check_scored(self, spans: Sequence[Spans], episodes: Episodes) -> None:
+        """Every passage has a word, so one without candidates has scores that are no numbers."""
+        lost = [one for one, found in zip(episodes.ids, spans, strict=True) if not len(found)]
+        if lost:
+            raise StageError(
+                f"the policy's scores of example {lost[0]!r} became nan {_moment(episodes)}: "
+                f"lower outer.lr (now {self.spec.lr})"
+            )
+
+    def _weights(self, scores: torch.Tensor, index: int, episodes: Episodes) -> torch.Tensor:
+        if episodes.noise is None:
+            return relaxed(scores.detach(), 0.0, 1.0, hard=True)
+        noise = episodes.noise[index, : len(scores)].to(scores.dtype)
+        return relaxed(scores, noise, episodes.temperature, self.episode.hard)
+
+    def _candidates(self, episodes: Episodes, spans: Sequence[Spans]) -> Batch:
+        """Hide every candidate of every passage in the ordinary way, one row for each."""
+        owners = [p for p, found in zip(episodes.passages, spans, strict=True) for _ in found]
+        single = [found[i : i + 1] for found in spans for i in range(len(found))]
+        steps = [episodes.step] * len(single)
+        seed, mask = self.spec.seed, self.specials.mask
+        written = hide_all(owners, single, self.how, mask, seed, steps)
+        pairs = self.specials.pairs(written, self.spec)
+        return collate(pairs, self.specials.pad, self.specials.start)
+
+
+def _moment(episodes: Episodes) -> str:
+    return "on dev" if episodes.noise is None else f"in outer step {episodes.step + 1}"
+
+
+def relaxed(
+    scores: torch.Tensor, noise: torch.Tensor | float, temperature: float, hard: bool
+) -> torch.Tensor:
+    """Return the Gumbel-softmax of scores, (n,); hard: one-hot with the gradient of the soft one.
+
+    Maddison et al. 2017; Jang et al. 2017, section 2.2 (straight-through).
+    """
+    soft = ((scores + noise) / temperature).softmax(-1)
+    if not hard:
+        return soft
+    chosen = soft.new_zeros(len(soft)).index_fill(0, soft.argmax().reshape(1), 1.0)
+    return chosen + (soft - soft.detach())
+
+
+def mean_outer_loss(loss: EpisodeLoss, module: Any, episodes: Sequence[Episodes]) -> float:
+    """Return the mean outer loss over groups of episodes, whose noise is None."""
+    device = next(module.parameters()).device
+    module.eval()
+    found = [loss(module, group.to(device)) for group in episodes]
+    return sum(value.item() for value, _ in found) / sum(count for _, count in found)

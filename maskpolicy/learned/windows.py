@@ -1,0 +1,197 @@
+"""Texts in windows: what an extractor is trained on, and what it finds in passages."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.training.batching import Order
+from maskpolicy.training.loop import Step
+from maskpolicy.types import Passage, Spans, as_spans
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maskpolicy.learned.extractor import Extractor, Texts
+
+_log = logging.getLogger(__name__)
+WINDOW = 512  # tokens; longer texts are read in windows that overlap by half
+_BATCH = 16_384  # padded tokens that are read at once
+Candidates: TypeAlias = tuple[Spans, NDArray[np.float32]]
+"""Spans (n, 2) of tokens, best first, and their scores (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A text, or a part of one, of at most WINDOW tokens, cut between words."""
+
+    tokens: NDArray[np.int32]  # (t,)
+    words: Spans  # (w, 2) tokens
+    gold: Spans  # (g, 2) first word and number of further words
+
+
+def cut(passage: Passage, answers: Spans, max_words: int) -> list[Window]:
+    """Return the windows of a passage that hold answers, (n, 2) tokens, of up to `max_words` words.
+
+    An answer that no window holds whole, or that is longer, is in none of them.
+    """
+    words = passage.words
+    first = np.searchsorted(words[:, 0], answers[:, 0])
+    more = np.searchsorted(words[:, 1], answers[:, 1]) - first
+    fit = more < max_words
+    first, more = first[fit], more[fit]
+    windows = []
+    for begin, end in _bounds(words):
+        inside = (first >= begin) & (first + more < end)
+        if inside.any():
+            start, stop = words[begin, 0], words[end - 1, 1]
+            gold = np.stack([first[inside] - begin, more[inside]], axis=1)
+            tokens = passage.tokens[start:stop]
+            windows.append(Window(tokens, as_spans(words[begin:end] - start), as_spans(gold)))
+    return windows
+
+
+def cut_all(held: Sequence[tuple[Passage, Spans]], max_words: int) -> list[Window]:
+    """Return the windows of passages that hold answers; tells how many have longer ones alone."""
+    found = [cut(passage, answers, max_words) for passage, answers in held]
+    if lost := sum(not windows for windows in found):
+        _log.info(
+            "of %d contexts with an answer %d teach nothing: theirs are longer than %d words",
+            *(len(found), lost, max_words),
+        )
+    return [window for windows in found for window in windows]
+
+
+def _bounds(words: Spans) -> list[tuple[int, int]]:
+    """Return (first word, end) of windows of at most WINDOW tokens that overlap by half.
+
+    A word longer than a window is a window of its own.
+    """
+    bounds, begin = [], 0
+    while True:
+        end = int(np.searchsorted(words[:, 1], words[begin, 0] + WINDOW, side="right"))
+        end = max(end, begin + 1)
+        bounds.append((begin, end))
+        if end == len(words):
+            return bounds
+        half = int(np.searchsorted(words[:, 0], words[begin, 0] + WINDOW // 2))
+        begin = min(max(half, begin + 1), end)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowSteps:
+    """The steps of training an extractor on windows; a unit is a window."""
+
+    windows: Sequence[Window]
+    spec: Training
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the windows."""
+        lengths = np.asarray([len(window.tokens) for window in self.windows])
+        return Order(lengths, self.spec.passages, self.spec.seed)
+
+    def __call__(self, number: int) -> Step:
+        """Collate the windows of one step."""
+        from maskpolicy.learned.extractor import collate
+
+        chosen = [self.windows[item] for item, _ in self.order.step(number)]
+        lengths = [len(window.tokens) for window in chosen]
+        cuts = _batches(lengths, self.spec.micro_tokens)
+        batches = [collate([chosen[i] for i in cut]) for cut in cuts]
+        return Step(batches, len(chosen), Counter(windows=len(chosen), tokens=sum(lengths)))
+
+
+def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield places of texts of like length, at most `budget` padded tokens (but one text) each."""
+    batch: list[int] = []
+    for place in np.argsort(lengths, kind="stable").tolist():
+        if batch and (len(batch) + 1) * lengths[place] > budget:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def candidates(
+    extractor: Extractor,
+    passages: Sequence[Passage],
+    k: int,
+    max_words: int,
+    overlap: bool = False,
+) -> list[Candidates]:
+    """Return the k best spans of each passage, of up to `max_words` words; see `extractor.best`.
+
+    In the order of the passages; fewer than k where a passage is short. The batches depend on the
+    passages alone.
+    """
+    import torch
+
+    found: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
+    there = [place for place, passage in enumerate(passages) if len(passage.words)]
+    with torch.inference_mode():
+        for batch in _batches([len(passages[place].tokens) for place in there], _BATCH):
+            ranked = rank(extractor, [passages[there[i]] for i in batch], k, max_words, overlap)
+            for i, (spans, scores) in zip(batch, ranked, strict=True):
+                found[there[i]] = spans, scores.cpu().numpy()
+    return found
+
+
+def rank(
+    extractor: Extractor,
+    passages: Sequence[Passage],
+    k: int,
+    max_words: int,
+    overlap: bool = False,
+) -> list[tuple[Spans, Tensor]]:
+    """Return what `candidates` does of passages of a word or more, scores with their gradient."""
+    from maskpolicy.learned.extractor import best, span_scores
+
+    texts, logits = read(extractor, passages)
+    scores = span_scores(logits, texts.to(logits.device), max_words)
+    places, values = best(scores.detach(), k, overlap)
+    found = []
+    for row, passage in enumerate(passages):
+        chosen = places[row, values[row].isfinite()]
+        first, last = chosen[:, 0].cpu().numpy(), chosen.sum(1).cpu().numpy()
+        spans = np.stack([passage.words[first, 0], passage.words[last, 1]], axis=1)
+        found.append((as_spans(spans), scores[row, chosen[:, 0], chosen[:, 1]]))
+    return found
+
+
+def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tensor]:
+    """Return the arrays of passages, each of a word or more, and their logits (b, t, 2), float32.
+
+    A long text is read in windows: each token's logits are those of the window in whose middle it
+    is nearest.
+    """
+    import torch
+
+    from maskpolicy.learned.extractor import collate
+
+    texts = collate([Window(p.tokens, p.words, as_spans([])) for p in passages])
+    device = extractor.embeddings.device
+    if texts.tokens.shape[1] <= WINDOW:
+        return texts, extractor(texts.tokens.to(device), texts.lengths.to(device)).float()
+    logits = torch.zeros(*texts.tokens.shape, 2, device=device)
+    for row, passage in enumerate(passages):
+        bounds = _bounds(passage.words)
+        parts = [passage.words[[begin, end - 1], [0, 1]] for begin, end in bounds]
+        middle = [int(before[1] + after[0]) // 2 for before, after in pairwise(parts)]
+        middle = [0, *middle, len(passage.tokens)]
+        for part, start, stop in zip(parts, middle[:-1], middle[1:], strict=True):
+            begin, end = part.tolist()
+            piece = texts.tokens[row : row + 1, begin:end].to(device)
+            given = extractor(piece, torch.tensor([end - begin], device=device)).float()
+            logits[row, start:stop] = given[0, start - begin : stop - begin]
+    return texts, logits

@@ -1,0 +1,180 @@
+"""Spans to (source, target): the one place that writes `<mask>`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.ragged import Ragged
+from maskpolicy.seeding import Streams
+from maskpolicy.types import Denoising, Masked, Passage, Spans
+
+
+@dataclass(frozen=True, eq=False)
+class DenoisingPairs(Sequence[Masked]):
+    """The training pairs made from n passages, as arrays over all of them."""
+
+    sources: Ragged  # ids with <mask>
+    targets: Ragged  # ids to recover; empty where nothing is hidden
+    excluded: NDArray[np.bool_] | None  # aligned with sources.flat; None: the encoder sees all
+    hidden: NDArray[np.int64]  # (n,) tokens of each passage that were hidden
+    spans: NDArray[np.int64]  # (n,) spans that were hidden
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @overload
+    def __getitem__(self, index: int) -> Masked: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Masked]: ...
+    def __getitem__(self, index: int | slice) -> Masked | list[Masked]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        source = self.sources[index]
+        excluded = np.zeros(len(source), bool)
+        if self.excluded is not None:
+            excluded = self.excluded[self.sources.bounds[index] : self.sources.bounds[index + 1]]
+        amount, count = int(self.hidden[index]), int(self.spans[index])
+        return Masked(source, self.targets[index], excluded, amount, count)
+
+
+def hide(
+    passage: Passage, spans: Spans, how: Denoising, mask: int, seed: int = 0, epoch: int = 0
+) -> Masked:
+    """Write `<mask>` (id `mask`) over `spans` of one passage; see `hide_all`."""
+    return hide_all([passage], [spans], how, mask, seed, [epoch])[0]
+
+
+def hide_all(
+    passages: Sequence[Passage],
+    spans: Sequence[Spans],
+    how: Denoising,
+    mask: int,
+    seed: int,
+    epochs: Sequence[int],
+) -> DenoisingPairs:
+    """Write `<mask>` (id `mask`) over the spans of each passage as `how` says.
+
+    One `<mask>` stands for each span, or for each token; the target is the full text, or the hidden
+    spans in text order joined by `<mask>` (one span gives the bare text), or empty where nothing is
+    hidden. Sentence order, inserted masks and excluded masks are drawn from (seed, epoch, passage
+    id).
+    """
+    lengths = np.asarray([len(passage.tokens) for passage in passages])
+    counts = np.asarray([len(each) for each in spans])
+    tokens = np.concatenate([passage.tokens for passage in passages])
+    ends = lengths.cumsum()
+    flat = np.concatenate(spans) + (ends - lengths).repeat(counts)[:, None]
+    hidden = _covered(flat, len(tokens))
+    until = np.concatenate([[0], hidden.cumsum()])  # hidden tokens before each place
+    amounts = until[ends] - until[ends - lengths]
+    sources = np.where(hidden, np.int32(mask), tokens)
+    if how.corruption == "token":
+        written, order = Ragged.cut(sources, lengths), np.arange(len(tokens))
+    else:
+        keep = ~hidden
+        keep[flat[:, 0]] = True
+        order = np.flatnonzero(keep)
+        written = Ragged.cut(sources[order], lengths - amounts + counts)
+    draws = _Draws(passages, counts, seed, epochs)
+    if how.permute_sentences:
+        written = draws.permuted(written, order - (ends - lengths).repeat(written.lengths))
+    if how.insert:
+        written = draws.inserted(written, how.insert, mask)
+    excluded = draws.excluded(written, how.mask_exclusion, mask) if how.mask_exclusion else None
+    if how.target == "full":
+        wanted = counts > 0
+        targets = Ragged.cut(tokens[wanted.repeat(lengths)], lengths * wanted)
+    else:
+        targets = _hidden(
+            tokens, hidden, flat, amounts, counts, mask if how.join == "mask" else None
+        )
+    return DenoisingPairs(written, targets, excluded, amounts, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Draws:
+    """What is drawn for each passage of a batch beside its spans, by a stream of its own."""
+
+    passages: Sequence[Passage]
+    counts: NDArray[np.int64]  # spans of each passage
+    seed: int
+    epochs: Sequence[int]
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Where all of it is drawn from."""
+        return Streams()
+
+    def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
+        """Shuffle the sentences of each source; `places` are its tokens' places in the text."""
+        rows = list(sources)
+        kept = Ragged(places, sources.bounds)
+        for i in np.flatnonzero(self.counts).tolist():
+            rows[i] = rows[i][_permutation(kept[i], self.passages[i], self._at(i, "sentences"))]
+        return Ragged.of(rows, np.int32)
+
+    def inserted(self, sources: Ragged, share: float, mask: int) -> Ragged:
+        """Insert floor(share * spans + u) masks into each source."""
+        rows = list(sources)
+        for i in np.flatnonzero(self.counts).tolist():
+            rng = self._at(i, "insert")
+            extra = int(share * self.counts[i] + rng.random())
+            rows[i] = np.insert(rows[i], rng.integers(0, len(rows[i]) + 1, extra), np.int32(mask))
+        return Ragged.of(rows, np.int32)
+
+    def excluded(self, sources: Ragged, share: float, mask: int) -> NDArray[np.bool_]:
+        """Choose floor(share * n + u) of each source's n `<mask>` tokens."""
+        excluded = np.zeros(len(sources.flat), bool)
+        for i, source in enumerate(sources):
+            at = np.flatnonzero(source == mask) + sources.bounds[i]
+            rng = self._at(i, "exclusion")
+            excluded[rng.permutation(at)[: int(share * len(at) + rng.random())]] = True
+        return excluded
+
+    def _at(self, index: int, purpose: str) -> np.random.Generator:
+        return self.streams.at(self.seed, self.epochs[index], self.passages[index].id, purpose)
+
+
+def _covered(spans: Spans, length: int) -> NDArray[np.bool_]:
+    edges = np.zeros(length + 1, np.int32)
+    edges[spans[:, 0]] += 1
+    edges[spans[:, 1]] -= 1
+    return edges.cumsum()[:-1] > 0
+
+
+def _permutation(
+    order: NDArray[np.int64], passage: Passage, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the order that shuffles sentences; a span belongs to the one it begins in."""
+    starts = passage.sentences[:, 0]
+    sentence = np.searchsorted(starts, order, side="right")
+    rank = rng.permutation(len(starts) + 1)
+    return np.argsort(rank[sentence], kind="stable")
+
+
+def _hidden(
+    tokens: NDArray[np.int32],
+    hidden: NDArray[np.bool_],
+    flat: Spans,
+    amounts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    join: int | None,
+) -> Ragged:
+    """Return each passage's hidden spans, `flat` in the concatenated tokens, with joins between."""
+    found = tokens[hidden]
+    if join is None or counts.max(initial=0) < 2:
+        return Ragged.cut(found, amounts)
+    joined = np.ones(len(flat), bool)
+    joined[(counts.cumsum() - counts)[counts > 0]] = False  # the first of a passage
+    before = np.zeros(len(tokens), np.int64)
+    before[flat[joined, 0]] = 1
+    target = np.full(len(found) + int(joined.sum()), join, np.int32)
+    target[np.arange(len(found)) + before.cumsum()[hidden]] = found
+    return Ragged.cut(target, amounts + np.maximum(counts - 1, 0))

@@ -1,0 +1,101 @@
+"""What a policy hides: drawn from a stream for each passage and epoch, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from maskpolicy.errors import ConfigError, MaskpolicyError
+from maskpolicy.plugins import faults
+from maskpolicy.seeding import Streams
+from maskpolicy.types import Passage, Policy, Spans, as_spans
+
+_SPANS = {(2, (2,), True)}  # dimensions, the last one, whether of integers
+
+
+def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
+    """Draw floor(ratio * n + u) of n ranges without replacement, u uniform in [0, 1)."""
+    count = min(len(units), int(ratio * len(units) + rng.random()))
+    if not count:
+        return as_spans([])
+    chosen = rng.permutation(len(units))[:count]
+    chosen.sort()
+    return units.take(chosen, axis=0)
+
+
+def select(
+    policy: Policy,
+    passages: Sequence[Passage],
+    seed: int,
+    epochs: Sequence[int],
+    streams: Streams | None = None,
+) -> list[Spans]:
+    """Return what `policy` hides in each passage; the whole batch is checked at once.
+
+    Who selects again and again keeps `streams`, which are then not made for each batch. Raises
+    ConfigError naming the policy and the passage when a user's `select` fails, or spans are not
+    an int32 array of shape (n, 2), sorted, disjoint, non-empty and within the passage.
+    """
+    streams = streams or Streams()
+    spans: list[Spans] = []
+    for passage, epoch in zip(passages, epochs, strict=True):
+        try:
+            spans.append(policy.select(passage, streams.at(seed, epoch, passage.id)))
+        except MaskpolicyError:
+            raise
+        except Exception as error:
+            doing = f"select of passage {passage.id!r}"
+            raise faults.failed("policy", policy, doing, error) from error
+    check(spans, passages, policy)
+    return spans
+
+
+def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -> None:
+    """Raise ConfigError naming the policy unless each array of token spans fits its passage."""
+    if not batch:
+        return
+    if not _are_spans(batch):
+        for spans, passage in zip(batch, passages, strict=True):
+            if not _are_spans([spans]):
+                raise _wrong(policy, passage, _what(spans))
+    flat = np.concatenate(batch)
+    counts = np.asarray([len(spans) for spans in batch])
+    limit = np.repeat([len(passage.tokens) for passage in passages], counts)
+    begin, end = flat.T
+    follows = np.zeros(len(flat) + 1, bool)
+    follows[1:-1] = begin[1:] < end[:-1]
+    follows[counts.cumsum()] = False  # what begins another passage
+    empty, outside = begin >= end, (begin < 0) | (end > limit)
+    if not (empty | outside | follows[:-1]).any():
+        return
+    owner = counts.cumsum()
+    for what, bad in (
+        ("hold an empty or reversed range", empty),
+        ("leave the passage", outside),
+        ("overlap or are not sorted", follows[:-1]),
+    ):
+        if bad.any():
+            at = int(np.searchsorted(owner, np.argmax(bad), side="right"))
+            raise _wrong(policy, passages[at], what)
+
+
+def _are_spans(batch: Sequence[Any]) -> bool:
+    if {type(spans) for spans in batch} != {np.ndarray}:
+        return False
+    return {(spans.ndim, spans.shape[-1:], spans.dtype.kind in "iu") for spans in batch} == _SPANS
+
+
+def _what(spans: Any) -> str:
+    if not isinstance(spans, np.ndarray) or spans.ndim != 2 or spans.shape[1] != 2:
+        shape = getattr(spans, "shape", type(spans).__name__)
+        return f"are not an array of shape (n, 2) but {shape}"
+    return f"are not integers but {spans.dtype}"
+
+
+def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
+    return ConfigError(
+        f"{faults.name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: "
+        f"its spans {what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
+    )

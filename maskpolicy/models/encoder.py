@@ -1,0 +1,198 @@
+"""A RoBERTa-style encoder: built or loaded, and pre-trained with ordinary MLM or as MAE-LM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.config.experiment import RELATIVE
+from maskpolicy.errors import ConfigError
+from maskpolicy.models.loading import load_weights
+from maskpolicy.models.seq2seq import Preset
+from maskpolicy.seeding import generator
+from maskpolicy.training.batching import IGNORE
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.training.batching import Batch
+    from maskpolicy.types import Denoising, Json
+
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_OFFSET = 2  # RoBERTa's first position is that of the padding's id (1) and one more
+
+PRESETS: Mapping[str, Preset] = {
+    "mini": Preset(
+        vocabulary=2000,
+        config={
+            "hidden_size": 128,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "intermediate_size": 512,
+            "max_position_embeddings": 512 + _OFFSET,
+            "type_vocab_size": 1,
+            "hidden_act": "relu",  # as mini's BART
+            "initializer_range": 0.06,
+            **_NO_DROPOUT,
+        },
+        positions=512,
+        summary="4 layers of width 128, trained from scratch on the embedded world",
+    ),
+    "base": Preset(
+        vocabulary=50_265,
+        config={
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+            "max_position_embeddings": 512 + _OFFSET,
+            "type_vocab_size": 1,
+            "layer_norm_eps": 1e-5,
+        },
+        positions=512,
+        summary="12 layers of width 768, RoBERTa-base's shape, trained from scratch",
+    ),
+}
+
+
+def build(params: Json, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Return a fresh encoder.
+
+    params: {"preset", "layers", "spec": {"seed"}}; {"relative_positions": true} adds these.
+    """
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    kinds: Any = (RobertaConfig, RobertaModel)
+    if params.get("relative_positions"):
+        from maskpolicy.models import relative_positions
+
+        kinds = (relative_positions.RelativeRobertaConfig, relative_positions.RelativeRobertaModel)
+    shape = dict(PRESETS[params["preset"]].config)
+    if params["layers"] is not None:
+        shape["num_hidden_layers"] = params["layers"]
+    config = kinds[0](
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        **shape,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(params["spec"]["seed"])
+        return kinds[1](config, add_pooling_layer=False)
+
+
+def load(name: str, revision: str | None = None) -> Any:
+    """Load an encoder from a folder or Hub name in float32, without what stands on top of it.
+
+    Raises ConfigError when there is no such model or its positions are not learned as RoBERTa's.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    config = load_weights(AutoConfig, name, revision)
+    if config.model_type not in ("roberta", "xlm-roberta", "camembert", RELATIVE):
+        raise ConfigError(
+            f"model {name}: {config.model_type} is no RoBERTa-style encoder with learned positions"
+        )
+    settings = {"dtype": torch.float32, "output_loading_info": True, "add_pooling_layer": False}
+    found, info = load_weights(AutoModel, name, revision, **settings)
+    if info["missing_keys"]:
+        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
+    return found
+
+
+def learner(encoder: Any, how: Denoising, params: Json) -> Any:
+    """Return the module that pre-trains `encoder`, which is part of it, on masked tokens.
+
+    The decoder and the head are drawn from the seed and thrown away afterwards.
+    params: {"decoder_layers", "spec": {"seed"}}.
+    """
+    import torch
+
+    deep = how.mask_exclusion > 0 or how.shallow_decoder
+    seed = generator(params["spec"]["seed"], 0, "", "learner").integers(2**63)
+    with torch.random.fork_rng():
+        torch.manual_seed(int(seed))  # not the stream that a fresh encoder was drawn from
+        decoder = _decoder(encoder.config, params["decoder_layers"]) if deep else None
+        return _learner_class()(encoder, decoder)
+
+
+def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of the tokens under the masks, and their number."""
+    from torch.nn.functional import cross_entropy
+
+    kept = batch.labels != IGNORE
+    labels = batch.labels[kept]
+    logits = module.logits(module(batch)[kept])
+    return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)
+
+
+def _decoder(config: Any, layers: int) -> Any:
+    """Return MAE-LM's decoder: bidirectional, no dropout, positions and LayerNorm of its own.
+
+    A RoBERTa that is given embeddings adds its positions and normalises, as Meng et al. 2024's
+    released code does; it has no word embeddings of its own to speak of. Positions are drawn as
+    large as the encoder's outputs, which they are added to: smaller ones are lost (docs/log.md).
+    """
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    values = config.to_dict() | _NO_DROPOUT
+    values.pop("model_type")  # the decoder is a stock RoBERTa also where the encoder is not
+    values |= {"num_hidden_layers": layers, "type_vocab_size": 1}
+    values |= {"bos_token_id": None, "eos_token_id": None}
+    values["vocab_size"] = config.pad_token_id + 1  # unused; RoBERTa wants the padding's row
+    made = RobertaModel(RobertaConfig(**values), add_pooling_layer=False)
+    made.embeddings.word_embeddings.weight.requires_grad_(False)
+    with torch.no_grad():
+        made.embeddings.position_embeddings.weight.normal_()
+    return made
+
+
+@cache
+def _learner_class() -> Any:
+    """Return the class of the modules, which needs torch to be defined."""
+    import torch
+    from torch import nn
+    from torch.nn.functional import gelu, linear
+
+    from maskpolicy.models.exclusion import scattered
+
+    class MaskedEncoder(nn.Module):
+        """An encoder, MAE-LM's decoder if it has one, and RoBERTa's head with tied embeddings."""
+
+        def __init__(self, encoder: Any, decoder: Any) -> None:
+            super().__init__()
+            config = encoder.config
+            self.encoder, self.decoder = encoder, decoder
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+            nn.init.normal_(self.dense.weight, std=config.initializer_range)
+            nn.init.zeros_(self.dense.bias)
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+        def forward(self, batch: Batch) -> torch.Tensor:
+            """Return states of full length, (b, n, d)."""
+            seen = batch.seen.long()
+            if self.decoder is None:
+                return self.encoder(input_ids=batch.source, attention_mask=seen).last_hidden_state
+            return self.decoder(
+                inputs_embeds=scattered(self.encoder, batch), attention_mask=seen
+            ).last_hidden_state
+
+        def logits(self, states: torch.Tensor) -> torch.Tensor:
+            """Return the vocabulary's logits at some positions, (k, v)."""
+            hidden = self.norm(gelu(self.dense(states)))
+            return linear(hidden, self.encoder.embeddings.word_embeddings.weight, self.bias)
+
+        def set_attn_implementation(self, name: str) -> None:
+            """Choose the attention of both parts."""
+            for part in (self.encoder, self.decoder):
+                if part is not None:
+                    part.set_attn_implementation(name)
+
+    return MaskedEncoder

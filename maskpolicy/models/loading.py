@@ -1,0 +1,121 @@
+"""Load models and tokenizers that others saved: their data, never their code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from maskpolicy import hub
+from maskpolicy.config.experiment import RELATIVE
+from maskpolicy.errors import ConfigError
+
+_CONFIGS = ("config.json", "tokenizer_config.json")
+_CODE = "custom_generate/generate.py"  # Transformers replaces `generate` by it
+_ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME: a kernel on the Hub
+
+
+def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
+    """Return `factory.from_pretrained(name)` for one of Transformers' Auto classes.
+
+    No code of the model's author runs: pickled weights are read as plain tensors, and a model
+    that needs code of its own raises ConfigError, as everything else does that goes wrong, in one
+    line. Transformers' report of missing and unexpected weights stays out: callers ask for it.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    if Path(name).is_absolute() and not Path(name).is_dir():
+        raise ConfigError(f"model {name}: no such folder")
+    if hasattr(factory, "_model_mapping"):  # a tokenizer would save this setting with its own
+        settings["weights_only"] = True
+    reach = nullcontext() if Path(name).is_dir() else hub.access()
+    try:
+        with reach, _quiet():
+            refuse_code(name, revision)
+            if is_relative(name, revision):
+                import maskpolicy.relative  # noqa: F401 (Transformers knows the class then)
+            return factory.from_pretrained(
+                name, revision=revision, trust_remote_code=False, **settings
+            )
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"model {name}: its weights are a pickle that holds more than tensors, or are damaged: "
+            "save them again with save_pretrained, which writes safetensors"
+        ) from error
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        reason = shorten(str(error), 300, placeholder=" ..")
+        advice = "give a folder, or a Hub name with a network"
+        if Path(name).is_dir():
+            advice = "name a folder that holds a model and its tokenizer"
+        raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
+
+
+def refuse_code(name: str, revision: str | None = None) -> None:
+    """Raise ConfigError for a folder or Hub name whose model or tokenizer brings code of its own.
+
+    `trust_remote_code=False` alone is not enough: where Transformers knows the model's type it
+    would silently use its own class, which is not the author's model.
+    """
+    found = ""
+    for file in _CONFIGS:
+        config = _config(name, revision, file)
+        if "auto_map" in config:
+            found = f"auto_map in its {file}"
+        for key in _ATTENTION:
+            if "/" in str(config.get(key)):
+                found = f"{key} in its {file}"
+    if not found and _file(name, revision, _CODE):
+        found = _CODE
+    if found:
+        raise ConfigError(
+            f"model {name}: brings code of its own ({found}), which maskpolicy never runs: name a "
+            "model of Transformers' own classes, or remove this if the model works without it"
+        )
+
+
+def is_relative(name: str, revision: str | None = None) -> bool:
+    """Whether a model is an encoder of `maskpolicy.models.relative_positions`, which Transformers does not know."""
+    return _config(name, revision, "config.json").get("model_type") == RELATIVE
+
+
+def _config(name: str, revision: str | None, file: str) -> dict[str, Any]:
+    """Return what a JSON file of a model holds; nothing where there is no such file."""
+    path = _file(name, revision, file)
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    except ValueError:  # Transformers says what is wrong with it
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _file(name: str, revision: str | None, file: str) -> str | None:
+    """Return the path of a model's file, fetched from the Hub if need be; None without one."""
+    from transformers.utils import cached_file
+
+    path: str | None = cached_file(
+        name,
+        file,
+        revision=revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return path
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Transformers log errors alone."""
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,125 @@
+"""A RoBERTa with relative positions besides its absolute ones (Meng et al. 2024's released code).
+
+Importing this module makes Transformers' AutoConfig and AutoModel classes know such folders.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    RobertaConfig,
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
+    RobertaModel,
+)
+
+from maskpolicy.config.experiment import RELATIVE
+
+BINS = 64  # signed distances fall into BINS - 1 of them: half of BINS to either side share 0
+FARTHEST = 128  # tokens; all farther ones share a bin
+
+
+def bins(distances: Tensor) -> Tensor:
+    """Return the bin, 0 to BINS - 2, of each signed distance between tokens.
+
+    Up to 15 tokens every distance has a bin of its own, farther ones share bins of growing width.
+    As in the released code, which rounds up where T5 rounds down.
+    """
+    near = distances.abs()
+    side = BINS // 2
+    exact = side // 2
+    scale = (side - 1 - exact) / math.log((FARTHEST - 1) / exact)
+    far = exact + torch.ceil(torch.log(near.clamp(min=1) / exact) * scale).long()
+    places = torch.where(near < exact, near, far.clamp(max=side - 1))
+    return places * distances.sign() + side - 1
+
+
+class RelativeRobertaConfig(RobertaConfig):
+    """RoBERTa's configuration under a name of its own: a stock RobertaModel lacks the bias."""
+
+    model_type = RELATIVE
+
+
+class RelativeRobertaModel(RobertaModel):
+    """A RobertaModel whose attention has a learned bias for each head and bin of distance.
+
+    All layers share it. Distances are those of `position_ids`, where these are given.
+    """
+
+    config: RelativeRobertaConfig
+    config_class = RelativeRobertaConfig
+
+    def __init__(self, config: RelativeRobertaConfig, add_pooling_layer: bool = True) -> None:
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
+        self.relative_bias = nn.Embedding(BINS, config.num_attention_heads)
+        nn.init.normal_(self.relative_bias.weight, std=config.initializer_range)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **more: Any,
+    ) -> Any:
+        """Return what RobertaModel returns; shapes are (b, n), of `inputs_embeds` (b, n, d).
+
+        Raises ValueError for an attention mask that is not (b, n).
+        """
+        given: Any = inputs_embeds if input_ids is None else input_ids
+        if attention_mask is not None and attention_mask.dim() != 2:
+            raise ValueError("attention_mask must have two dimensions: the bias makes the others")
+        places = position_ids
+        if places is None:
+            places = torch.arange(given.shape[1], device=given.device)[None]
+        bias = self.relative_bias(bins(places[:, None, :] - places[:, :, None]))
+        bias = bias.permute(0, 3, 1, 2)  # (b or 1, heads, n, n)
+        if attention_mask is not None:
+            hidden = ~attention_mask.bool()[:, None, None, :]
+            bias = bias.masked_fill(hidden, torch.finfo(bias.dtype).min)
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=bias,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **more,
+        )
+
+
+class RelativeRobertaForSequenceClassification(RobertaForSequenceClassification):
+    """Transformers' head for sequence classification on a RelativeRobertaModel."""
+
+    config_class = RelativeRobertaConfig
+
+    def __init__(self, config: RelativeRobertaConfig) -> None:
+        super().__init__(config)
+        self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
+
+
+class RelativeRobertaForQuestionAnswering(RobertaForQuestionAnswering):
+    """Transformers' head for extractive question answering on a RelativeRobertaModel."""
+
+    config_class = RelativeRobertaConfig
+
+    def __init__(self, config: RelativeRobertaConfig) -> None:
+        super().__init__(config)
+        self.roberta = RelativeRobertaModel(config, add_pooling_layer=False)
+
+
+AutoConfig.register(RelativeRobertaConfig.model_type, RelativeRobertaConfig, exist_ok=True)
+for _auto, _model in (
+    (AutoModel, RelativeRobertaModel),
+    (AutoModelForSequenceClassification, RelativeRobertaForSequenceClassification),
+    (AutoModelForQuestionAnswering, RelativeRobertaForQuestionAnswering),
+):
+    _auto.register(RelativeRobertaConfig, _model, exist_ok=True)

@@ -1,0 +1,254 @@
+"""BART and its tokenizer: a preset built from scratch, a local folder, or a Hub name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.corpus import passages
+from maskpolicy.errors import ConfigError
+from maskpolicy.models.loading import load_weights
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import BartForConditionalGeneration, PreTrainedTokenizerBase
+
+    from maskpolicy.training.batching import Batch
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's order, so its ids 0 to 3 hold
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The shape of a model that is trained from scratch."""
+
+    vocabulary: int  # entries of the byte-level BPE, special tokens included
+    config: Mapping[str, Any]  # of transformers.BartConfig
+    positions: int  # the most tokens that the model takes
+    summary: str
+
+
+PRESETS: Mapping[str, Preset] = {
+    "mini": Preset(
+        vocabulary=2000,
+        config={
+            "d_model": 128,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 512,
+            "decoder_ffn_dim": 512,
+            "max_position_embeddings": 512,
+            "activation_function": "relu",  # the backward of gelu in bf16 is 7% of a step on a CPU
+            "init_std": 0.06,  # with BART's 0.02 it may never learn to copy (docs/log.md)
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+        },
+        positions=512,
+        summary="2+2 layers of width 128, trained from scratch on the embedded world",
+    ),
+}
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE with BART's special tokens.
+
+    A text's first word is written like every other (with a leading blank), so that an answer that
+    stands alone has the tokens that it has inside a sentence.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import BartTokenizer
+
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    raw.train_from_iterator(training_texts(texts), trainer)
+    learned = json.loads(raw.to_str())["model"]
+    merges: Any = [tuple(pair) for pair in learned["merges"]]
+    return BartTokenizer(vocab=learned["vocab"], merges=merges, add_prefix_space=True)
+
+
+def training_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts that a tokenizer is trained on, cut inside words of megabytes.
+
+    The time that a merge takes grows with the length of the words that it is in. So the pieces of
+    such a word that have no break, as in encoded files, are left out after the first.
+    """
+    for text in texts:
+        for number, (first, last) in enumerate(passages.pieces(text)):
+            piece = text[first:last]
+            if number == 0 or not piece.isalnum():
+                yield piece
+
+
+def build(
+    preset: str, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> BartForConditionalGeneration:
+    """Return a fresh model of a preset, its weights drawn from `seed`."""
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.eos_token_id,
+        forced_eos_token_id=None,
+        **PRESETS[preset].config,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BartForConditionalGeneration(config)
+    model.generation_config.forced_bos_token_id = tokenizer.bos_token_id
+    return model
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a folder or Hub name: a fast one with the tokens that batches need."""
+    from transformers import AutoTokenizer
+
+    tokenizer = load_weights(AutoTokenizer, name, revision)
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ConfigError(f"model {name}: it has no tokenizer beside it: save one to that folder")
+    if not tokenizer.is_fast:
+        raise ConfigError(
+            f"model {name}: its tokenizer gives no character offsets (not a fast one)"
+        )
+    for token, other in (("mask", "mask"), ("pad", "pad"), ("bos", "cls"), ("eos", "sep")):
+        if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
+            raise ConfigError(f"model {name}: its tokenizer has no {token} token")
+    return tokenizer
+
+
+def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:
+    """Raise ConfigError for a tokenizer with more tokens than the model has embeddings."""
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ConfigError(
+            f"{name}: has {rows} embeddings, but its tokenizer {len(tokenizer)} tokens: save its "
+            "own tokenizer beside it, or call resize_token_embeddings on the model"
+        )
+
+
+def embeddings(folder: str) -> torch.Tensor:
+    """Return the input embeddings of a model of either kind, (vocabulary, width) in float32."""
+    import torch
+    from transformers import AutoModel
+
+    return load_weights(AutoModel, folder, None, dtype=torch.float32).get_input_embeddings().weight
+
+
+def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:
+    """Load BART from a folder or Hub name in float32.
+
+    `settings` go to from_pretrained, e.g. attn_implementation="eager". Raises ConfigError when
+    there is no such model or it is no BART.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, BartForConditionalGeneration
+
+    family = load_weights(AutoConfig, name, revision).model_type
+    if family != "bart":
+        raise ConfigError(
+            f"model {name}: {family} is no BART (a RoBERTa-style encoder needs model.kind: encoder)"
+        )
+    settings |= {"dtype": torch.float32, "output_loading_info": True}
+    found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
+    if not isinstance(found, BartForConditionalGeneration):
+        raise ConfigError(f"model {name}: {type(found).__name__} is not a BART for generation")
+    if info["missing_keys"]:
+        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
+    return found
+
+
+def bounded(spec: Training, model: Any) -> Training:
+    """Return `spec` with sources and targets no longer than the model has positions."""
+    most = positions(model.config)
+    return replace(
+        spec,
+        max_source=min(spec.max_source, most),
+        max_target=min(spec.max_target, most),
+    )
+
+
+def positions(config: Any) -> int:
+    """Return the most tokens that a model of this configuration takes."""
+    most: int = config.max_position_embeddings
+    if not config.is_encoder_decoder:
+        most -= config.pad_token_id + 1  # RoBERTa counts positions from there
+    return most
+
+
+def set_dropout(model: Any, share: float | None) -> None:
+    """Set every dropout of a model for this training; its configuration keeps its own.
+
+    None leaves the model's own.
+    """
+    import torch
+
+    if share is None:
+        return
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = share
+        for name in ("dropout", "activation_dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, share)
+
+
+def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy of a batch's labels and their number.
+
+    The LM head is applied to labelled positions only; the encoder does not see what is excluded.
+    """
+    from maskpolicy.models import crossentropy
+
+    states, kept = _states(model, batch)
+    labels = batch.labels[kept]
+    weight = model.lm_head.weight
+    bias = model.final_logits_bias[0].to(weight.dtype)
+    return crossentropy.summed(states[kept], weight, bias, labels), len(labels)
+
+
+def row_losses(model: Any, batch: Batch) -> torch.Tensor:
+    """Return the mean cross-entropy of each row's labels, (b,), in at least single precision.
+
+    Every weight is reached through its module's own forward, as `higher` asks for, and every
+    operation has a forward-mode derivative and a second one (innerloop.py).
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    states, kept = _states(model, batch)
+    logits = model.lm_head(states[kept]) + model.final_logits_bias[0].to(states.dtype)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = cross_entropy(logits, batch.labels[kept], reduction="none")
+    counts = kept.sum(1)
+    rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+    return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts
+
+
+def _states(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the decoder's last states, (b, m, d), and which positions are labelled, (b, m)."""
+    from maskpolicy.models.exclusion import encode
+    from maskpolicy.training.batching import IGNORE
+
+    seen: dict[str, Any] = {"input_ids": batch.source}
+    if batch.excluded is not None:
+        seen = {"encoder_outputs": (encode(model, batch),)}
+    states = model.model(
+        **seen, attention_mask=batch.seen, decoder_input_ids=batch.decoder, use_cache=False
+    ).last_hidden_state
+    return states, batch.labels != IGNORE

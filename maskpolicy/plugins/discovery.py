@@ -1,0 +1,271 @@
+"""Find plugins: those of the built-in packages, of the user's files and of entry points."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from maskpolicy import schema
+from maskpolicy.errors import ConfigError, MaskpolicyError, cause, unknown
+from maskpolicy.files import sha256
+from maskpolicy.plugins import faults, hooks, isolation, registry, sourcecode
+from maskpolicy.plugins.registry import Registered
+
+PACKAGES = {  # where the plugins of each kind that come with maskpolicy lie
+    "policy": "maskpolicy.policies",
+    "task": "maskpolicy.tasks",
+    "analysis": "maskpolicy.analyses",
+}
+GROUP = "maskpolicy.plugins"
+_ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
+_INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
+
+
+def find_plugin(kind: str, name: str, others: Sequence[str] = ()) -> Registered:
+    """Return the plugin `name`; entry points are imported only for a name not known without them.
+
+    Raises ConfigError for an unknown name, with the choices (`others` are some besides) and what
+    packages failed to load, and for a name that two plugins define.
+    """
+    load_builtin(kind)
+    broken = load_entry_points() if name not in registry.names(kind) else []
+    if name not in registry.names(kind):
+        more = f"; a package that may hold it failed: {broken[0]}" if broken else ""
+        raise ConfigError(unknown(kind, name, [*registry.names(kind), *others]) + more)
+    found = registry.entry(kind, name)
+    clash = registry.clash(kind, name)
+    if clash and not is_builtin(found):
+        raise ConfigError(clash)
+    return found
+
+
+def instance(kind: str, name: str, given: Mapping[str, Any], where: str = "") -> Any:
+    """Return an instance of the plugin `name` with the fields `given`; the others have defaults.
+
+    Fields may be JSON: lists become tuples, and blocks become dataclasses. Raises ConfigError at
+    `where` for an unknown name, and for fields that its annotations or its class refuse.
+    """
+    entry, place = find_plugin(kind, name), where or f"{kind} {name}"
+    return build(entry, schema.block(entry.plugin, given, place), place)
+
+
+def build(entry: Registered, values: Mapping[str, Any], where: str) -> Any:
+    """Return an instance of a plugin's class, from a value for every field.
+
+    Raises ConfigError at `where` if the class refuses a value; a message of the class that begins
+    with a field's name is placed at that field.
+    """
+    try:
+        return entry.plugin(**values)
+    except (MaskpolicyError, ValueError, TypeError) as error:
+        field, _, reason = str(error).partition(": ")
+        if field in values:
+            raise ConfigError(f"{schema.at(where, field)}: {reason}") from error
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def plugin_of_run(kind: str, name: str, files: Sequence[str] = ()) -> Registered:
+    """Return the plugin that a finished run names.
+
+    Nothing is imported because a run says so: a plugin of a file that this command was not given
+    raises ConfigError. `files` are those that the run says it had, for the message.
+    """
+    load_builtin(kind)
+    if name not in registry.names(kind):
+        load_entry_points()
+    if name in registry.names(kind):
+        return find_plugin(kind, name)
+    had = f" (the run had {', '.join(files)})" if files else ""
+    raise ConfigError(
+        f"{kind} {name!r} is a plugin, and a plugin that only a run names is not loaded: if you "
+        f"trust its file, give --plugin FILE{had}"
+    )
+
+
+def load_builtin(kind: str) -> None:
+    """Import every module of the built-in package of one kind, if there is one."""
+    if kind not in PACKAGES:
+        return
+    for path in sorted(_folder(PACKAGES[kind]).glob("[!_]*.py")):
+        importlib.import_module(f"{PACKAGES[kind]}.{path.stem}")
+
+
+def load_entry_points() -> list[str]:
+    """Import what other installed packages offer; return a line for each that is broken."""
+    broken = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        before = registry.entries()
+        try:
+            point.load()
+            for entry in registry.entries():
+                if entry not in before:
+                    code_digests(entry)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - others must still be found
+            package = f" of {point.dist.name}" if point.dist else ""
+            broken.append(f"plugin {point.name!r}{package} ({point.value}): {cause(error)}")
+    return broken
+
+
+def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
+    """Import plugin files of the user, once each, whatever the working directory.
+
+    With `fresh`, those are imported again whose code has changed since.
+    """
+    files = [Path(path).resolve() for path in paths]
+    for home in {path.parent: isolation.home_of(path.parent) for path in files}.values():
+        if fresh and isolation.is_stale(home):
+            registry.forget(path for path in home.compiled)
+            isolation.forget(home)
+            files = [*(root for root in home.roots if root not in files), *files]
+    for path in files:
+        load_file(path)
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import one plugin file; what lies beside it is importable in it, now and later."""
+    path = path.resolve()
+    if path.is_dir():
+        raise ConfigError(f"plugin {path}: is a folder: name a Python file in it")
+    if not path.is_file():
+        raise ConfigError(f"plugin {path}: no such file")
+    if path.suffix != ".py":
+        raise ConfigError(f"plugin {path}: not a Python file (its name must end in .py)")
+    home, before = isolation.home_of(path.parent), registry.entries()
+    if path in home.roots:
+        return home.load(path)
+    try:
+        module = home.load(path)
+        _settle(module, path, home, before)
+    except BaseException as error:
+        home.drop(path)
+        registry.forget([path])
+        if isinstance(error, ConfigError) or not isinstance(error, Exception | SystemExit):
+            raise
+        told = faults.told(error, str(path))
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and home.has(missing.partition(".")[0], ""):
+            told += f"; write `import {missing}`: importlib would hide it from the plugin's key"
+        raise ConfigError(f"plugin {path} failed: {told}") from error
+    return module
+
+
+def _settle(
+    module: ModuleType, path: Path, home: isolation.Home, before: Sequence[Registered]
+) -> None:
+    """Note what a plugin file registered and declared; raises ConfigError."""
+    if not _registers(module, before):
+        raise ConfigError(
+            f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
+            "@analysis(NAME) above its class, or @metric(NAME) above its function"
+        )
+    entries = registry.entries()
+    _ROOTS.update({(each.kind, each.name): path for each in entries if each not in before})
+    own = [each for each in entries if Path(each.file) in home.compiled]
+    home.declare(Path(each.file).parent / name for each in own for name in _declared(each))
+
+
+def _registers(module: ModuleType, before: Sequence[Registered]) -> bool:
+    """Whether a plugin file brings any plugin: its own, or one that it imports from beside it."""
+    held = {id(value) for value in vars(module).values()}
+    return any(
+        entry not in before or entry.file == module.__file__ or id(entry.plugin) in held
+        for entry in registry.entries()
+    )
+
+
+def code_digests(entry: Registered) -> dict[str, str]:
+    """Return the sha256 of all that a user's plugin is made of, by name.
+
+    That is its file, what this imports from beside it, and the files that its class declares.
+    Empty for built-in plugins: their stages' VERSION stands for them. Files are told by name and
+    not by path, so that a plugin may move. Other imports belong to installed distributions.
+    """
+    path = Path(entry.file)
+    if is_builtin(entry) or not path.is_file():
+        return {}
+    home = isolation.home_with(path)
+    if home is None:
+        return _installed(entry)
+    root = _ROOTS.get((entry.kind, entry.name), path)
+    modules = sourcecode.closure(path, home.folder)
+    if path not in home.roots:
+        modules |= sourcecode.closure(root, home.folder)
+    files = {each: home.compiled.get(each) or sha256(each) for each in modules}
+    for data in _files(entry):
+        files[data] = sha256(data)
+    home.keyed |= files
+    return {os.path.relpath(each, home.folder): digest for each, digest in sorted(files.items())}
+
+
+def folder_of(entry: Registered) -> Path:
+    """Return the folder that the names of `code` are relative to."""
+    path = Path(entry.file)
+    home = isolation.home_with(path)
+    above = str(entry.plugin.__module__).count(".") + (path.name == "__init__.py")
+    return home.folder if home else path.parents[above]
+
+
+def _installed(entry: Registered) -> dict[str, str]:
+    """Return `code` of a plugin in an installed package, computed once: when it is imported."""
+    if entry.plugin not in _INSTALLED:
+        path, base = Path(entry.file), folder_of(entry)
+        top = base / entry.plugin.__module__.partition(".")[0]
+        own = [each for each in sourcecode.closure(path, base) if top in (each, *each.parents)]
+        files = {each: sha256(each) for each in (path, *own, *_files(entry))}
+        _INSTALLED[entry.plugin] = {
+            each.relative_to(base).as_posix(): digest for each, digest in files.items()
+        }
+    return _INSTALLED[entry.plugin]
+
+
+def file_of(plugin: Any, name: str) -> Path:
+    """Return the path of a file that a plugin, or its class, declares: files = ["words.txt"].
+
+    It lies beside the plugin's own file, and its digest is in every key that the plugin's code is
+    in. Raises ConfigError for a name that is not declared, and for a file that was changed since
+    the key was made.
+    """
+    made = plugin if isinstance(plugin, type) else type(plugin)
+    if name not in hooks.FILES.of(made):
+        raise ConfigError(f"{made.__name__}: {name!r} is not declared: files = [{name!r}]")
+    beside = Path(inspect.getsourcefile(made) or "").resolve()
+    home, path = isolation.home_with(beside), beside.parent / name
+    if home is not None and path.is_file():
+        home.open(path)
+    return path
+
+
+def _declared(entry: Registered) -> Sequence[str]:
+    """Return the names of the files that a plugin's class declares.
+
+    A field of that name is a setting, which is in the key by its value.
+    """
+    is_field = hooks.FILES.name in hooks.field_names(entry.plugin)
+    return () if is_field else hooks.FILES.of(entry.plugin)
+
+
+def _files(entry: Registered) -> list[Path]:
+    """Return the files that a plugin declares, those in a folder too; raises ConfigError."""
+    found: list[Path] = []
+    for name in _declared(entry):
+        path = Path(entry.file).parent / name
+        if not path.exists():
+            raise ConfigError(f"{entry.where}: files: there is no {path}")
+        below = path.rglob("*") if path.is_dir() else [path]
+        found += sorted(each for each in below if each.is_file())
+    return found
+
+
+def is_builtin(entry: Registered) -> bool:
+    """Return whether a plugin comes with maskpolicy."""
+    return Path(entry.file).resolve().parent in map(_folder, PACKAGES.values())
+
+
+def _folder(package: str) -> Path:
+    return Path(str(importlib.import_module(package).__file__)).resolve().parent

@@ -1,0 +1,302 @@
+"""The hooks of plugins: every method and attribute of a plugin's class that maskpolicy uses.
+
+`HOOKS` is the one table. `check` compares a class with it when the class is registered, and the
+documentation's tables are made from it. Code that uses a hook asks it: `ANNOTATE.of(policy)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import markdown, schema
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.types import Example, Json, Passage, Spans
+
+T = TypeVar("T")
+Form: TypeAlias = Literal["method", "class variable", "field", "field or property"]
+Rows: TypeAlias = Sequence[Json]
+Beside: TypeAlias = Sequence[Path]
+Lookup: TypeAlias = Callable[[Json, Example], str | None]
+"""(row, its example) -> the context of the example, or None."""
+
+SIMILAR = 0.8  # difflib's ratio from which a name is taken for a misspelt hook
+
+
+@dataclass(frozen=True)
+class Hook(Generic[T]):
+    """One name that maskpolicy looks for in the class of a plugin."""
+
+    name: str
+    default: T  # what `of` returns for a plugin without it
+    meaning: str  # Markdown, for the documentation's table
+    form: Form = "method"
+    takes: tuple[str, ...] = ()  # a method's parameters behind self; they are passed by position
+    gives: str = ""  # the type of a method's result
+    annotation: Any = Any  # the type of a class variable, as `schema.check` takes it
+    required: bool = False
+    needs: str = ""  # another hook that must be there too
+
+    def of(self, plugin: Any) -> T:
+        """Return what a plugin, its class or an instance, defines under this name, or the default.
+
+        Of an instance that is a bound method, or the value of an attribute.
+        """
+        found: T = getattr(plugin, self.name, self.default)
+        return found
+
+    @property
+    def signature(self) -> str:
+        """The hook as Python, e.g. "reading(self, row) -> tuple[str, tuple[str, ...]]"."""
+        if self.form != "method":
+            return self.name
+        return f"{self.name}({', '.join(('self', *self.takes))}) -> {self.gives}"
+
+
+SELECT: Hook[Callable[[Passage, np.random.Generator], Spans] | None] = Hook(
+    "select",
+    None,
+    "the token spans of a passage to hide. Runs in every epoch",
+    takes=("passage", "rng"),
+    gives="Spans",
+    required=True,
+)
+ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], dict[str, list[NDArray]]] | None] = Hook(
+    "annotate",
+    None,
+    "columns that `select` reads from `passage.columns`, one array for each passage: spans, or "
+    "numbers that go with them. Runs once for each corpus, in shards and over processes; the "
+    "result is an artifact of its own. `fitted` is the folder of a learned policy, or None",
+    takes=("passages", "fitted"),
+    gives="dict[str, list[NDArray]]",
+)
+DEPENDS: Hook[Callable[[], Json]] = Hook(
+    "depends",
+    dict,
+    "what `annotate` depends on besides the fields, e.g. name and version of a spaCy pipeline: a "
+    "part of the artifact's key",
+    gives="Json",
+)
+ONLY_SELECT: Hook[Sequence[str]] = Hook(
+    "only_select",
+    (),
+    "names of fields that `select` alone reads: rows that differ in these share what is fitted and "
+    "annotated",
+    form="class variable",
+    annotation=tuple[str, ...],
+)
+FIT: Hook[Callable[..., Json] | None] = Hook(
+    "fit",
+    None,
+    "trains a learned policy, writes it into the folder `out`, which `annotate` gets as `fitted`, "
+    "and returns what is to be reported; an artifact of its own for each intermediate run. `data` "
+    "are the contexts of the tasks in the field `train_on`, `spec` is the experiment's `fit`, "
+    "`tools` the model's and tokenizer's folders and the one training loop "
+    "(`maskpolicy.learned.fit_tools.Tools`)",
+    takes=("data", "spec", "out", "tools"),
+    gives="Json",
+    needs="annotate",
+)
+TRAIN_ON: Hook[Sequence[str]] = Hook(
+    "train_on",
+    (),
+    "the tasks that `fit` gets the contexts of: names, or labels of the experiment's columns",
+    form="field",
+)
+INIT: Hook[Any] = Hook(
+    "init",
+    None,
+    "another learned policy, by name or as a block: `fit` gets what that one learned as "
+    "`tools.init`",
+    form="field",
+)
+FITS_TO_HOW: Hook[bool] = Hook(
+    "fits_to_how",
+    False,
+    "True: `fit` gets how the row's spans are written as `tools.how`, and what it learns depends "
+    "on that",
+    form="class variable",
+    annotation=bool,
+)
+EXAMPLE: Hook[Callable[[Json], Example | list[Example] | None] | None] = Hook(
+    "example",
+    None,
+    "the example of a row of the official file, or several; None: the row has no answer. An empty "
+    "`id` or `group` is filled in",
+    takes=("row",),
+    gives="Example | list[Example] | None",
+    required=True,
+)
+EVIDENCE: Hook[Callable[[Rows, Beside, str], Lookup] | None] = Hook(
+    "evidence",
+    None,
+    "a function `(row, example) -> str | None` that looks a context up outside the row, prepared "
+    "for `rows`. Files that go with the official one lie in one of the folders `beside`; `split` "
+    "is the official split of the rows: a file that tells answers of another split must not be "
+    "read",
+    takes=("rows", "beside", "split"),
+    gives="Callable",
+)
+EVIDENCE_FILES: Hook[Callable[[Rows, Beside, str], list[Path]] | None] = Hook(
+    "evidence_files",
+    None,
+    "the files that `evidence` reads: their digests are in the key",
+    takes=("rows", "beside", "split"),
+    gives="list[Path]",
+    needs="evidence",
+)
+READING: Hook[Callable[[Json], tuple[str, tuple[str, ...]]] | None] = Hook(
+    "reading",
+    None,
+    "the text that learned policies read and the answers in it, where these are not context and "
+    "targets of the example",
+    takes=("row",),
+    gives="tuple[str, tuple[str, ...]]",
+)
+METRIC: Hook[str] = Hook(
+    "metric",
+    "",
+    "the name of the metric, where the task's fields choose it",
+    form="field or property",
+)
+EDITION: Hook[str] = Hook(
+    "edition",
+    "auto",
+    "which of the fact `editions` is read; auto: the first whose files are there",
+    form="field",
+)
+DOCUMENTS: Hook[bool] = Hook(
+    "documents",
+    True,
+    "false: the Hub's configuration without evidence documents is read (`Hub(bare=..)`)",
+    form="field",
+)
+CHOOSE: Hook[str] = Hook(
+    "choose",
+    "generate",
+    "`likelihood`: the model takes the likeliest of an example's `choices` and writes no text",
+    form="field",
+)
+ANALYSE: Hook[Callable[..., Any] | None] = Hook(
+    "analyse",
+    None,
+    "what it finds in the results of finished runs, and in their artifacts in `store`",
+    takes=("runs", "store"),
+    gives="Findings",
+    required=True,
+)
+TAKES_MODELS: Hook[bool] = Hook(
+    "takes_models",
+    False,
+    "True: a folder with a model may stand for a run; it has no results",
+    form="class variable",
+    annotation=bool,
+)
+FILES: Hook[Sequence[str]] = Hook(
+    "files",
+    (),
+    'data files beside the plugin, `files = ["words.txt"]`: their digests are in its keys. Open '
+    'them as usual, or by the path that `maskpolicy.plugins.discovery.file_of(self, "words.txt")` returns. '
+    "A file beside the plugin that it reads and does not declare is refused",
+    form="class variable",
+    annotation=tuple[str, ...],
+)
+
+HOOKS: dict[str, tuple[Hook[Any], ...]] = {
+    "policy": (SELECT, ANNOTATE, DEPENDS, ONLY_SELECT, FIT, TRAIN_ON, INIT, FITS_TO_HOW, FILES),
+    "task": (
+        *(EXAMPLE, EVIDENCE, EVIDENCE_FILES, READING),
+        *(METRIC, EDITION, DOCUMENTS, CHOOSE, FILES),
+    ),
+    "analysis": (ANALYSE, TAKES_MODELS, FILES),
+}
+"""By kind of plugin, all that its class may define, in the order of the documentation."""
+
+
+def field_names(plugin: Any) -> set[str]:
+    """Return the names of a dataclass's fields, class variables not among them."""
+    return {field.name for field in fields(plugin)} if is_dataclass(plugin) else set()
+
+
+def check(kind: str, plugin: type, what: str) -> None:
+    """Raise ConfigError where a class does not fit the hooks of its kind; `what` begins the line.
+
+    A hook must have the form and the parameters of the table. A public attribute that is spelt
+    almost like a hook which the class lacks is taken for that hook; any other is the class's own.
+    """
+    known, own = {hook.name: hook for hook in HOOKS[kind]}, field_names(plugin)
+    there = {name for name in dir(plugin) if not name.startswith("_")} | own
+    for name in sorted(there - own - known.keys()):
+        near = get_close_matches(name, known, n=1, cutoff=SIMILAR)
+        if near and near[0] not in there:
+            raise ConfigError(
+                f"{what} defines `{name}`, which maskpolicy does not use: did you mean "
+                f"`{near[0]}`? Call it `_{name}` if it is a helper of yours"
+            )
+    for hook in known.values():
+        if hook.name in there:
+            _check_form(hook, plugin, hook.name in own, what)
+            if hook.needs and hook.needs not in there:
+                raise ConfigError(f"{what} has `{hook.name}` but no `{hook.needs}`: add it")
+        elif hook.required:
+            raise ConfigError(f"{what} has no {hook.form} `{hook.name}`: add {hook.signature}")
+    if kind == "policy":
+        for name in ONLY_SELECT.of(plugin) if ONLY_SELECT.name not in own else ():
+            if name not in own:
+                raise ConfigError(f"{what}: {ONLY_SELECT.name}: {unknown('field', name, own)}")
+
+
+def _check_form(hook: Hook[Any], plugin: type, is_field: bool, what: str) -> None:
+    """Raise ConfigError unless a method can be called as it will be, or a variable has its type."""
+    found = inspect.getattr_static(plugin, hook.name, None)
+    if hook.form != "method":
+        if inspect.isroutine(found):
+            raise ConfigError(f"{what}: `{hook.name}` must be a {hook.form}, not a method")
+        if hook.form == "class variable" and not is_field:
+            schema.check(hook.of(plugin), hook.annotation, f"{what}: {hook.name}")
+        return
+    if is_field or not callable(hook.of(plugin)):
+        raise ConfigError(f"{what}: `{hook.name}` must be a method, {hook.signature}")
+    selves = () if isinstance(found, staticmethod | classmethod) else ("self",)
+    try:
+        signature = inspect.signature(hook.of(plugin))
+    except (TypeError, ValueError):  # of compiled code, which does not state it
+        return
+    try:
+        signature.bind(*selves, *hook.takes)
+    except TypeError as error:
+        wrong = f"cannot be called with ({', '.join((*selves, *hook.takes))}): {error}"
+        raise ConfigError(f"{what}: `{hook.name}` {wrong}: write {hook.signature}") from None
+
+
+def listed() -> list[Json]:
+    """Return every hook of every kind of plugin as JSON."""
+    return [
+        {
+            "kind": kind,
+            "name": hook.name,
+            "form": hook.form,
+            "signature": hook.signature,
+            "required": hook.required,
+            "meaning": hook.meaning,
+        }
+        for kind, known in HOOKS.items()
+        for hook in known
+    ]
+
+
+def table(kind: str) -> str:
+    """Return the documentation's table of what a plugin of one kind may define."""
+    rows = []
+    for hook in HOOKS[kind]:
+        form = "" if hook.form == "method" else f", a {hook.form}"
+        needed = " (required)" if hook.required else ""
+        rows.append([f"`{hook.signature}`{form}{needed}", hook.meaning])
+    return markdown.table(["name", "what it is"], rows)

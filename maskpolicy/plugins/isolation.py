@@ -1,0 +1,325 @@
+"""Import the user's plugin files: each folder in a namespace of its own, all that is read hashed.
+
+A stage's key holds digests of a plugin's code and of the files that it declares. So the bytes that
+are compiled are the bytes that are hashed, and anything that the key does not cover is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.files import sha256
+from maskpolicy.plugins.sourcecode import STANDARD, closure
+
+PREFIX = "maskpolicy_plugin_"
+_WRITES = os.O_WRONLY | os.O_RDWR
+_HOMES: dict[str, Home] = {}  # by package
+_GIVEN: set[str] = set()  # folders whose files are in keys already: stores, data
+
+
+@dataclass(eq=False)
+class Home:
+    """A folder of plugin files: its modules, which no other folder's plugins see."""
+
+    folder: Path
+    package: str
+    roots: list[Path] = field(default_factory=list)  # the files that the user named
+    followed: set[Path] = field(default_factory=set)  # modules that a key covers
+    compiled: dict[Path, str] = field(default_factory=dict)  # digests of the bytes that run
+    keyed: dict[Path, str] = field(default_factory=dict)  # digests that stand in a key
+    declared: set[Path] = field(default_factory=set)  # data files and folders of `files`
+    early: list[Path] = field(default_factory=list)  # opened before `files` was known
+    is_loading: bool = False
+    refused: str = ""  # the first thing that was, also where the plugin caught the error
+    _neighbours: dict[str, bool] = field(default_factory=dict)
+
+    def name_of(self, path: Path) -> str:
+        """Return the full name of the module of a plugin file."""
+        return f"{self.package}.{path.stem.replace('.', '_')}"
+
+    def load(self, path: Path) -> ModuleType:
+        """Import a plugin file, or return the module that it has been imported as."""
+        name = self.name_of(path)
+        self.followed |= closure(path, self.folder)
+        if path not in self.roots:
+            self.roots.append(path)
+        if name in sys.modules:
+            return sys.modules[name]
+        loader = _Loader(name, str(path))
+        spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+        assert spec is not None  # a loader was given
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        self.is_loading = True
+        try:
+            loader.exec_module(module)
+        finally:
+            self.is_loading = False
+        return module
+
+    def drop(self, path: Path) -> None:
+        """Forget a plugin file that turned out to be of no use."""
+        sys.modules.pop(self.name_of(path), None)
+        self.compiled.pop(path, None)
+        self.early.clear()
+        self.refused = ""
+        if path in self.roots:
+            self.roots.remove(path)
+
+    def compile(self, path: Path, data: bytes) -> None:
+        """Note the bytes of a module that are about to run; ConfigError if no key covers it."""
+        if path not in self.followed:
+            raise self._refused(
+                f"plugin {self.roots[-1]}: imports {self._short(path)} in a way that its key cannot"
+                f" follow: write `import {path.stem}`"
+            )
+        self.compiled[path] = digest = hashlib.sha256(data).hexdigest()
+        self.compare(path, digest)
+
+    def compare(self, path: Path, digest: str) -> None:
+        """Raise ConfigError where a file is no longer what a key says that it is."""
+        if self.keyed.setdefault(path, digest) != digest:
+            raise self._refused(changed(path))
+
+    def runs(self, path: Path, now: str) -> str:
+        """Return the digest of the bytes of a file that this command uses; `now` are those on disk.
+
+        A module that is not imported yet is compared with the key when it is. A declared file may
+        have been read by a library, which nothing notices: the bytes on disk count.
+        """
+        if path in self.compiled:
+            return self.compiled[path]
+        return now if self._is_declared(path) else self.keyed.get(path, now)
+
+    def open(self, path: Path) -> None:
+        """Raise ConfigError for a file that a plugin opens and its key does not cover."""
+        if path in self.compiled:
+            return
+        if self._is_declared(path):
+            self.compare(path, sha256(path))
+        elif self.is_loading:
+            self.early.append(path)
+        else:
+            raise self._refused(self._undeclared(path))
+
+    def declare(self, paths: Iterable[Path]) -> None:
+        """Take what the classes of a file that was just imported declare as `files`."""
+        self.declared |= set(paths)
+        early, self.early = self.early, []
+        for path in early:
+            self.open(path)
+
+    def has(self, top: str, importer: str) -> bool:
+        """Say whether `import top` in a plugin's module means a module beside it."""
+        if top == "maskpolicy" or top in STANDARD or importer == str(self.folder / f"{top}.py"):
+            return False
+        known = self._neighbours.get(top)
+        if known is None:
+            found = PathFinder.find_spec(top, [str(self.folder)])
+            known = found is not None
+            if found is not None and found.loader is None:  # a folder without __init__.py
+                known = importlib.util.find_spec(top) is None
+            self._neighbours[top] = known
+        return known
+
+    def import_(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """Import as the plugin's `import` statements do, also those inside functions."""
+        top = name.partition(".")[0]
+        if level == 0 and self.has(top, str((globals or {}).get("__file__"))):
+            full = f"{self.package}.{name}"
+            importlib.import_module(full)
+            if fromlist:
+                return builtins.__import__(full, globals, locals, fromlist, 0)
+            return sys.modules[f"{self.package}.{top}"]
+        return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+    def _is_declared(self, path: Path) -> bool:
+        return any(path == known or known in path.parents for known in self.declared)
+
+    def _refused(self, line: str) -> ConfigError:
+        self.refused = self.refused or line
+        return ConfigError(line)
+
+    def _undeclared(self, path: Path) -> str:
+        if path.suffix == ".pyc":
+            path = Path(importlib.util.source_from_cache(str(path)))
+        name = self._short(path)
+        advice = f'declare it in the class, files = ["{name}"]'
+        if path.suffix == ".py":
+            advice = "import it with an `import` statement"
+        return f"plugin {self.roots[-1]}: reads {name}, which its key does not cover: {advice}"
+
+    def _short(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+
+class _Loader(SourceFileLoader):
+    """Compiles the very bytes that are hashed: no cached bytecode."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        data = self.get_data(self.path)
+        _HOMES[fullname.partition(".")[0]].compile(Path(self.path), data)
+        code: CodeType = self.source_to_code(data, self.path)
+        return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        home = _HOMES[module.__name__.partition(".")[0]]
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": home.import_}
+        super().exec_module(module)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of homes."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package = fullname.partition(".")[0]
+        if package not in _HOMES or package == fullname:
+            return None
+        found = PathFinder.find_spec(fullname, path, target)
+        if found is not None and isinstance(found.loader, SourceFileLoader):
+            found.loader = _Loader(fullname, str(found.origin))
+        elif found is not None and found.loader is not None and found.origin:  # compiled by others
+            _HOMES[package].compile(Path(found.origin), Path(found.origin).read_bytes())
+        return found
+
+
+def changed(path: Path) -> str:
+    """Return the message for a plugin file that is not what a key says."""
+    return (
+        f"plugin file {path}: was changed while a command that uses it is under way: run the "
+        "command again"
+    )
+
+
+def home_of(folder: Path) -> Home:
+    """Return the home of a folder, which is made when it is first asked for."""
+    package = f"{PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    if not _HOMES and not any(isinstance(each, _Finder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+        sys.addaudithook(_audit)
+    if package not in _HOMES:
+        _HOMES[package] = Home(folder, package)
+        module = sys.modules[package] = ModuleType(package)
+        module.__path__ = [str(folder)]
+    return _HOMES[package]
+
+
+def home_with(path: Path) -> Home | None:
+    """Return the home whose modules include a file."""
+    return next((home for home in _HOMES.values() if path in home.compiled), None)
+
+
+def forget(home: Home) -> None:
+    """Forget the modules of a home, so that they are imported as they are now."""
+    for name in [each for each in sys.modules if each.partition(".")[0] == home.package]:
+        del sys.modules[name]
+    del _HOMES[home.package]
+    importlib.invalidate_caches()
+
+
+def is_stale(home: Home) -> bool:
+    """Say whether a module of a home has changed since it was imported."""
+    return any(
+        not path.is_file() or sha256(path) != digest for path, digest in home.compiled.items()
+    )
+
+
+def give(folder: Path) -> None:
+    """Let plugins read a folder whose files are hashed elsewhere: a store, a task's data."""
+    _GIVEN.add(os.path.join(folder.absolute(), ""))  # noqa: PTH118 - with a slash at the end
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Raise ConfigError at the end if a plugin was refused a file and caught that error.
+
+    What it made without the file must not be kept.
+    """
+    for home in _HOMES.values():
+        home.refused = ""
+    yield
+    for home in _HOMES.values():
+        if home.refused:
+            raise ConfigError(home.refused)
+
+
+@dataclass(frozen=True)
+class State:
+    """What a child process needs to run the same plugin code, or to refuse other code."""
+
+    roots: tuple[Path, ...]
+    keyed: Mapping[Path, str]
+    given: frozenset[str]
+
+
+def state() -> State:
+    """Return what another process is to `take`."""
+    roots = tuple(path for home in _HOMES.values() for path in home.roots)
+    keyed = {path: known for home in _HOMES.values() for path, known in home.keyed.items()}
+    return State(roots, keyed, frozenset(_GIVEN))
+
+
+def take(given: State) -> None:
+    """Expect the files that another process has, before they are imported here."""
+    _GIVEN.update(given.given)
+    for root in given.roots:
+        home = home_of(root.parent)
+        home.keyed |= {
+            path: known for path, known in given.keyed.items() if home.folder in path.parents
+        }
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    """Look at every file that Python opens; those that a plugin reads beside it are checked."""
+    if event != "open" or not isinstance(arguments[0], str | bytes):
+        return
+    mode, flags = arguments[1], arguments[2]
+    if flags & _WRITES or (isinstance(mode, str) and set(mode) & set("wax")):
+        return
+    path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - for every file opened
+    if not any(path.startswith(f"{home.folder}{os.sep}") for home in _HOMES.values()):
+        return
+    home = _reader()
+    if home is None or not path.startswith(f"{home.folder}{os.sep}"):
+        return
+    elsewhere = (*_GIVEN, sys.prefix, sys.base_prefix)
+    if "site-packages" not in path and not path.startswith(elsewhere):
+        home.open(Path(path))
+
+
+def _reader() -> Home | None:
+    """Return the home of the plugin that opens a file; None if maskpolicy itself does.
+
+    Files that an installed package reads while a plugin imports it belong to `Home.import_`.
+    """
+    frame = sys._getframe(2)
+    while frame is not None:
+        top = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if top == "maskpolicy":
+            return None
+        if top in _HOMES:
+            return _HOMES[top]
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

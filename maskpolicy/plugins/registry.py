@@ -1,0 +1,159 @@
+"""Names of policies, tasks, metrics and analyses, and what they stand for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.metrics import METRICS
+from maskpolicy.plugins import hooks
+from maskpolicy.types import Denoising
+
+T = TypeVar("T")
+KINDS = ("policy", "task", "metric", "analysis")
+HOW_KEYS = tuple(field.name for field in fields(Denoising))
+RESERVED = {
+    "policy": {"name", "label", *HOW_KEYS},
+    "task": {"name", "label", "data", "revision", "on_error", "context"},
+    "metric": set(),
+    "analysis": {"name"},
+}
+TAKEN = {"policy": "none", "analysis": "all"}  # names that stand for no plugin
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One registered name: the plugin's class or function, its facts and where it was defined."""
+
+    kind: str
+    name: str
+    plugin: Any
+    facts: dict[str, Any]
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """File and line of the definition, for messages."""
+        return f"{self.file}:{self.line}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the plugin's docstring."""
+        return (inspect.getdoc(self.plugin) or "").partition("\n")[0]
+
+
+_ENTRIES: dict[tuple[str, str], Registered] = {}
+_CLASHES: dict[tuple[str, str], str] = {}
+
+
+def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
+    """Return a decorator that gives `name` to a plugin; a name in use raises with both places."""
+
+    def decorate(plugin: T) -> T:
+        entry = _entry(kind, name, plugin, facts)
+        _check_name(entry)
+        _check_fields(entry)
+        if kind in hooks.HOOKS:
+            hooks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
+        known = _ENTRIES.get((kind, name))
+        if known and known.where != entry.where:
+            both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
+            _CLASHES[kind, name] = f"{both}; rename one of them"
+            raise ConfigError(_CLASHES[kind, name])
+        _ENTRIES[kind, name] = entry
+        return plugin
+
+    return decorate
+
+
+def policy(name: str, **how: Any) -> Callable[[T], T]:
+    """Register a masking policy; `how` are its defaults for the fields of `types.How`."""
+    strange = sorted(set(how) - set(HOW_KEYS))
+    if strange:
+        raise ConfigError(f"policy {name!r}: {unknown('setting', strange[0], HOW_KEYS)}")
+    return register("policy", name, **how)
+
+
+def task(name: str, **facts: Any) -> Callable[[T], T]:
+    """Register a downstream task with its facts (see `maskpolicy.formats.sources.TaskFacts`)."""
+    return register("task", name, **facts)
+
+
+def analysis(name: str, **facts: Any) -> Callable[[T], T]:
+    """Register an analysis of finished runs."""
+    return register("analysis", name, **facts)
+
+
+def entry(kind: str, name: str) -> Registered:
+    """Return what `name` stands for; an unknown name raises with the choices and a near match."""
+    try:
+        return _ENTRIES[kind, name]
+    except KeyError:
+        raise ConfigError(unknown(kind, name, names(kind))) from None
+
+
+def clash(kind: str, name: str) -> str | None:
+    """Return what was said when a second plugin wanted this name, if one did."""
+    return _CLASHES.get((kind, name))
+
+
+def names(kind: str) -> list[str]:
+    """Return all registered names of one kind, sorted."""
+    return sorted(name for of, name in _ENTRIES if of == kind)
+
+
+def entries() -> tuple[Registered, ...]:
+    """Return all that is registered, in the order in which it was."""
+    return tuple(_ENTRIES.values())
+
+
+def forget(files: Iterable[Path]) -> None:
+    """Forget the plugins that were defined in some files, which are about to be imported again."""
+    gone = {str(path) for path in files}
+    for key in [key for key, known in _ENTRIES.items() if known.file in gone]:
+        del _ENTRIES[key]
+        _CLASHES.pop(key, None)
+        if key[0] == "metric":
+            METRICS.pop(key[1], None)
+
+
+def called(kind: str, instance: Any) -> str:
+    """Return the name, or names, under which the class of an instance is registered; or ""."""
+    known = [one.name for one in _ENTRIES.values() if one.kind == kind]
+    return " or ".join(sorted(n for n in known if _ENTRIES[kind, n].plugin is type(instance)))
+
+
+def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Registered:
+    try:
+        file = inspect.getsourcefile(plugin) or "<unknown>"
+        line = inspect.getsourcelines(plugin)[1]
+    except (OSError, TypeError):  # typed into an interpreter
+        file, line = f"<{plugin.__module__}>", 0
+    return Registered(kind, name, plugin, facts, file, line)
+
+
+def _check_name(new: Registered) -> None:
+    if not isinstance(new.name, str) or not new.name.strip():
+        raise ConfigError(f'{new.where}: @{new.kind} needs a name first, as in @{new.kind}("mine")')
+    wanted = "a function" if new.kind == "metric" else "a class"
+    if inspect.isclass(new.plugin) != (wanted == "a class"):
+        raise ConfigError(f"{new.where}: {new.kind} {new.name!r} must be {wanted}")
+    if new.name == TAKEN.get(new.kind):
+        raise ConfigError(
+            f"{new.where}: {new.kind} {new.name!r} is a name of maskpolicy's own: rename it"
+        )
+
+
+def _check_fields(new: Registered) -> None:
+    own = set(getattr(new.plugin, "__dataclass_fields__", ()))
+    clash = sorted(own & RESERVED[new.kind])
+    if clash:
+        raise ConfigError(
+            f"{new.where}: {new.kind} {new.name!r} has a field {clash[0]!r}, "
+            "a reserved name: rename it"
+        )

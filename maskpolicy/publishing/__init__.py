@@ -1,0 +1,1 @@
+"""Models as folders for Transformers, with a model card, and continued pre-training."""

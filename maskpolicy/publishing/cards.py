@@ -1,0 +1,265 @@
+"""Model cards: what an exported folder says of itself, in the Hub's format."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maskpolicy.config.budgets import SCRATCH
+from maskpolicy.errors import ConfigError
+from maskpolicy.markdown import plain
+from maskpolicy.plugins.discovery import plugin_of_run
+from maskpolicy.types import Json
+
+_TAGS = ("maskpolicy",)
+_FAMILIES = {"seq2seq": "bart", "encoder": "roberta"}
+_FACTORIES = {  # by kind of model and, where it is fine-tuned, of task
+    "text": "AutoModelForSeq2SeqLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "encoder": "AutoModel",
+    "label": "AutoModelForSequenceClassification",
+    "span": "AutoModelForQuestionAnswering",
+}
+_TASK_TYPES = {
+    "text": "text2text-generation",
+    "label": "text-classification",
+    "span": "question-answering",
+}
+_ORDINARY = "It is an ordinary Transformers folder:"
+_RELATIVE = (
+    "Its attention has relative positions, which stock models lack: Transformers loads the folder "
+    "once `maskpolicy.models.relative_positions` is imported, and refuses it otherwise:"
+)
+_IMPORT = "import maskpolicy.models.relative_positions\n"
+_DATA_SETS = {"world": "maskpolicy-world-{}", "files": "local-files-{}"}  # no name on the Hub
+_SOURCES = {
+    "world": "invented data (the embedded world)",
+    "files": "local files",
+    "hub": "the Hub",
+}
+_STAGE_TAG = "intermediate-pre-training"
+_SHOWN = 20  # corpus files
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CardScore:
+    """What fine-tuned models scored on one task: a share between 0 and 1, and where it is from."""
+
+    task: str
+    metric: str
+    value: float
+    n: int  # test examples
+    seeds: tuple[int, ...]
+    std: float | None = None
+    source: str = ""  # of the questions: world, hub or files
+
+
+@dataclass(frozen=True)
+class ModelHistory:
+    """What a card says of a checkpoint; params are those of its stages."""
+
+    name: str  # of the folder
+    model: str  # a preset, an absolute folder or a Hub name
+    revision: str | None  # the commit of a Hub name
+    command: str  # one line for each command that made it
+    manifest: Json  # of the artifact
+    kind: str = "seq2seq"  # of the model
+    positions: int | None = None  # of the model: no training can use more tokens; None: not known
+    is_relative: bool = False  # it has relative positions, which a stock RoBERTa lacks
+    head: str | None = None  # kind of the task that it was fine-tuned on
+    policy: str | None = None  # None: no intermediate stage
+    intermediate: Json = None  # params of the intermediate stage
+    corpus: Json = None  # the block of its corpus
+    work: Json = None
+    task: str | None = None  # what it was fine-tuned on
+    finetune: Json = None  # params of the fine-tuning
+    scores: Sequence[CardScore] = ()
+    tuned_with: str = ""  # the budget of the fine-tunings behind the scores
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the model is a preset, built from scratch."""
+        return self.model in SCRATCH[self.kind]
+
+
+def card(made: ModelHistory) -> str:
+    """Return README.md of a folder that holds a checkpoint."""
+    from huggingface_hub import ModelCard
+
+    factory = _FACTORIES[made.head or made.kind]
+    sections = [
+        _front(made),
+        f"# {made.name}",
+        f"{_base(made)}{_trained(made)}. {_RELATIVE if made.is_relative else _ORDINARY}",
+        f"```python\n{_IMPORT if made.is_relative else ''}"
+        f"from transformers import {factory}, AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{made.name}")\n'
+        f'model = {factory}.from_pretrained("{made.name}")\n```',
+        *_stage(made),
+        *_tuning(made),
+        "## Results",
+        _results(made),
+        "## How it was made",
+        f"```\n{made.command}\n```",
+        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds all settings; "
+        "with the same files in place, these commands make it again.",
+    ]
+    return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
+
+
+def _front(made: ModelHistory) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    tags = [
+        *_TAGS,
+        _FAMILIES[made.kind],
+        *([_STAGE_TAG, f"policy:{made.policy}"] if made.policy else []),
+    ]
+    base = made.model
+    facts: dict[str, Any] = {"library_name": "transformers", "tags": tags}
+    if not made.is_scratch:
+        facts["base_model"] = Path(base).name if _is_local(made) else base
+    if made.scores:
+        facts["model_name"] = made.name
+        facts["eval_results"] = [
+            EvalResult(
+                task_type=_TASK_TYPES[made.head or "text"],
+                dataset_type=_DATA_SETS.get(score.source, "{}").format(score.task),
+                dataset_name=_data_set(score),
+                dataset_split="test",
+                metric_type=score.metric,
+                metric_name=score.metric.replace("_", " "),
+                metric_value=round(100 * score.value, 2),
+            )
+            for score in made.scores
+        ]
+    return f"---\n{ModelCardData(**facts).to_yaml()}\n---"
+
+
+def _base(made: ModelHistory) -> str:
+    if made.is_scratch:
+        return f"`{made.model}`, built from scratch on the embedded world"
+    if _is_local(made):
+        return (
+            f"The model of a local folder, `{Path(made.model).name}` (`base_model` is the folder's "
+            "name: put the model's name on the Hub there before you publish this one)"
+        )
+    return f"`{made.model}` at commit `{made.revision}`"
+
+
+def _trained(made: ModelHistory) -> str:
+    text = ""
+    if made.policy is not None:
+        summary = _summary(made.policy)
+        text = (
+            f", pre-trained further on masked passages with the policy `{made.policy}`"
+            f"{f' ({summary})' if summary else ''}"
+        )
+    if not made.task:
+        return text
+    told = next((_data_set(score) for score in made.scores if score.task == made.task), made.task)
+    return f"{text}, then fine-tuned on {plain(told)}"
+
+
+def _summary(policy: str) -> str:
+    """Return what a policy does in its own words; nothing of a plugin that is not loaded."""
+    try:
+        return plugin_of_run("policy", policy).summary.rstrip(".")
+    except ConfigError as error:
+        log.warning("the model card does not say what the policy does: %s", error)
+        return ""
+
+
+def _is_local(made: ModelHistory) -> bool:
+    return Path(made.model).is_absolute()
+
+
+def _stage(made: ModelHistory) -> list[str]:
+    if made.policy is None:
+        return []
+    params = made.intermediate
+    return [
+        "## Policy",
+        _table({"name": made.policy, **params["fields"], **params["how"]}),
+        "## Corpus",
+        _corpus(made.corpus),
+        "## Budget",
+        _table(_budget(params["spec"], made.positions)),
+        "## Work done",
+        _table(made.work),
+    ]
+
+
+def _tuning(made: ModelHistory) -> list[str]:
+    if not made.task:
+        return []
+    return ["## Fine-tuning", _table(_budget(made.finetune["spec"], made.positions))]
+
+
+def _budget(spec: Json, positions: int | None) -> Json:
+    """Return a budget as it was used: sources and targets end where the model's positions do."""
+    if positions is None:
+        return spec
+    return {**spec, **{key: min(spec[key], positions) for key in ("max_source", "max_target")}}
+
+
+def _results(made: ModelHistory) -> str:
+    if not made.scores:
+        return "It has been fine-tuned on no task, and nothing is measured of it here."
+    about = "Of this model." if made.task else "Of this model after fine-tuning on each task."
+    if made.tuned_with and not made.task:
+        about = f"{about[:-1]} ({made.tuned_with})."
+    if any(score.source == "world" for score in made.scores):
+        about += (
+            " Tasks of the embedded world use the file formats of the data sets of the same names. "
+            "Their questions are about an invented world, so such a score says nothing about the "
+            "data set."
+        )
+    head = "| task | data | metric | score (%) | seeds | test examples |"
+    lines = [head, "|---|---|---|---:|---|---:|"]
+    for score in made.scores:
+        spread = "" if score.std is None else f" ± {100 * score.std:.1f}"
+        seeds = ", ".join(map(str, score.seeds))
+        lines.append(
+            f"| {_cell(_data_set(score))} | {_SOURCES.get(score.source, 'not known')} | "
+            f"{score.metric} | {100 * score.value:.1f}{spread} | {seeds} | "
+            f"{score.n} |"
+        )
+    return "\n".join([about, "", *lines])
+
+
+def _data_set(score: CardScore) -> str:
+    """Return a task's name, which claims its data set only where that was used."""
+    told = {"world": f"{score.task} (world)", "files": f"{score.task} (local files)"}
+    return told.get(score.source, score.task)
+
+
+def _corpus(block: Mapping[str, Json]) -> str:
+    settings = {"words in a passage": block["words"], "most documents": block["limit"] or "all"}
+    files = block.get("files") or []
+    if not files:
+        settings = {"source": block.get("hub") or "the embedded world", **settings}
+        return _table(settings | {"revision": block["revision"]} if block.get("hub") else settings)
+    rows = [f"| {_cell(name)} | `{digest}` |" for name, digest in files[:_SHOWN]]
+    more = [f"| and {len(files) - _SHOWN} more | see maskpolicy.json |"] if files[_SHOWN:] else []
+    return "\n".join([_table(settings), "", "| file | sha256 |", "|---|---|", *rows, *more])
+
+
+def _versions(versions: Json) -> str:
+    wanted = ("maskpolicy", "torch", "transformers")
+    return ", ".join(f"{name} {versions[name]}" for name in wanted if name in versions)
+
+
+def _table(values: Json) -> str:
+    rows = [f"| {name.replace('_', ' ')} | {_cell(value)} |" for name, value in values.items()]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _cell(value: Json) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return plain(text).replace("|", "\\|")

@@ -1,0 +1,169 @@
+"""Checkpoints of finished runs as Transformers folders, with a model card."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from maskpolicy.errors import ConfigError, StoreError, unknown
+from maskpolicy.leaderboard import measured
+from maskpolicy.models.loading import is_relative, refuse_code
+from maskpolicy.publishing import cards
+from maskpolicy.publishing.cards import CardScore, ModelHistory
+from maskpolicy.publishing.pretraining import place, positions
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store, available
+from maskpolicy.types import Json
+
+
+def export_model(
+    run: Run,
+    policy: str,
+    store: Store,
+    out: Path,
+    task: str | None = None,
+    seed: int | None = None,
+    *,
+    command: str,
+) -> None:
+    """Write the model of a row to the folder `out`: as pre-trained, or as fine-tuned on a task.
+
+    `command` is what the card says of how it was made. `seed` names one of several fine-tuning
+    seeds, and with it the intermediate run. Raises ConfigError for a row, task or seed that the run
+    does not have, StoreError for what the store does not hold any more.
+    """
+    cells = _cells(run, policy, task, seed)
+    cell = cells[0]
+    manifests = {
+        name.partition(" ")[0]: (store.peek(key), key) for name, key in cell.stages.items()
+    }
+    kind = "finetune" if task is not None else "intermediate"
+    if kind not in manifests:
+        raise ConfigError(
+            f"{run.folder}: {policy} has no intermediate stage: name a task to export it fine-tuned"
+        )
+    key = manifests[kind][1]
+    if task is not None:
+        _check_kept(store, key, f"{run.folder}: the model of {policy} fine-tuned on {task}")
+    model = available(store, key, f"the model of {policy}")
+    tokenizer = available(store, manifests["tokenizer"][1], f"the tokenizer of {run.folder}")
+    if "intermediate" in manifests:
+        available(store, manifests["intermediate"][1], f"the intermediate stage of {policy}")
+    found = {name: manifest for name, (manifest, _) in manifests.items()}
+    stage = found.get("intermediate")
+    if stage is not None:
+        found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
+    about = replace(
+        _about(run, cells, found, out, task, command),
+        positions=positions(model.path),
+        is_relative=is_relative(str(model.path)),
+    )
+    for part in (tokenizer.path, model.path):
+        refuse_code(str(part))  # a store that came with the run may hold any file
+    record = _record(about, cell, model.key)
+    place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
+
+
+def _check_kept(store: Store, key: str, what: str) -> None:
+    """Raise StoreError if a fine-tuned model was dropped after its evaluation."""
+    if store.peek(key) is None and store.recall(key) is not None:
+        raise StoreError(
+            f"{what} was not kept: add keep: [finetune] to the experiment and run it again"
+        )
+
+
+def _record(about: ModelHistory, cell: Result, key: str) -> Json:
+    """Return what maskpolicy.json says of a model, which is the artifact of a key."""
+    return {
+        "version": 1,
+        "stage": key,
+        "stages": dict(cell.stages),
+        "intermediate": about.intermediate,
+        "corpus": about.corpus,
+        "finetune": about.finetune,
+        "scores": [asdict(score) for score in about.scores],
+        "work": cell.work,
+    }
+
+
+def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
+    """Return the cells that are exported: with a task one, without all that share the model."""
+    own = [result for result in run.results if result.policy == policy]
+    if not own:
+        labels = [result.policy for result in run.results]
+        raise ConfigError(f"{run.folder}: {unknown('row', policy, labels)}")
+    if task is not None:
+        own = [result for result in own if result.task == task]
+        if not own:
+            tasks = [result.task for result in run.results]
+            raise ConfigError(f"{run.folder}: {unknown('task', task, tasks)}")
+    chosen = min(result.seed for result in own) if seed is None else seed
+    first = [result for result in own if result.seed == chosen]
+    if not first:
+        seeds = ", ".join(str(n) for n in sorted({result.seed for result in own}))
+        raise ConfigError(f"{run.folder}: {policy} has no seed {chosen} (it has: {seeds})")
+    if task is not None:
+        return first
+    same = [result for result in own if _model(result) == _model(first[0])]
+    return sorted(same, key=lambda result: result.seed != chosen)
+
+
+def _model(result: Result) -> tuple[int | None, int]:
+    """Return the numbers of the intermediate run and the general model behind a cell."""
+    config = result.config
+    return config.get("intermediate_seed"), config.get("general_seed", 0)
+
+
+def _about(
+    run: Run,
+    cells: list[Result],
+    manifests: Mapping[str, Json],
+    out: Path,
+    task: str | None,
+    command: str,
+) -> ModelHistory:
+    config = cells[0].config
+    stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
+    corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
+    params = tuned["record"]["params"] if task is not None and tuned else None
+    return ModelHistory(
+        name=out.name,
+        model=config["model"]["name"],
+        revision=_commit(manifests, config),
+        command=command,
+        manifest=tuned if task is not None else stage,
+        kind=config["model"]["kind"],
+        head=params.get("head", "text") if params else None,
+        policy=config["policy"]["name"] if stage else None,
+        intermediate=stage["record"]["params"] if stage else None,
+        corpus=corpus["record"]["params"]["corpus"] if corpus else None,
+        work=cells[0].work,
+        task=task,
+        finetune=params,
+        scores=_scores(run, cells),
+        tuned_with=measured.stage(config, "finetune"),
+    )
+
+
+def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
+    """Return the commit of the Hub's model, which its own stage knows."""
+    base = manifests.get("pretrained")
+    own = base["record"]["params"].get("revision") if base else None
+    return own or config["model"]["revision"]
+
+
+def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
+    made = []
+    for task in run.columns:
+        found = [cell for cell in cells if cell.task == task and cell.metrics]
+        totals = [cell.metrics for cell in found if cell.metrics]
+        if totals:
+            values = [total.score for total in totals]
+            metric, n = totals[0].metric, totals[0].n
+            seeds = tuple(cell.seed for cell in found)
+            std = statistics.stdev(values) if len(values) > 1 else None
+            mean, source = statistics.fmean(values), measured.source(found[0])
+            made.append(CardScore(task, metric, mean, n, seeds, std, source))
+    return made

@@ -1,0 +1,262 @@
+"""What a run leaves behind: results and predictions of its cells, made from a finished graph."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import keys
+from maskpolicy.config import learned_policies
+from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.config.experiment import (
+    HUB,
+    WORLD,
+    Experiment,
+    PolicyBlock,
+    TaskBlock,
+    resolved,
+    resolved_policy,
+    resolved_task,
+)
+from maskpolicy.files import PART, json_bytes, read_json, write_file
+from maskpolicy.formats import sources
+from maskpolicy.graph.nodes import Stage, topological
+from maskpolicy.graph.outcomes import Outcome
+from maskpolicy.majority import FILE
+from maskpolicy.metrics import Total
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.results import remarks
+from maskpolicy.results.cell import (
+    EARLY,
+    LEFT_OUT,
+    SETTINGS,
+    STEP,
+    Result,
+    Run,
+    cell_name,
+    dropped,
+    early_cell_name,
+    read_result,
+    result_bytes,
+)
+from maskpolicy.results.compatibility import TRAININGS
+from maskpolicy.stages import Graph
+from maskpolicy.stages.answers import AUDIT
+from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Json
+from maskpolicy.world.settings import RECORD
+
+log = logging.getLogger(__name__)
+_CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result tells
+
+
+def collect(
+    experiment: Experiment,
+    graph: Graph,
+    outcomes: Mapping[str, Outcome],
+    store: Store,
+    out: Path,
+) -> Run:
+    """Write results/, predictions/ and experiment.json below `out`, each file atomically.
+
+    Cells of models that were kept before the end of the intermediate stage go to steps/, which no
+    leaderboard reads. A cell without an outcome was left out by --only: what `out` holds of it is
+    used if it is of the same stages. All other files of results stay, but `results.read` passes
+    them over. Raises StoreError when `out` cannot be written.
+    """
+    left_out: list[str] = []
+    ended: list[Result] = []
+    before: list[Result] = []
+    for cell, stage in graph.cells.items():
+        name = cell_name(*cell)
+        path = out / "results" / f"{name}.json"
+        result = _result(experiment, graph, cell, stage, outcomes, store, path)
+        if result is None:
+            left_out.append(name)
+            continue
+        ended.append(result)
+        write_file(path, result_bytes(result))
+        if stage.key in outcomes:
+            _save_answers(result, outcomes[stage.key], out / "predictions" / f"{name}.jsonl")
+    for (policy, task, seed, step), stage in graph.early.items():
+        name = early_cell_name(policy, task, seed, step)
+        path = out / EARLY / f"{name}.json"
+        result = _result(experiment, graph, (policy, task, seed), stage, outcomes, store, path)
+        if result is None:
+            left_out.append(name)
+            continue
+        before.append(replace(result, config={**result.config, STEP: step}))
+        write_file(path, result_bytes(before[-1]))
+    _remove_broken(out)
+    about = {"name": experiment.name, **resolved(experiment)}
+    write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))
+    run = Run(
+        out,
+        tuple(ended),
+        experiment.baseline,
+        tuple(block.label for block in experiment.policies),
+        tuple(block.label for block in experiment.tasks),
+        tuple(before),
+        experiment.name,
+        tuple(name for name in left_out if name in {cell_name(*cell) for cell in graph.cells}),
+        dropped(out),
+    )
+    if run.dropped:
+        log.info("%s: %s; --out keeps runs apart", out, remarks.dropped(run))
+    return run
+
+
+def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
+    """Return every setting that one cell depends on, and none besides.
+
+    So a `none` cell holds nothing of the intermediate stage, and is equal in runs that differ in
+    it.
+    """
+    specs: dict[str, Any] = {name: resolve_auto(getattr(experiment, name)) for name in TRAININGS}
+    whole = resolved(replace(experiment, **specs))
+    for name in TRAININGS:
+        del whole[name]["checkpoint_every"]  # changes no result
+    config = {
+        "policy": _unlabelled(resolved_policy(policy)),
+        "task": _unlabelled(resolved_task(task)),
+        "model": whole["model"],
+        "finetune": whole["finetune"],
+    }
+    if experiment.model.is_scratch:
+        config["general"] = whole["general"]
+        config["general_seeds"] = experiment.general_seeds
+        config["general_seed"] = experiment.general_of(experiment.run_of(seed))
+    if WORLD in (task.data, experiment.corpus.name) or experiment.model.is_scratch:
+        config["world"] = whole["world"]
+    if policy.has_stage:
+        names = ["corpus", "intermediate", "intermediate_seeds"]
+        if learned_policies.is_learned(policy):
+            names.append("fit")
+            tasks = learned_policies.trained_on(experiment, policy)
+            config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
+        config |= {name: whole[name] for name in names}
+        config["intermediate_seed"] = experiment.run_of(seed)
+    return json.loads(keys.canonical(config))  # in the order in which it is read back
+
+
+def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
+    """Write the predictions of a cell; those of one that failed are removed."""
+    if result.error is not None or outcome.artifact is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_file(path, (outcome.artifact.path / "predictions.jsonl").read_bytes())
+
+
+def _result(
+    experiment: Experiment,
+    graph: Graph,
+    cell: tuple[str, str, int],
+    stage: Stage,
+    outcomes: Mapping[str, Outcome],
+    store: Store,
+    path: Path,
+) -> Result | None:
+    """Return what became of a cell; one that was not run has what the file at `path` says.
+
+    None where that is not there, or is of other stages.
+    """
+    policy = next(block for block in experiment.policies if block.label == cell[0])
+    task = next(block for block in experiment.tasks if block.label == cell[1])
+    behind = topological([stage])
+    made = Result(
+        *cell,
+        sources.facts(find_plugin("task", task.name)).group,
+        cell_config(experiment, policy, task, cell[2]),
+        {each.name: each.key for each in behind},
+        origin=_origin(task.data),
+        code=_code(behind),
+        majority=_about_task(graph.majority.get(task.label), FILE, store),
+        audit=_about_task(graph.audits.get(task.label), AUDIT, store),
+    )
+    outcome = outcomes.get(stage.key)
+    if outcome is None:
+        known = read_result(path) if path.is_file() else None
+        if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
+            return None
+        return replace(
+            made,
+            metrics=known.metrics,
+            work=known.work,
+            majority=made.majority or known.majority,
+            audit=made.audit or known.audit,
+        )
+    metrics = None
+    if outcome.artifact is not None:
+        metrics = Total.from_json(read_json(outcome.artifact.path / "result.json"))
+    error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
+    return replace(made, metrics=metrics, work=_work(behind, store), error=error)
+
+
+def _about_task(stage: Stage | None, file: str, store: Store) -> Json:
+    """Return what a stage found of a task that no cell depends on, None where it is not there."""
+    if stage is None or store.peek(stage.key) is None:
+        return None
+    return read_json(store.path(stage.key) / file)
+
+
+def _origin(data: str) -> str:
+    """Return world, hub or files; a folder that the world was written to holds the world."""
+    if data in (WORLD, HUB):
+        return data
+    written = any((folder / RECORD).is_file() for folder in (Path(data), Path(data).parent))
+    return WORLD if written else "files"
+
+
+def _code(behind: Iterable[Stage]) -> Json:
+    """Return the versions of what trains and answers, and a digest of what a policy rests on.
+
+    That is a user's own code and what the policy's `depends` gives, e.g. a pipeline's version.
+    """
+    found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
+    params = {kind: stage.params for kind, stage in found.items()}
+    rests_on = {
+        "code": params.get("intermediate", {}).get("code"),
+        "depends": params.get("annotate", {}).get("depends"),
+    }
+    versions = {kind: stage.version for kind, stage in found.items()}
+    return {
+        "versions": versions,
+        "policy": keys.digest(rests_on) if any(rests_on.values()) else None,
+    }
+
+
+def _work(behind: Iterable[Stage], store: Store) -> Json:
+    """Return what the intermediate stage recorded of its work, if there is such a stage."""
+    for stage in behind:
+        path = store.path(stage.key) / "work.json"
+        if stage.kind == "intermediate" and store.peek(stage.key) and path.is_file():
+            return read_json(path)
+    return None
+
+
+def _remove_broken(out: Path) -> None:
+    """Remove what a killed process was writing."""
+    for folder in ("results", "predictions", EARLY):
+        for path in (out / folder).glob(f".*{PART}"):
+            writer = path.name.removesuffix(PART).rpartition(".")[2]
+            if writer.isdecimal() and not _is_alive(int(writer)):
+                path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in block.items() if key != "label"}

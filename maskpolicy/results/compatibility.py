@@ -1,0 +1,228 @@
+"""Which settings may differ between two results of one ranking: a rule for each, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from maskpolicy import keys
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock, TaskBlock
+from maskpolicy.results.cell import Result
+from maskpolicy.types import Json
+from maskpolicy.world.settings import Settings
+
+TRAININGS = ("general", "fit", "intermediate", "finetune")
+_EXECUTION = {  # of each training
+    "precision": "rounds differently, as another seed would; a board notes it",
+    "attention": "the same arithmetic in another order",
+    "compile": "the same arithmetic in another order",
+    "micro_tokens": "a batch is cut differently, its loss stays the mean over all of its tokens",
+    "checkpoint_every": "how often the state of a training is kept",
+}
+HARMLESS: Mapping[str, str] = {
+    **{f"{name}.{key}": why for name in TRAININGS for key, why in _EXECUTION.items()},
+    "finetune.seed": "not used: fine-tuning takes `seeds`",
+    "intermediate.seed": "other draws of the same runs; such rows are not joined into one",
+    "fit.seed": "other draws of the same fits; such rows are not joined into one",
+    "policy": "what a board compares; a row's name says how it differs from the policy's default",
+    "policies": "the rows of a board",
+    "tasks": "the columns of a board; what each of them reads is compared as TASK.task",
+    "data": "the default of task.data, which is compared",
+    "seeds": "results of other seeds are joined; differences are paired by seed",
+    "intermediate_seeds": "how many runs one experiment computed",
+    "intermediate_runs": "the numbers of these runs",
+    "intermediate_seed": "the run behind one result; a test counts the runs",
+    "general_seeds": "how many general models one experiment computed",
+    "general_seed": "the general model behind one result; compared for each seed",
+    "baseline": "the row that differences are taken from; a board names it",
+    "plugins": "where code lies; other code of a policy makes another row",
+    "keep": "which models stay in the store",
+    "keep_at": "models on the way, which no leaderboard reads",
+    "tracker": "writes curves of the losses",
+}
+"""Settings that may differ within one ranking, and why; every other difference is refused."""
+
+_TOLD = tuple(f"{name}.precision" for name in TRAININGS)
+_MERGED = (
+    "finetune.seed",
+    *(f"{name}.{key}" for name in TRAININGS for key in _EXECUTION),
+)
+"""Harmless settings in which results of one row may differ too, made on two machines."""
+
+_READS = {"world": "world", "corpus": "corpus intermediate", "model": "pretrained"}
+"""The stage that reads what a section names: equal keys of that stage are equal contents."""
+
+_SCHEMAS: Mapping[str, Any] = {
+    **dict.fromkeys(TRAININGS, Training),
+    **{"model": ModelBlock, "corpus": CorpusBlock, "task": TaskBlock, "world": Settings},
+}
+_NUMBERS = ("seed", "seeds")  # of a stage: the one behind a result, and how many there are
+_OUTSIDE = ("label", "fields")  # of a task, but in no result
+
+
+@dataclass(frozen=True)
+class ComparedPart:
+    """One thing that a result rests on; if two parts of one name have keys, these are compared."""
+
+    settings: Json
+    key: str | None = None  # of the stage that reads it, None where there is no such stage
+
+    @property
+    def identity(self) -> Json:
+        """What makes this part the same thing in two runs, wherever its files lie."""
+        return self.key or self.settings
+
+
+def parts(result: Result) -> dict[str, ComparedPart]:
+    """Return what a result rests on, by name, without what a rule calls harmless.
+
+    A row without an intermediate stage has no part of that stage. A setting that an earlier
+    version of maskpolicy did not know stands for its default.
+    """
+    config, stages = result.config, result.stages
+    found = {
+        name: ComparedPart(_settings(name, config[name], HARMLESS), _key(stages, _READS.get(name)))
+        for name in ("model", "world", "general", "corpus", "fit", "intermediate", "finetune")
+        if name in config
+    }
+    found["tokenizer"] = ComparedPart({}, _key(stages, "tokenizer"))
+    if "general" in config:  # differences are paired by seed, and so by general model
+        found[f"seed {result.seed}"] = ComparedPart({"general_seed": config.get("general_seed", 0)})
+    for kind, version in (result.code or {}).get("versions", {}).items():
+        found[f"version of {kind}"] = ComparedPart(version)
+    return {**found, **_questions(result), **_learnt_from(config, stages)}
+
+
+def identity(result: Result) -> dict[str, Json]:
+    """Return what all results of one row share, whatever the row is called."""
+    config, stages = result.config, result.stages
+    numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
+    left_out = ("task", "world", "train_on", *numbers)
+    found: dict[str, Json] = {
+        name: ComparedPart(_settings(name, block, _MERGED), _key(stages, _READS.get(name))).identity
+        for name, block in config.items()
+        if name not in left_out
+    }
+    found["tokenizer"] = _key(stages, "tokenizer")
+    found |= {name: part.identity for name, part in _learnt_from(config, stages).items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def loose(result: Result) -> dict[str, Json]:
+    """Return what the results of one row share as far as they state it.
+
+    That is the world, which not every column reads; the questions and the metric of each column;
+    and versions and code, which results of earlier versions do not state.
+    """
+    shared = identity(result)
+    found = {name: part.identity for name, part in parts(result).items() if name not in shared}
+    code = (result.code or {}).get("policy")
+    return found if code is None else {**found, "code": code}
+
+
+def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
+    """Return "place: value -> value" for each setting in which two parts of one name differ."""
+    if one.key and one.key == other.key:
+        return []
+    return [line.lstrip(".") for line in keys.differences(one.settings, other.settings, name)]
+
+
+def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
+    """Return a line if two parts with the same settings hold different things."""
+    if not (one.key and other.key) or one.key == other.key:
+        return []
+    about = f"{name} (the same settings, but other files, or read by other code)"
+    return [line.lstrip(".") for line in keys.differences(one.key, other.key, about)]
+
+
+def of_world(name: str, one: Result, other: Result) -> list[str]:
+    """Return the settings of the world that make what one part holds differ in two results."""
+    mine, theirs = parts(one), parts(other)
+    if not contents(name, mine[name], theirs[name]):
+        return []
+    if not (_is_of_world(name, one) and _is_of_world(name, other)):
+        return []
+    return differences("world", mine["world"], theirs["world"])
+
+
+def _is_of_world(name: str, result: Result) -> bool:
+    """Whether what a part holds is made from the embedded world, and not read from files."""
+    config = result.config
+    if "world" not in config:
+        return False
+    if name == "corpus":
+        return bool(config["corpus"].get("name") == WORLD)
+    if name == f"{result.task}.task":
+        return bool(config["task"].get("data") == WORLD)
+    return name in ("model", "tokenizer") and "general" in config
+
+
+def told(results: Iterable[Result]) -> list[str]:
+    """Return a line for each harmless setting that differs and that a reader should know of."""
+    values: dict[str, set[str]] = {place: set() for place in _TOLD}
+    for result in results:
+        for place, found in values.items():
+            section, _, key = place.partition(".")
+            if key in result.config.get(section, {}):
+                found.add(str(result.config[section][key]))
+    return [
+        f"{place} is {' and '.join(sorted(found))}: {HARMLESS[place].partition(';')[0]}"
+        for place, found in values.items()
+        if len(found) > 1
+    ]
+
+
+def _questions(result: Result) -> dict[str, ComparedPart]:
+    """Return what a result's column rests on: the questions, and how answers are scored."""
+    task = _settings("task", result.config.get("task", {}), HARMLESS)
+    found = {f"{result.task}.task": ComparedPart(task, _key(result.stages, "examples"))}
+    if result.metrics is not None:
+        scored = {
+            "metric": result.metrics.metric,
+            "metric version": result.metrics.version,
+            "n": result.metrics.n,
+        }
+        found[result.task] = ComparedPart(scored)
+    return found
+
+
+def _learnt_from(config: Json, stages: Mapping[str, str]) -> dict[str, ComparedPart]:
+    """Return the tasks that a learned policy was fitted on, by the names of its `train_on`.
+
+    Their names are a field of the policy and may differ; what each name stands for must be the
+    same in a ranking.
+    """
+    blocks = config.get("train_on", ())
+    policy = config.get("policy", {})
+    named = list(policy.get("train_on") or ()) if isinstance(policy, Mapping) else []
+    names = [*named, *(block["name"] for block in blocks[len(named) :])]
+    return {
+        f"train_on.{name}": ComparedPart(
+            _settings("task", block, HARMLESS), _key(stages, f"contexts {name}")
+        )
+        for name, block in zip(names, blocks, strict=False)
+    }
+
+
+def _settings(name: str, block: Json, left_out: Container[str]) -> Json:
+    """Return a section with every key of its schema, without those that are left out."""
+    if not isinstance(block, Mapping):
+        return block
+    schema = _SCHEMAS.get(name)
+    defaults = {
+        field.name: keys.plain(field.default)
+        for field in (fields(schema) if schema is not None else ())
+        if field.name not in _OUTSIDE and field.default is not MISSING
+    }
+    whole = {**defaults, **block}
+    return {key: value for key, value in whole.items() if f"{name}.{key}" not in left_out}
+
+
+def _key(stages: Mapping[str, str], wanted: str | None) -> str | None:
+    """Return the key of a stage by its name, or by its kind alone."""
+    if wanted is None:
+        return None
+    found = (key for name, key in stages.items() if wanted in (name, name.partition(" ")[0]))
+    return next(found, None)

@@ -1,0 +1,91 @@
+"""The answers of one cell, read back: a score and a group for each test example."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.errors import DataError
+from maskpolicy.results.cell import Result
+from maskpolicy.types import Json
+
+_CLOSE = 1e-6  # between the stored mean and that of the examples
+
+
+@dataclass(frozen=True, eq=False)
+class CellAnswers:
+    """The scores of one cell's examples, in the order of the test split."""
+
+    examples: str  # digest of ids and groups: equal where the examples are the same
+    groups: NDArray[np.int32]  # (n,) numbers of groups, in order of appearance
+    scores: NDArray[np.float32]  # (n,) between 0 and 1
+
+
+def read(result: Result, path: Path | None = None) -> CellAnswers | None:
+    """Return what a cell answered, by default beside its result; None if the file is not there.
+
+    Raises DataError for a file that is broken off, or that is not the one `result` was made of.
+    """
+    path = path or result.answers
+    if result.metrics is None or not path.is_file():
+        return None
+    made = answers(path)
+    scores = made.scores.astype(np.float64)
+    mean = float(np.mean(scores)) if len(scores) else 0.0
+    found = result.metrics
+    stored = found.score if found.mean is None else found.mean
+    if len(scores) != found.n or abs(mean - stored) > _CLOSE:
+        raise DataError(
+            f"{path}: {len(scores)} answers that score {mean:.4f}, where its result says "
+            f"{found.n} and {stored:.4f}: run the experiment again"
+        )
+    return made
+
+
+def answers(path: Path) -> CellAnswers:
+    """Return what predictions.jsonl holds; raises DataError for a file that is broken off."""
+    known = hashlib.sha256()
+    numbers: dict[str, int] = {}
+    groups, scores = [], []
+    for row in rows(path):
+        groups.append(numbers.setdefault(row["group"], len(numbers)))
+        scores.append(row["score"])
+        known.update(json.dumps([row["id"], row["group"]]).encode())
+    return CellAnswers(known.hexdigest(), np.array(groups, np.int32), np.array(scores, np.float32))
+
+
+def rows(path: Path) -> Iterator[dict[str, Json]]:
+    """Yield the rows of predictions/*.jsonl; raises DataError with the line of a bad one."""
+    for number, line in lines(path):
+        yield parse(path, number, line)
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a JSON Lines file with their numbers, from 1."""
+    try:
+        with path.open("rb") as file:
+            yield from enumerate(file, 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
+    """Return one row of predictions/*.jsonl; raises DataError."""
+    try:
+        row: Any = json.loads(line)
+        whole = isinstance(row["id"], str) and isinstance(row["group"], str)
+        if not (whole and 0 <= row["score"] <= 1 and isinstance(row["prediction"], str)):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{path}, line {number}: not an answer that `maskpolicy run` wrote, or broken off: run "
+            "the experiment again"
+        ) from None
+    return row

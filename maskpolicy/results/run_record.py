@@ -1,0 +1,87 @@
+"""run.json, written and read: what differs from run to run, so that no result does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from maskpolicy.errors import DataError
+from maskpolicy.files import read_json, write_file
+from maskpolicy.graph.outcomes import Outcome
+from maskpolicy.store import manifest
+from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Json
+
+NAME = "run.json"
+
+
+def save(
+    folder: Path, experiment: str, how: Json, outcomes: Iterable[Outcome], store: Store
+) -> None:
+    """Write run.json: seconds and other facts `how` it ran, the machine, each stage's seconds.
+
+    The store is named by its way from the folder, so that both may move together.
+    """
+    from maskpolicy import hardware
+
+    here = manifest.surroundings()
+    record = {
+        "experiment": experiment,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **how,
+        "store": os.path.relpath(store.root, folder),
+        "hardware": hardware.describe(),
+        **here,
+        "stages": [_stage(outcome, store.recall(outcome.stage.key), here) for outcome in outcomes],
+    }
+    write_file(folder / NAME, f"{json.dumps(record, indent=1)}\n".encode())
+
+
+def read(folder: Path) -> dict[str, Json] | None:
+    """Return what a run's folder says of how it went, None without run.json; raises DataError."""
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise foreign(folder)
+    return record
+
+
+def foreign(folder: Path) -> DataError:
+    """Return the error for a run.json that `save` did not write."""
+    return DataError(f"{folder / NAME}: not written by `maskpolicy run`: remove it")
+
+
+def store_of(folder: Path) -> Path | None:
+    """Return the store that a run's folder names, None where there is none or it is gone.
+
+    Raises DataError for a run.json that is broken.
+    """
+    named = (read(folder) or {}).get("store")
+    if not isinstance(named, str):
+        return None
+    store = folder / named
+    return store.resolve() if store.is_dir() else None
+
+
+def _stage(outcome: Outcome, made: Json | None, here: Json) -> Json:
+    made = made or here
+    return {
+        "kind": outcome.stage.kind,
+        "label": outcome.stage.label,
+        "key": outcome.stage.key,
+        "seconds": outcome.seconds or made.get("seconds", 0.0),
+        "from_store": outcome.hit,
+        "error": outcome.error,
+        "made_with": _other(made, here),
+    }
+
+
+def _other(made: Json, here: Json) -> Json:
+    """Return versions and commit of what was made with others than ours, else None."""
+    facts = {key: made[key] for key in ("versions", "commit")}
+    return None if facts == {key: here[key] for key in facts} else facts

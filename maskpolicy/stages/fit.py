@@ -1,0 +1,118 @@
+"""Stages of learned policies: the contexts of a task, and a policy fitted on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import hub
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.config.learned_policies import TRAIN_ON
+from maskpolicy.corpus import annotation
+from maskpolicy.corpus.passages import Passages
+from maskpolicy.errors import MaskpolicyError
+from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.learned import contexts as task_contexts
+from maskpolicy.learned import fit_tools, hits
+from maskpolicy.models import seq2seq as models
+from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins import faults
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.types import Denoising, Json, Spans
+
+CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
+CANDIDATES = "candidates"  # the column of a learned policy that is its spans, best first
+REPORT = "report.json"
+
+
+@stage("contexts")
+def contexts(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Find what learned policies read of a task's train and dev. params: as examples.
+
+    inputs: "world" or a local folder, and "corpus" where contexts may be retrieved from it.
+    """
+    plugin_files.load_files(run.local.get("plugins", ()))
+    block = TaskBlock(**params["task"])
+    folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.get("folder", "."))
+    counts: dict[str, Json] = {}
+    for split in task_contexts.SPLITS:
+        rows, counts[split] = task_contexts.find(block, split, folder, _texts(inputs))
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        (out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    about = {"task": block.name, "counts": counts}
+    (out / fit_tools.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    run.facts.update(counts)
+    if "hub" in params and block.revision:
+        hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
+
+
+class _Texts(Sequence[str]):
+    """The text of every passage of a corpus, read when asked for: most tasks retrieve nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rows = Passages.open(folder).arrays["texts"]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows.text(index)
+
+
+def _texts(inputs: Mapping[str, Path]) -> Sequence[str]:
+    """Return the passages of the corpus, if it is an input."""
+    return _Texts(inputs["corpus"]) if "corpus" in inputs else ()
+
+
+@stage("fit", version=2, shared=True)
+def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    """Fit a learned policy. params: {"policy", "fields", "code", "spec"}, "how" if it reads it.
+
+    inputs: "model", "tokenizer", the contexts of each task, and "init" if the policy has one.
+    """
+    plugin_files.load_files(run.local.get("plugins", ()))
+    policy: Any = instance("policy", params["policy"], params["fields"])
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
+    labels = params["fields"].get(TRAIN_ON, ())
+    pairs = zip(folders, labels, strict=True)
+    data = [fit_tools.load(folder, tokenizer, label) for folder, label in pairs]
+    every = run.local.get("checkpoint_every", Training.checkpoint_every)
+    spec = Training(**params["spec"], checkpoint_every=every)
+    how = Denoising(**params.get("how", {}))
+    tools = fit_tools.Tools(inputs["model"], inputs["tokenizer"], inputs.get("init"), run, how)
+    report = {"training": _fitted(policy, data, spec, out, tools), "contexts": _counts(data)}
+    report["dev"] = _dev(policy, data, out)
+    text = json.dumps(report, indent=1, sort_keys=True)
+    (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
+    run.facts.update(report)
+
+
+def _fitted(
+    policy: Any, data: list[fit_tools.Contexts], spec: Training, out: Path, tools: fit_tools.Tools
+) -> Json:
+    try:
+        return policy.fit(data, spec, out, tools)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise faults.failed("policy", policy, "fit", error) from error
+
+
+def _counts(data: list[fit_tools.Contexts]) -> Json:
+    return {one.name: dict(one.counts) for one in data}
+
+
+def _dev(policy: Any, data: list[fit_tools.Contexts], fitted: Path) -> Json:
+    """Return how often an answer is among the policy's best spans of dev, if it ranks spans."""
+    found: list[list[Spans]] = []
+    for one in data:
+        passages = [context.passage for context in hits.answered(one.dev)]
+        columns = annotation.annotate(policy, passages, fitted) if passages else {CANDIDATES: []}
+        if CANDIDATES not in columns:
+            return None
+        found.append(columns[CANDIDATES])
+    return hits.report(data, found)

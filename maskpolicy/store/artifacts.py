@@ -1,0 +1,275 @@
+"""Artifacts addressed by the hash of their inputs: committed whole, verified when read, locked.
+
+artifacts/KEY/        the files of a committed stage and MANIFEST.json
+checkpoints/KEY/STEP/ of a stage under way, committed in the same way
+dropped/KEY.json      the manifest of an artifact that was removed after use
+temporary/KEY-*/      being written; whatever a dead process left is removed by the key's next owner
+quarantine/KEY-*/     what its manifest did not verify
+locks/KEY.lock        one for each key
+hashes.sqlite         digests of data files
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from maskpolicy.errors import StoreError
+from maskpolicy.keys import plain
+from maskpolicy.plugins import isolation
+from maskpolicy.store import manifest, upkeep
+from maskpolicy.store.checkpoints import Checkpoints
+from maskpolicy.store.disk import Disk
+from maskpolicy.store.hashes import Remembered, Verified
+from maskpolicy.store.locks import Locks, check_key
+from maskpolicy.types import Json
+
+_DAY = 86_400  # seconds
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A committed and verified artifact: its files lie in `path`."""
+
+    key: str
+    path: Path
+    manifest: Mapping[str, Json]
+
+
+class Store:
+    """One folder of artifacts, shared by any number of processes; not by threads of one."""
+
+    def __init__(self, root: str | Path) -> None:
+        """Name the folder; it is made when something is first written. A file is a StoreError."""
+        self.root = Path(root).absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(
+                f"store {self.root}: is a file: name a folder with --store or $MASKPOLICY_STORE"
+            )
+        isolation.give(self.root)
+        self._disk = Disk(self.root)
+        self._verified = Verified()
+        self._remembered = Remembered(self.root / "hashes.sqlite")
+        self._locks = Locks(self._disk)
+        self._under_way: dict[str, Checkpoints] = {}
+        self._parsed: dict[str, Json] = {}
+
+    def path(self, key: str) -> Path:
+        """Return where the artifact of a key lies once it is committed; StoreError for no key."""
+        check_key(key)
+        return self.root / "artifacts" / key
+
+    def get(self, key: str) -> Artifact | None:
+        """Return the artifact if its manifest verifies every file; else quarantine it.
+
+        Each file is read once per process. While another process works on the key nothing is
+        moved: the answer is None, and the caller looks again when it holds the lock.
+        """
+        try:
+            return self._load(key)
+        except manifest.Damaged:
+            with self.try_lock(key) as mine:
+                return self._load_or_quarantine(key) if mine else None
+
+    def peek(self, key: str) -> Json | None:
+        """Return the manifest if names and sizes of the files agree; reads and moves nothing."""
+        try:
+            with self._disk.explained():
+                return manifest.read(self.path(key), key=key)
+        except manifest.Damaged:
+            return None
+
+    def recall(self, key: str) -> Json | None:
+        """Return the manifest of an artifact, also of a dropped one; the files may be gone."""
+        paths = (self.path(key) / manifest.NAME, self.root / "dropped" / f"{key}.json")
+        return next((known for path in paths if (known := self._record(path)) is not None), None)
+
+    @contextmanager
+    def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
+        """Give a temporary folder, and commit it as the artifact of `key` on a clean exit.
+
+        `record` is the resolved config; it stands in the manifest as it is at the exit. Holds the
+        key's lock. An exception removes the folder, keeps the checkpoints and passes through; a
+        full disk raises StoreError. If the key has an artifact already, that one stays.
+        """
+        plain(record, "record")  # before hours of work, not after
+        with self.lock(key):
+            self._sweep(key)
+            self._under_way[key] = checkpoints = Checkpoints(self._disk, key)
+            temporary = self._disk.temporary(key)
+            self._remembered.save()
+            try:
+                with self._disk.explained(ours=False):
+                    yield temporary
+                self._commit(key, temporary, record, checkpoints.seconds)
+                checkpoints.clear()
+            finally:
+                del self._under_way[key]
+                shutil.rmtree(temporary, ignore_errors=True)
+
+    def drop(self, key: str) -> bool:
+        """Remove an artifact that nothing needs any more; its manifest stays for comparisons.
+
+        Returns False, and removes nothing, while another process holds the key's lock.
+        """
+        with self.try_lock(key) as mine:
+            if mine and self.path(key).exists():
+                self._keep_manifest(key)
+                self._disk.discard(key, self.path(key))
+            return mine
+
+    def tidy(self, key: str) -> None:
+        """Remove what a dead process left: folders, and checkpoints if it had committed.
+
+        Does nothing where another process is at work or the store is read-only.
+        """
+        done = self.path(key).exists() and self.checkpoints(key).steps()
+        if not done and not self._disk.leftovers(key):
+            return
+        with suppress(StoreError), self.try_lock(key) as mine:
+            if mine:
+                self._sweep(key)
+            if mine and done:
+                self.checkpoints(key).clear()
+
+    def checkpoints(self, key: str) -> Checkpoints:
+        """Return the checkpoints of a stage; inside `write` it is the one whose clock counts."""
+        return self._under_way.get(key) or Checkpoints(self._disk, key)
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[bool]:
+        """Hold the key's lock, waiting for it if need be; the same store may take it again."""
+        with self._locks.hold(key, wait=True) as mine:
+            yield mine
+
+    @contextmanager
+    def try_lock(self, key: str) -> Iterator[bool]:
+        """Hold the key's lock if it is free, and say whether that is so."""
+        with self._locks.hold(key, wait=False) as mine:
+            yield mine
+
+    def is_busy(self, key: str) -> bool:
+        """Say whether another process works on the key just now; writes nothing."""
+        return self._locks.is_busy(key)
+
+    def was_interrupted(self, key: str) -> bool:
+        """Say whether an unfinished folder of the key lies about."""
+        return bool(self._disk.leftovers(key))
+
+    def hash_file(self, path: str | Path) -> str:
+        """Return a data file's sha256, remembered by path, size, mtime and inode (DataError)."""
+        return self._remembered.digest(Path(path))
+
+    def find(self, logical: Json) -> list[Json]:
+        """Return the manifests, dropped ones too, whose record is `logical`; newest first."""
+        found = [
+            known
+            for known in (self._record(path) for path in self._manifests())
+            if known is not None and known["record"].get("logical") == logical
+        ]
+        return sorted(found, key=lambda known: known["committed"], reverse=True)
+
+    def size(self) -> dict[str, int]:
+        """Return the bytes in each sub-folder of the store."""
+        return upkeep.size(self.root)
+
+    def touch(self, key: str) -> None:
+        """Note that an artifact was of use just now."""
+        upkeep.touch(self.path(key))
+
+    def prune(self, older: float | None = None) -> dict[str, int]:
+        """Remove what no command needs again, and return the bytes freed in each sub-folder.
+
+        That is: quarantine; temporary folders and locks that nobody holds; checkpoints of
+        committed stages and those that verify no more; manifests of dropped artifacts that are
+        back. Checkpoints that a command could resume stay, and so do all artifacts; with `older`,
+        both go if no run made or found them, or anything made from them, in so many days.
+        """
+        before = self.size()
+        since = -math.inf if older is None else time.time() - older * _DAY
+        with self._disk.explained():
+            upkeep.prune(self, since)
+        after = self.size()
+        return {name: before[name] - after[name] for name in before}
+
+    def _keep_manifest(self, key: str) -> None:
+        found = self.peek(key)
+        if found is not None:
+            temporary = self._disk.temporary(key)
+            with self._disk.explained():
+                manifest.write_json(temporary / manifest.NAME, found)
+            dropped = self._disk.folder("dropped") / f"{key}.json"
+            self._disk.place(temporary / manifest.NAME, dropped)
+            self._sweep(key)
+
+    def _sweep(self, key: str) -> None:
+        for leftover in self._disk.leftovers(key):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def _load(self, key: str) -> Artifact | None:
+        folder = self.path(key)
+        if not folder.exists():
+            return None
+        with self._disk.explained():
+            found = manifest.read(folder, key=key)
+            manifest.verify(folder, found, self._verified.digest)
+        return Artifact(key, folder, found)
+
+    def _load_or_quarantine(self, key: str) -> Artifact | None:
+        try:
+            return self._load(key)
+        except manifest.Damaged as damage:
+            self._disk.quarantine(self.path(key), key)
+            _log.warning("an artifact is damaged, it is quarantined and made again: %s", damage)
+            return None
+
+    def _commit(
+        self, key: str, temporary: Path, record: Mapping[str, Json], seconds: float
+    ) -> None:
+        facts = {
+            "key": key,
+            "record": plain(record, "record"),
+            **manifest.surroundings(),
+            "committed": datetime.now(UTC).isoformat(timespec="microseconds"),
+            "seconds": round(seconds, 3),
+        }
+        folder = self._disk.folder("artifacts") / key
+        with self._disk.explained():
+            sealed = manifest.seal(temporary, facts)
+        if self.get(key) is not None:
+            return
+        self._disk.place(temporary, folder)
+        for entry in sealed["files"]:
+            self._verified.learn(folder / entry["path"], entry["sha256"])
+
+    def _manifests(self) -> list[Path]:
+        whole = [path / manifest.NAME for path in upkeep.entries(self.root, "artifacts")]
+        return whole + upkeep.entries(self.root, "dropped")
+
+    def _record(self, path: Path) -> Json | None:
+        known = self._parsed.get(str(path))
+        if known is None:
+            try:
+                known = self._parsed[str(path)] = manifest.parse(path)
+            except (manifest.Damaged, OSError):
+                return None
+        return known
+
+
+def available(store: Store, key: str, what: str) -> Artifact:
+    """Return an artifact of a finished run; raises StoreError when the store lacks it."""
+    found = store.get(key)
+    if found is None:
+        raise StoreError(
+            f"store {store.root}: {what} is not there: name the store of that run with --store, or "
+            "run its experiment again"
+        )
+    return found

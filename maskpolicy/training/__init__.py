@@ -1,0 +1,4 @@
+"""Batches, optimizer steps, and the one training loop.
+
+Architectures are in `models`.
+"""

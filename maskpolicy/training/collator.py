@@ -1,0 +1,234 @@
+"""A masking policy as the `data_collator` of a plain Transformers Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.config.blocks import how_block, policy_block
+from maskpolicy.config.budgets import Training
+from maskpolicy.corpus import annotation
+from maskpolicy.corpus.passages import Document, encode, passage
+from maskpolicy.datafiles import fields
+from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.masking.denoising import hide_all
+from maskpolicy.masking.selection import select
+from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import HOW_KEYS
+from maskpolicy.training.batching import IGNORE, collate
+from maskpolicy.training.objectives import Specials
+from maskpolicy.types import Corruption, Denoising, Join, Passage, Policy, Spans, Target, as_spans
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+
+class MaskingCollator:
+    """Masks rows as a policy says, afresh on every call, as our own training does.
+
+    A row is {"text"}, or {"input_ids"}, which is decoded and tokenised again, or {"text",
+    "input_ids", "offset_mapping"}, whose ids are kept. Special tokens among the ids are taken out,
+    so that none is ever masked; each pair gets its own <s> and </s>. A Trainer needs
+    remove_unused_columns=False to hand over "text".
+
+    Masks depend on `seed`, on the text (or the row's "id") and on how many rows came before: equal
+    calls in equal order give equal masks, and two policies draw from the same generators. A worker
+    of a DataLoader adds its own seed, which PyTorch draws anew in each epoch.
+    """
+
+    def __init__(
+        self,
+        policy: str | Mapping[str, Any] | Policy,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        target: Target | None = None,
+        corruption: Corruption | None = None,
+        join: Join | None = None,
+        permute_sentences: bool | None = None,
+        insert: float | None = None,
+        columns: Sequence[str] = (),
+        fitted: str | Path | None = None,
+        seed: int = 0,
+        decoder_start: int | None = None,
+        max_source: int = 512,
+        max_target: int = 512,
+        cache: int = 10_000,
+    ) -> None:
+        """Take a policy's name, a block such as {"name": "random", "ratio": 0.3}, or an instance.
+
+        `target` to `insert` are fields of `types.How`; None leaves what the name is registered
+        with, or for an instance How's own default. `columns` are keys of the rows that hold lists
+        of [start, end] characters of "text"; `fitted` is the folder of a learned policy;
+        `decoder_start` is the model's decoder_start_token_id (None: </s>). `max_source` and
+        `max_target` count special tokens. So many texts as `cache` are remembered with tokens and
+        annotations. The tokenizer must be a fast one with a mask token; it is copied.
+        """
+        asked = {
+            "target": target,
+            "corruption": corruption,
+            "join": join,
+            "permute_sentences": permute_sentences,
+            "insert": insert,
+        }
+        name, self.policy = _policy(policy)
+        asked = {key: value for key, value in asked.items() if value is not None}
+        if isinstance(policy, Mapping):
+            asked = {key: policy[key] for key in HOW_KEYS if key in policy} | asked
+        self.how = _how(name, asked)
+        self.tokenizer = _checked(tokenizer)
+        self.specials = Specials.of(self.tokenizer, decoder_start)
+        self.columns, self.seed, self.cache = tuple(columns), seed, cache
+        self.fitted = None if fitted is None else Path(fitted)
+        self.room = Training(max_source=max_source, max_target=max_target)
+        self._taken_out = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+        self._known: dict[str, Passage] = {}
+        self._rows = 0
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Return input_ids, attention_mask, decoder_input_ids and labels, (rows, tokens) each.
+
+        A row in which nothing is hidden keeps its place, and all of its labels are -100, so that it
+        adds no loss, as in our own training. If that holds for every row, labels have one column,
+        the model's mean loss is NaN and all gradients are 0. A Trainer leaves such a loss out of
+        its logged mean (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from
+        the evaluation set.
+        """
+        if not rows:
+            raise ValueError("MaskingCollator: a batch needs one row or more, not none")
+        passages = self._passages(rows)
+        seed, turns = self._seed(), range(self._rows, self._rows + len(rows))
+        self._rows += len(rows)
+        spans = select(self.policy, passages, seed, turns)
+        written = hide_all(passages, spans, self.how, self.specials.mask, seed, turns)
+        pairs = self.specials.pairs(written, self.room)
+        batch = collate(pairs, self.specials.pad, self.specials.start)
+        decoder: Any = batch.decoder
+        labels = batch.labels
+        if not labels.shape[1]:
+            decoder = decoder.new_full((len(pairs), 1), self.specials.start)
+            labels = labels.new_full((len(pairs), 1), IGNORE)
+        return {
+            "input_ids": batch.source,
+            "attention_mask": batch.seen.long(),
+            "decoder_input_ids": decoder,
+            "labels": labels,
+        }
+
+    def _seed(self) -> int:
+        from torch.utils.data import get_worker_info
+
+        worker = get_worker_info()
+        return self.seed if worker is None else (self.seed << 64) + worker.seed
+
+    def _passages(self, rows: Sequence[Mapping[str, Any]]) -> list[Passage]:
+        """Return the rows as passages with the policy's columns, remembering the latest."""
+        keys = [self._key(row) for row in rows]
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._known}
+        made = [self._passage(key, row) for key, row in new.items()]
+        if made and hooks.ANNOTATE.of(self.policy) is not None:
+            columns = annotation.annotate(self.policy, made, self.fitted)
+            made = [
+                replace(one, columns={**one.columns, **{name: c[i] for name, c in columns.items()}})
+                for i, one in enumerate(made)
+            ]
+        self._known.update(zip(new, made, strict=True))
+        found = [self._known[key] for key in keys]
+        for key in list(islice(self._known, max(0, len(self._known) - self.cache))):
+            del self._known[key]
+        return found
+
+    def _key(self, row: Mapping[str, Any]) -> str:
+        """Return a digest of all that is read of a row."""
+        arrays = (row.get(name) for name in ("input_ids", "offset_mapping", *self.columns))
+        content = [None if value is None else np.asarray(value).tolist() for value in arrays]
+        text = repr((row.get("id"), row.get("text"), content))
+        return blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+
+    def _passage(self, key: str, row: Mapping[str, Any]) -> Passage:
+        """Return the passage of one row, cut to what fits into a source before it is masked."""
+        text, tokens, offsets = self._tokens(row)
+        missing = [name for name in self.columns if name not in row or row.get("text") is None]
+        if missing:
+            raise DataError(f"a row has no column {missing[0]!r}, or no 'text' that it is of")
+        columns = {name: as_spans(np.asarray(row[name])).tolist() for name in self.columns}
+        room = max(0, self.room.max_source - 2)
+        document = Document(str(row.get("id", key)), text, columns)
+        return passage(document, tokens[:room], offsets[:room])
+
+    def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
+        """Return text, ids (t,) and offsets (t, 2) of a row, without special tokens."""
+        text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
+        if ids is not None:
+            ids = np.asarray(ids, np.int32)
+            plain = ~np.isin(ids, self._taken_out)
+            if text is not None and offsets is not None:
+                return text, ids[plain], as_spans(np.asarray(offsets))[plain]
+            if text is None:
+                text = self.tokenizer.decode(ids[plain], clean_up_tokenization_spaces=False)
+        if text is not None and not isinstance(text, str):
+            raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
+        if text is None:
+            raise DataError(
+                f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
+                "the Trainer remove_unused_columns=False"
+            )
+        fields.check(text, "a row's 'text'")
+        encoding = encode([text], self.tokenizer)[0]
+        return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
+
+
+def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
+    """Return a policy and its name ("" of an instance); ConfigError says why it is none."""
+    block = {"name": given} if isinstance(given, str) else given
+    if isinstance(block, Mapping):
+        if not isinstance(block.get("name"), str):
+            raise ConfigError(
+                "MaskingCollator: a policy's block needs its name, as in "
+                '{"name": "random", "ratio": 0.3}'
+            )
+        known = policy_block(block, "MaskingCollator: policy", {})
+        if not known.has_stage:
+            raise ConfigError(f"MaskingCollator: policy {known.name}: hides nothing")
+        where = "MaskingCollator: policy"
+        return known.name, discovery.instance("policy", known.name, known.fields, where)
+    if isinstance(given, type) or not callable(hooks.SELECT.of(given)):
+        raise ConfigError(
+            "MaskingCollator: policy must be a name, a block of keys or an instance with a method "
+            f"`select`, not {given!r:.60}"
+        )
+    return "", given
+
+
+def _how(policy: str, given: Mapping[str, Any]) -> Denoising:
+    """Return how spans are written: as asked, else as the policy's name is registered."""
+    facts = find_plugin("policy", policy).facts if policy else {}
+    how = how_block(given, "MaskingCollator: ", asdict(how_block(facts, "MaskingCollator: ", {})))
+    if how.mask_exclusion:
+        raise ConfigError(
+            f"MaskingCollator: policy {policy!r} hides <mask> from the encoder (mask_exclusion), "
+            "which a plain Transformers model cannot do: use `maskpolicy pretrain`"
+        )
+    return how
+
+
+def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return a copy of a tokenizer that can be used; ConfigError says what it lacks."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigError(
+            "MaskingCollator: the tokenizer must be a fast one (with offsets), "
+            f"not {type(tokenizer).__name__}"
+        )
+    for name in ("mask", "bos", "eos", "pad"):
+        if getattr(tokenizer, f"{name}_token_id") is None:
+            raise ConfigError(f"MaskingCollator: the tokenizer has no {name} token: set one")
+    return deepcopy(tokenizer)

@@ -1,0 +1,163 @@
+"""The one training loop: general, intermediate, fine-tuning and learned policies run through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.training.optimization import Optimization, rate
+from maskpolicy.training.prefetch import prefetch
+from maskpolicy.training.tracking import Log
+
+if TYPE_CHECKING:
+    import torch
+
+Loss = Callable[[Any, Any], "tuple[torch.Tensor, int]"]
+"""loss(module, micro-batch) -> (sum over its units, number of units); a unit is a token mostly."""
+
+_REPORT = 25  # steps between two looks at the loss: each look waits for the device
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step learns from: micro-batches, their units, and the work done."""
+
+    batches: Sequence[Any]  # each has .to(device)
+    units: int  # over all micro-batches: what the loss is divided by
+    work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
+
+
+class Checkpoints(Protocol):
+    """Where a stage under way keeps its state (see store.Checkpoints)."""
+
+    def save(self, step: int, write: Callable[[Path], None]) -> None: ...  # noqa: D102
+    def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
+
+
+Keep = Callable[[Any, Mapping[str, int], float], None]
+"""keep(module, work, loss): is given a copy of a model on its way, and the mean of late losses."""
+
+Progress = Callable[[int, int, str], None]
+"""progress(done, total, note): told before the first step and after each."""
+
+
+def train(
+    module: Any,
+    steps: Callable[[int], Step],
+    loss: Loss,
+    spec: Training,
+    checkpoints: Checkpoints,
+    progress: Progress,
+    *,
+    workers: int = 0,
+    validate: Callable[[Any], float] | None = None,
+    on_step: Callable[[int, Any], None] | None = None,
+    log: Log | None = None,
+    until: int = 0,
+    keep: Mapping[int, Keep] | None = None,
+) -> dict[str, Any]:
+    """Train `module` in place for `spec.steps` optimizer steps and return what was done.
+
+    `steps(number)` makes the data of one step and must depend on `number` alone; the loss is the
+    mean over all units of the step, however it is cut into micro-batches or spread over processes
+    (of accelerate; the first one alone writes checkpoints).
+    A run resumes from its newest checkpoint, bit for bit on a CPU. `validate` is called every
+    `spec.eval_every` steps (higher is better); the best weights are the ones that stay.
+    `log(done, values)` hears of loss, learning rate and dev score for a tracker.
+    `on_step(done, module)` sees the module after each step; `keep[done]` is given a copy of it as
+    it would be had the training ended there. `until` ends it before `spec.steps`,
+    whose schedule it keeps. Raises StageError when loss or weights stop being numbers, before they
+    are kept, judged or returned. Returns {"steps", "loss", "work", ...}.
+    """
+    run = Optimization(module, spec, until or spec.steps)
+    done = run.restore(checkpoints)
+    if not run.finished(done):
+        watch = _Watch(progress, log, on_step, validate, keep or {})
+        watch.begin(run, done)
+        done = _loop(run, prefetch(steps, done, run.end, workers), loss, watch, checkpoints)
+    return run.finish(done)
+
+
+def _loop(
+    run: Optimization,
+    data: Iterable[tuple[int, Step]],
+    loss: Loss,
+    watch: _Watch,
+    checkpoints: Checkpoints,
+) -> int:
+    """Take the steps that are left, of numbers and their data; return how many are done then."""
+    import torch
+
+    clock = _Clock(run.spec.checkpoint_every)
+    loss = torch.compile(loss) if run.spec.compile else loss
+    run.module.train()
+    with torch.random.fork_rng(devices=run.random_devices):
+        for number, step in data:
+            run.step(number, step, loss)
+            done = number + 1
+            watch.after(run, done)
+            if run.finished(done):
+                break
+            if run.is_first and clock.due() and run.is_sound():
+                checkpoints.save(done, run.save)
+    return done
+
+
+@dataclass
+class _Watch:
+    """Those who follow a training, and when each of them is told; see `train`."""
+
+    progress: Progress
+    log: Log | None
+    on_step: Callable[[int, Any], None] | None
+    validate: Callable[[Any], float] | None
+    keep: Mapping[int, Keep]
+    note: str = ""  # on progress: the loss when it was last looked at
+
+    def begin(self, run: Optimization, done: int) -> None:
+        """Tell where the training begins."""
+        self.progress(done, run.end, self.note)
+
+    def after(self, run: Optimization, done: int) -> None:
+        """Tell each of a step what is its due; raises StageError (see `train`)."""
+        if self.on_step:
+            self.on_step(done, run.module)
+        if done % _REPORT == 0 or done == run.end:
+            loss = run.look(done)
+            self.note = f"loss {loss:.3f}"
+            self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
+        self.progress(done, run.end, self.note)
+        if done in self.keep:
+            loss = run.check(done)
+            self.keep[done](run.weights.copied(), dict(run.work), loss)
+        if self.validate and run.spec.eval_every and done % run.spec.eval_every == 0:
+            score = run.judge(done, self.validate)
+            run.module.train()
+            self._log(done, {"dev": score})
+
+    def _log(self, done: int, values: dict[str, float]) -> None:
+        if self.log:
+            self.log(done, values)
+
+
+class _Clock:
+    """Says when the next checkpoint is due."""
+
+    def __init__(self, every: float) -> None:
+        self.every, self.last = every, self._now()
+
+    def due(self) -> bool:
+        """Whether `every` seconds have passed since it last was."""
+        if self._now() - self.last < self.every:
+            return False
+        self.last = self._now()
+        return True
+
+    @staticmethod
+    def _now() -> float:
+        import time
+
+        return time.monotonic()

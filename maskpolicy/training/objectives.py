@@ -1,0 +1,262 @@
+"""What a model learns from: masked passages, and the examples of a task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.corpus.passages import Passages, encode
+from maskpolicy.masking.denoising import DenoisingPairs, hide_all
+from maskpolicy.masking.selection import select
+from maskpolicy.ragged import Ragged
+from maskpolicy.seeding import Streams
+from maskpolicy.training.batching import IGNORE, Order, Pairs, collate, micro_batches
+from maskpolicy.training.loop import Step
+from maskpolicy.types import Denoising, Example, Passage, Policy, Spans
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ENDS = 2  # special tokens of a text: <s> and </s>
+
+
+@dataclass(frozen=True)
+class Specials:
+    """The special tokens that pairs and batches need."""
+
+    bos: int
+    eos: int
+    pad: int
+    mask: int
+    start: int | None  # the decoder's first input: </s> in BART; None: there is no decoder
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
+        """Read them from a tokenizer; `start` is the model's decoder_start_token_id.
+
+        Where there is no <s> or </s>, [CLS] or [SEP] takes its place (BERT).
+        """
+        t = tokenizer
+        return cls(
+            t.cls_token_id if t.bos_token_id is None else t.bos_token_id,
+            t.sep_token_id if t.eos_token_id is None else t.eos_token_id,
+            t.pad_token_id,
+            t.mask_token_id,
+            t.eos_token_id if start is None else start,
+        )
+
+    @classmethod
+    def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
+        """Read them for a model without a decoder."""
+        return replace(cls.of(tokenizer), start=None)
+
+    def pairs(self, written: DenoisingPairs, spec: Training) -> Pairs:
+        """Add BOS and EOS to masked passages; an empty target stays empty."""
+        return self._pairs(written, self.wrap(written.targets, spec.max_target, empty=False), spec)
+
+    def at_positions(self, written: DenoisingPairs, spec: Training) -> Pairs:
+        """Add BOS and EOS; targets have a label for each source token, IGNORE but at `<mask>`.
+
+        There must be one `<mask>` for each hidden token, and the hidden tokens as targets.
+        """
+        flat = np.full(len(written.sources.flat), IGNORE, np.int32)
+        flat[written.sources.flat == self.mask] = written.targets.flat
+        labels = _framed(
+            Ragged(flat, written.sources.bounds), spec.max_source, "start", (IGNORE, IGNORE)
+        )
+        return self._pairs(written, _emptied(labels, written.spans > 0), spec)
+
+    def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
+        sources = self.wrap(written.sources, spec.max_source)
+        excluded = None
+        if written.excluded is not None:
+            marks = Ragged(written.excluded, written.sources.bounds)
+            excluded = _framed(marks, spec.max_source, "start", (False, False)).flat
+        return Pairs(sources, targets, excluded)
+
+    def wrap(self, ids: Ragged, limit: int, keep: str = "start", empty: bool = True) -> Ragged:
+        """Return <s> ids </s>, cut to `limit` tokens at the far side of what is kept.
+
+        Without `empty`, no ids at all stay none.
+        """
+        framed = _framed(ids, limit, keep, (self.bos, self.eos))
+        return framed if empty else _emptied(framed, ids.lengths > 0)
+
+
+def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
+    """Return the rows, with nothing in those that are not kept."""
+    if kept.all():
+        return rows
+    return Ragged.cut(rows.take(np.flatnonzero(kept)).flat, rows.lengths * kept)
+
+
+def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragged:
+    """Cut each row to `limit` - 2 elements at the far side of what is kept; add both ends."""
+    lengths = np.minimum(rows.lengths, max(0, limit - 2))
+    first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
+    framed = Ragged.cut(rows.flat, lengths + 2)
+    begins, stops = framed.bounds[:-1], framed.bounds[1:]
+    places = (first - begins - 1).repeat(lengths + 2)
+    places += np.arange(len(places))
+    some = rows.flat if len(rows.flat) else np.zeros(1, rows.flat.dtype)
+    framed.flat = some.take(places, mode="clip")  # both ends are written over
+    framed.flat[begins], framed.flat[stops - 1] = ends
+    return framed
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How many of some texts are longer than a model reads or writes, and lose an end."""
+
+    what: str  # sources, targets, questions or choices
+    count: int
+    texts: int
+    limit: int  # tokens that a text may have
+    key: str  # of the budget: max_source or max_target
+
+    @classmethod
+    def of(cls, what: str, lengths: NDArray[np.int64], limit: int, key: str) -> Cut:
+        """Count the lengths, shape (n,) in tokens, above `limit`."""
+        return cls(what, int((lengths > limit).sum()), len(lengths), limit, key)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedSteps:
+    """The steps of a pre-training stage: a fixed number of passages each, freshly masked."""
+
+    passages: Passages
+    policy: Policy
+    how: Denoising
+    specials: Specials
+    spec: Training
+    pairs: Callable[[Specials, DenoisingPairs, Training], Pairs] = (
+        Specials.pairs
+    )  # of the model's kind
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the passages: the same for every policy."""
+        return Order(self.passages.lengths, self.spec.passages, self.spec.seed)
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Where the policy draws from."""
+        return Streams()
+
+    def __call__(self, number: int) -> Step:
+        """Mask the passages of one step."""
+        written = self._written(self.order.step(number))
+        pairs = self.pairs(self.specials, written, self.spec)
+        work = Counter(
+            passages=len(written),
+            passages_without_span=int((written.spans == 0).sum()),
+            spans=int(written.spans.sum()),
+            hidden_tokens=int(written.hidden.sum()),
+            source_tokens=len(pairs.sources.flat),
+            target_tokens=_units(pairs),
+        )
+        return _step(pairs, self.specials, self.spec, work)
+
+    def too_long(self) -> tuple[int, str]:
+        """Return how many passages are cut, and the key of the budget that says where.
+
+        That is where a source is, or a target that is the whole text if that comes first.
+        """
+        keys = ["max_source", *(["max_target"] if self.how.target == "full" else [])]
+        first = min(keys, key=lambda key: int(getattr(self.spec, key)))
+        most = getattr(self.spec, first) - 2  # <s> and </s>
+        return int((self.passages.lengths > most).sum()), first
+
+    def hide_nothing(self) -> bool:
+        """Whether not one token is hidden in all the steps: then there is nothing to learn.
+
+        It ends at the first hidden token, so it costs next to nothing where there is one.
+        """
+        steps = (self.order.step(number) for number in range(self.spec.steps))
+        return not any(len(spans) for places in steps for spans in self._chosen(places)[2])
+
+    def show_nothing(self) -> bool:
+        """Whether every token is hidden in all the steps, and masks kept out of the encoder.
+
+        As `hide_nothing`, it ends at the first token that stays.
+        """
+        if not self.how.mask_exclusion:
+            return False
+        steps = (self._written(self.order.step(number)) for number in range(self.spec.steps))
+        return not any((written.sources.flat != self.specials.mask).any() for written in steps)
+
+    def _written(self, places: Sequence[tuple[int, int]]) -> DenoisingPairs:
+        """Mask the passages of (item, epoch) pairs."""
+        passages, epochs, spans = self._chosen(places)
+        mask, seed = self.specials.mask, self.spec.seed
+        return hide_all(passages, spans, self.how, mask, seed, epochs)
+
+    def _chosen(
+        self, places: Sequence[tuple[int, int]]
+    ) -> tuple[list[Passage], list[int], list[Spans]]:
+        """Return the passages of (item, epoch) pairs, their epochs, and the spans to hide."""
+        passages = [self.passages[item] for item, _ in places]
+        epochs = [epoch for _, epoch in places]
+        spans = select(self.policy, passages, self.spec.seed, epochs, self.streams)
+        return passages, epochs, spans
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleSteps:
+    """The steps of fine-tuning on a task's examples."""
+
+    pairs: Pairs
+    specials: Specials
+    spec: Training
+
+    @classmethod
+    def of(
+        cls,
+        examples: Sequence[Example],
+        tokenizer: PreTrainedTokenizerBase,
+        specials: Specials,
+        spec: Training,
+        keep: str = "start",
+    ) -> ExampleSteps:
+        """Tokenise (source, first target) of each example; `keep` says what a cut leaves."""
+        sources = tokenize([example.source for example in examples], tokenizer)
+        targets = tokenize([example.targets[0] for example in examples], tokenizer)
+        pairs = Pairs(
+            specials.wrap(sources, spec.max_source, keep), specials.wrap(targets, spec.max_target)
+        )
+        return cls(pairs, specials, spec)
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the examples."""
+        lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
+        return Order(lengths, self.spec.passages, self.spec.seed)
+
+    def __call__(self, number: int) -> Step:
+        """Collate the examples of one step."""
+        pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)]))
+        return _step(pairs, self.specials, self.spec, Counter(examples=len(pairs)))
+
+
+def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged:
+    """Return the ids of each text without special tokens."""
+    ids = (np.asarray(one.ids, np.int32) for one in encode(texts, tokenizer))
+    return Ragged.of(ids, np.int32)
+
+
+def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:
+    cuts = micro_batches(pairs, spec.micro_tokens)
+    batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
+    return Step(batches, _units(pairs), work)
+
+
+def _units(pairs: Pairs) -> int:
+    """Return the number of labels, which the loss is divided by."""
+    return int((pairs.targets.flat != IGNORE).sum())

@@ -1,0 +1,222 @@
+"""The state of a training under way: its steps, and what is judged, written, and read again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy import hardware
+from maskpolicy.config.budgets import Training
+from maskpolicy.errors import StageError, cause
+from maskpolicy.seeding import generator
+from maskpolicy.training.weights import Weights
+
+if TYPE_CHECKING:
+    from maskpolicy.training.loop import Checkpoints, Loss, Step
+
+
+class Optimization:
+    """The state of a training under way: weights, optimizer, counts, best weights."""
+
+    def __init__(self, module: Any, spec: Training, end: int) -> None:
+        import torch
+        from accelerate import Accelerator
+
+        self.spec, self.module, self.end = spec, module, end
+        # without `cpu`, accelerate lets the processes of a CPU run side by side, each for itself
+        self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
+        self.device = self.accelerator.device
+        module.to(self.device)
+        self.weights = Weights(module, spec.precision == "bf16")
+        groups = [
+            {"params": [self.weights.decayed], "weight_decay": spec.weight_decay},
+            {"params": [self.weights.plain], "weight_decay": 0.0},
+        ]
+        settings: dict[str, Any] = {"lr": spec.lr, "betas": spec.betas, "eps": spec.eps}
+        self.optimizer = torch.optim.AdamW(groups, **settings, fused=True)
+        self.is_first = self.accelerator.is_main_process
+        self.random_devices = [self.device] if self.device.type == "cuda" else []
+        self.work: Counter[str] = Counter()
+        self.total = torch.zeros((), device=self.device)
+        self.seen = self.last = 0.0
+        self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
+        self.failed: str | None = None
+
+    def step(self, number: int, data: Step, loss: Loss) -> None:
+        """One optimizer step on the mean loss of the whole step."""
+        import torch
+
+        self.work.update(data.work)
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        draws = f"step {rank}" if rank else "step"  # so that no two processes drop the same units
+        torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
+        part = self._gradient(data, loss)
+        self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
+        self.seen += data.units
+        self.weights.collect()
+        if ranks > 1:
+            self.weights.gradient.copy_(self.accelerator.reduce(self.weights.gradient, "sum"))
+        if self.spec.clip:
+            parts = [self.weights.decayed, self.weights.plain]
+            torch.nn.utils.clip_grad_norm_(parts, self.spec.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate(self.spec, number)
+        self.optimizer.step()
+        self.weights.spread()
+
+    def _gradient(self, data: Step, loss: Loss) -> Any:
+        """Collect this process's part of the gradient, and return the sum of its losses.
+
+        Of several processes, one that fails goes on until all of them look: to raise at once would
+        leave the others waiting for it.
+        """
+        import torch
+
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        part = torch.zeros_like(self.total)
+        try:
+            for batch in data.batches[rank::ranks]:
+                value, _ = loss(self.module, batch.to(self.device))
+                (value / max(1, data.units)).backward()
+                part += value.detach()
+        except Exception as error:
+            if ranks == 1:
+                raise
+            self.failed = self.failed or cause(error)
+            part.fill_(math.nan)
+        return part
+
+    def look(self, done: int) -> float:
+        """Return the mean loss since the last look."""
+        self.last = self.check(done)
+        self.total.zero_()
+        self.seen = 0.0
+        return self.last
+
+    def check(self, done: int) -> float:
+        """Return the mean loss since the last look, or that look's where no step has come since.
+
+        All processes call it, and raise together.
+        Raises StageError when it or the weights are no numbers, with what a process failed with.
+        """
+        mean = self.total.item() / self.seen if self.seen else self.last
+        if self.is_sound():
+            return mean
+        self._raise_first(self._gathered(self.failed))
+        what = "weights became nan" if math.isfinite(mean) else f"loss became {mean}"
+        raise StageError(
+            f"the {what} before step {done}: lower lr (now {self.spec.lr}), "
+            "raise warmup, or set precision: fp32"
+        )
+
+    def is_sound(self) -> bool:
+        """Whether loss and weights are numbers still; waits for the device."""
+        return math.isfinite((self.total + self.weights.master.sum()).item())
+
+    def judge(self, done: int, validate: Callable[[Any], float]) -> float:
+        """Keep the weights if their score, the first process's, is the best so far; return it."""
+        self.check(done)
+        own, failed = math.nan, None
+        try:
+            own = validate(self.module)
+        except Exception as error:
+            if self.accelerator.num_processes == 1:
+                raise
+            failed = cause(error)
+        self._raise_first(self._gathered(failed))
+        score = self._gathered(own)[0]
+        if score > self.best["score"]:
+            self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
+        return score
+
+    def _raise_first(self, failed: Sequence[str | None]) -> None:
+        """Raise what the first process that failed did so with, in every process."""
+        for line in filter(None, failed):
+            raise StageError(line)
+
+    def _gathered(self, value: Any) -> list[Any]:
+        """Return the value of each process, the first one's first."""
+        if self.accelerator.num_processes == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        return gather_object([value])
+
+    def finished(self, done: int) -> bool:
+        """Whether all steps are done, or patience is at its end."""
+        waited = done - self.best["step"]
+        patience = self.spec.patience * self.spec.eval_every
+        stopped = bool(self.best["step"] and patience and waited >= patience)
+        return done >= self.end or stopped
+
+    def finish(self, done: int) -> dict[str, Any]:
+        """Put the best weights back, if any were kept, and return what was done."""
+        result = {"steps": done, "loss": self.last, "work": dict(self.work)}
+        if self.best["master"] is not None:
+            self.weights.load(self.best["master"])
+            result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+        self.weights.release()
+        self.module.eval()
+        return result
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a checkpoint folder."""
+        from safetensors.torch import save_file
+
+        tensors = {"master": self.weights.master}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+        if self.best["master"] is not None:
+            tensors["best"] = self.best["master"]
+        save_file(tensors, folder / "state.safetensors")
+        best = [self.best["score"], self.best["step"]] if self.best["step"] else None
+        facts = {
+            "work": self.work,
+            "last": self.last,
+            "seen": self.seen,
+            "total": self.total.item(),
+            "best": best,
+        }
+        (folder / "state.json").write_text(json.dumps(facts))
+
+    def restore(self, checkpoints: Checkpoints) -> int:
+        """Load the newest checkpoint, if any, and return the steps that it had done."""
+        from safetensors.torch import load_file
+
+        found = checkpoints.latest()
+        if found is None:
+            return 0
+        done, folder = found
+        place = "cpu" if self.device.type == "cpu" else str(self.device)  # it knows no cpu:0
+        tensors = load_file(folder / "state.safetensors", device=place)
+        facts = json.loads((folder / "state.json").read_text())
+        self.weights.load(tensors.pop("master"))
+        if facts["best"]:
+            score, step = facts["best"]
+            self.best = {"score": score, "step": step, "master": tensors.pop("best")}
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in tensors.items():
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.work.update(facts["work"])
+        self.last, self.seen = facts["last"], facts["seen"]
+        self.total.fill_(facts["total"])
+        return done
+
+
+def rate(spec: Training, step: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    if step < spec.warmup:
+        return spec.lr * (step + 1) / spec.warmup
+    if spec.schedule == "constant":
+        return spec.lr
+    left = (spec.steps - step) / max(1, spec.steps - spec.warmup)
+    if spec.schedule == "cosine":
+        return spec.lr * 0.5 * (1 - math.cos(math.pi * left))
+    return spec.lr * left

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskpolicy import findings
+from maskpolicy.analyses import frequency, rank
+from maskpolicy.analyses.coverage import Coverage
+from maskpolicy.analyses.frequency import Frequency
+from maskpolicy.analyses.hits import Hits
+from maskpolicy.analyses.transfer import Transfer
+from maskpolicy.findings import Findings, cache
+from maskpolicy.metrics import Total
+from maskpolicy.ragged import Ragged
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Json
+
+WORK = {
+    "passages": 40,
+    "passages_without_span": 10,
+    "spans": 60,
+    "hidden_tokens": 90,
+    "source_tokens": 900,
+    "target_tokens": 210,
+}
+
+
+def cell(policy: str, seed: int, work: Json, number: int = 0) -> Result:
+    about: Json = {"task": {"name": "zsre"}, "finetune": {"steps": 1}}
+    config: dict[str, Json] = {"policy": {"name": policy}, **about}
+    if policy != "none":
+        config |= {"intermediate": {}, "intermediate_seed": number}
+    return Result(policy, "zsre", seed, "group", config, {}, None, work)
+
+
+def run(*results: Result, name: str = "a") -> Run:
+    return Run(Path(name), results, "none", tuple(dict.fromkeys(r.policy for r in results)))
+
+
+@pytest.fixture
+def analyse(tmp_path):
+    return lambda *runs: Coverage().analyse(runs, Store(tmp_path))
+
+
+def test_a_policy_is_told_by_spans_tokens_and_passages_without_a_span(analyse):
+    found = analyse(run(cell("none", 0, None), cell("random", 0, WORK)))
+    assert found.rows == (
+        {
+            "run": "a",
+            "policy": "random",
+            "stage": 0,
+            "passages": 40,
+            "spans": 60,
+            "hidden_tokens": 90,
+            "target_tokens": 210,
+            "without_span": 0.25,
+            "spans_per_passage": 1.5,
+            "tokens_per_span": 1.5,
+        },
+    )
+    assert found.notes == ()
+
+
+def test_seeds_that_share_a_stage_are_one_row(analyse):
+    other = {**WORK, "spans": 20}
+    cells = [cell("random", 0, WORK, 0), cell("random", 1, other, 1), cell("random", 2, WORK, 0)]
+    assert [(row["stage"], row["spans"]) for row in analyse(run(*cells)).rows] == [(0, 60), (1, 20)]
+
+
+def test_a_stage_that_was_not_finished_is_a_note(analyse):
+    found = analyse(run(cell("none", 0, None), cell("random", 0, None)))
+    assert found.rows == ()
+    assert found.notes == ("a, random: its intermediate stage was not finished",)
+
+
+def test_a_policy_that_hid_nothing_has_no_mean_length(analyse):
+    nothing = {**WORK, "spans": 0, "hidden_tokens": 0, "passages_without_span": 40}
+    row = analyse(run(cell("random", 0, nothing))).rows[0]
+    assert row["tokens_per_span"] is None
+    assert row["without_span"] == 1.0
+
+
+def test_several_runs_are_told_apart(analyse):
+    both = analyse(run(cell("random", 0, WORK)), run(cell("random", 0, WORK), name="b"))
+    assert both.columns[0] == "run"
+    assert [row["run"] for row in both.rows] == ["a", "b"]
+    assert "run" not in analyse(run(cell("random", 0, WORK))).columns
+
+
+def test_findings_are_written_as_json_and_markdown(tmp_path):
+    rows = ({"policy": "a|b", "share": 0.12345}, {"policy": "<b>"})
+    found = Findings(("policy", "share"), rows, ("a note",))
+    paths = findings.save(found, "mine", tmp_path / "out")
+    assert [path.name for path in paths] == ["mine.json", "mine.md"]
+    assert json.loads(paths[0].read_text()) == {
+        "version": 1,
+        "analysis": "mine",
+        "columns": ["policy", "share"],
+        "plots": [],
+        "rows": [{"policy": "a|b", "share": 0.12345}, {"policy": "<b>", "share": None}],
+        "notes": ["a note"],
+    }
+    assert paths[1].read_text().splitlines()[2:] == [
+        "| a\\|b | 0.123 |",
+        "| &lt;b&gt; | – |",
+        "",
+        "* a note",
+    ]
+
+
+def learned(policy: str, task: str, seed: int, score: float, train_on: Json = None) -> Result:
+    config: dict[str, Json] = {"policy": {"name": policy.partition(" ")[0]}}
+    if train_on is not None:
+        config["policy"]["train_on"] = train_on
+    metrics = Total("f1", score, 10, 1)
+    return Result(policy, task, seed, "group", config, {}, metrics)
+
+
+def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
+    cells = [
+        learned("salient-span", "a", 0, 0.5),
+        learned("salient-span", "a", 1, 0.7),
+        learned("salient-span", "b", 0, 0.1),
+        learned("meta one", "a", 0, 0.6, ["a"]),
+        learned("meta one", "b", 0, 0.4, ["a"]),
+        learned("meta two", "a", 1, 0.5, ["b", "c"]),
+    ]
+    made = Run(Path("r"), tuple(cells), "none", tasks=("a", "b"))
+    found = Transfer().analyse([made], Store(tmp_path))
+    rows = {(row["policy"], row["task"]): row for row in found.rows}
+    assert rows["meta one", "a"]["difference"] == pytest.approx(10)
+    assert rows["meta one", "b"]["difference"] == pytest.approx(30)
+    assert rows["meta two", "a"]["difference"] == pytest.approx(-20)
+    assert rows["meta two", "b"]["difference"] is None
+    assert rows["meta one", "a"]["own"] == "yes"
+    assert rows["meta two", "a"]["learnt_on"] == "b, c"
+    assert found.plots[0].values == [
+        [pytest.approx(10), pytest.approx(30)],
+        [pytest.approx(-20), None],
+    ]
+
+
+def test_the_slope_of_zipfs_law_is_minus_one():
+    counts = np.round(1e6 / np.arange(1, 2001)).astype(np.int64)
+    tokens = Ragged.of([np.repeat(np.arange(2000), counts // 100)], np.int32)
+    assert frequency._slope(np.bincount(tokens.flat), 1000) == pytest.approx(-1, abs=0.02)
+    assert frequency._slope(np.asarray([10, 10]), 1000) is None
+
+
+def test_the_interval_of_a_slope_holds_it_and_shrinks_with_the_sample():
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 51)
+    tokens = rng.choice(50, 4000, p=share / share.sum())
+    widths = []
+    for size in (400, 4000):
+        found = Frequency(resamples=50)._slopes(Ragged.cut(tokens[:size], np.full(size // 10, 10)))
+        assert found["low"] < found["slope"] < found["high"]
+        widths.append(found["high"] - found["low"])
+    assert widths[0] > 1.5 * widths[1]
+
+
+def test_findings_that_are_partial_are_not_remembered(tmp_path, monkeypatch):
+    store, made = Store(tmp_path), run(cell("random", 0, WORK))
+    calls: list[bool] = []
+
+    def analyse(self, runs, store):
+        calls.append(True)
+        return Findings(("n",), ({"n": len(calls)},), partial=len(calls) < 2)
+
+    monkeypatch.setattr(Coverage, "analyse", analyse)
+    found = [cache.analyse("coverage", Coverage(), [made], store) for _ in range(4)]
+    assert [known for _, known in found] == [False, False, True, True]
+    assert [one.rows[0]["n"] for one, _ in found] == [1, 2, 2, 2]
+
+
+def test_another_result_is_another_analysis(tmp_path):
+    store = Store(tmp_path)
+    assert not cache.analyse("coverage", Coverage(), [run(cell("random", 0, WORK))], store)[1]
+    other = run(cell("random", 0, {**WORK, "spans": 1}))
+    assert not cache.analyse("coverage", Coverage(), [other], store)[1]
+    assert cache.analyse("coverage", Coverage(), [other], store)[1]
+
+
+def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
+    store = Store(tmp_path)
+    shares = {"hits": {"1": 0.5, "5": 0.75, "20": 1.0}, "precision": {"1": 0.6, "5": 0.4, "20": 0}}
+    ways = {"policy": shares, "salient-span": shares, "random": shares}
+    report = {"dev": {"zsre": {"contexts": 8, "without_answer": 2, **ways}}}
+    with store.write("a" * 64, {}) as out:
+        (out / "report.json").write_text(json.dumps(report))
+    cells = []
+    for label, number, key in (("mine", 0, "a" * 64), ("mine", 1, "b" * 64)):
+        made = cell(label, number, WORK, number)
+        stages = {f"fit {label}, run {number}": key, "fit mine: other, run 0": "c" * 64}
+        cells.append(replace(made, config={**made.config, "fit": {}}, stages=stages))
+    found = Hits().analyse([run(cell("random", 0, WORK), *cells)], store)
+    row, *others = found.rows
+    assert [other["spans"] for other in others] == ["salient-span", "random"]
+    assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
+    assert (row["contexts"], row["without_answer"]) == (8, 2)
+    assert (row["spans"], row["hits_5"], row["precision_1"]) == ("its own", 0.75, 0.6)
+    (note,) = found.notes
+    assert note.startswith(f"a, mine: its fitted policy is not in the store {store.root}: ")
+    assert "name the store of that run with --store" in note
+    assert found.partial
+    assert set(found.columns) <= set(row)
+
+
+def test_the_docs_have_a_row_for_each_analysis():
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "analyses.md").read_text(encoding="utf-8")
+    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    files = (root / "maskpolicy" / "analyses").glob("[!_]*.py")
+    assert sorted(rows) == sorted(path.stem.replace("_", "-") for path in files)
+
+
+def test_a_row_without_an_intermediate_stage_is_told_by_its_general_model():
+    def label(policy: str, **numbers: int) -> str:
+        return rank._label(Result(policy, "a", 0, "group", numbers, {}))
+
+    assert label("none") == label("none", general_seed=0) == "none"
+    assert label("none", general_seed=2) == "none, general model 2"
+    assert label("random", general_seed=2, intermediate_seed=2) == "random, run 2"
+
+
+def test_every_model_of_a_row_with_several_runs_is_named_by_its_number():
+    results = [
+        Result(policy, "a", seed, "group", {"intermediate_seed": run}, {})
+        for policy, runs in (("random", (0, 1, 0)), ("span", (0, 0)))
+        for seed, run in enumerate(runs)
+    ]
+    several = rank._several(results)
+    labels = [rank._label(result, several) for result in results]
+    assert labels == ["random, run 0", "random, run 1", "random, run 0", "span", "span"]

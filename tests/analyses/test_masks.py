@@ -1,0 +1,218 @@
+"""`rank` and `returned-masks`: what they make of runs and of bare folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import small
+
+from maskpolicy.analyses.returned_masks import ReturnedMasks
+from maskpolicy.metrics import Total
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.store.artifacts import Store
+
+
+def cell(label, score, seed=0, kind="encoder", task="cola", **how):
+    how = {"mask_exclusion": 0.0, "shallow_decoder": False, **how}
+    config = {"policy": {"name": "random", "ratio": 0.15, **how}, "model": {"kind": kind}}
+    metrics = Total("matthews", score, 10)
+    return Result(label, task, seed, "glue", config, {}, metrics)
+
+
+def none(seed=0):
+    config = {"policy": {"name": "none"}, "model": {"kind": "encoder"}}
+    return Result("none", "cola", seed, "glue", config, {}, Total("m", 0.1, 1))
+
+
+def analyse(tmp_path, *results):
+    run = Run(Path("a"), results, "none", tuple(dict.fromkeys(r.policy for r in results)))
+    return ReturnedMasks().analyse([run], Store(tmp_path))
+
+
+def test_scores_stand_in_order_of_delta_and_mlm_apart(tmp_path):
+    found = analyse(
+        tmp_path,
+        none(),
+        cell("MLM", 0.3),
+        cell("delta 1", 0.4, shallow_decoder=True),
+        cell("MAE-LM", 0.6, mask_exclusion=1.0),
+        cell("half", 0.5, mask_exclusion=0.5),
+    )
+    assert [(row["delta"], row["score"]) for row in found.rows] == [
+        (0.0, pytest.approx(60)),
+        (0.5, pytest.approx(50)),
+        (1.0, pytest.approx(40)),
+        ("ordinary MLM", pytest.approx(30)),
+    ]
+    (panel,) = found.plots
+    assert [series.label for series in panel.series] == ["random", "random, ordinary MLM"]
+    assert list(panel.series[0].x) == [0.0, 0.5, 1.0]
+
+
+def test_a_text_to_text_row_without_exclusion_is_delta_one(tmp_path):
+    cells = [cell("a", 0.5, kind="seq2seq"), cell("b", 0.6, kind="seq2seq", mask_exclusion=1.0)]
+    assert [row["delta"] for row in analyse(tmp_path, *cells).rows] == [0.0, 1.0]
+
+
+def test_the_interval_is_students_over_seeds(tmp_path):
+    cells = [cell("a", s, i, mask_exclusion=1.0) for i, s in enumerate((0.4, 0.5, 0.6))]
+    (row,) = analyse(tmp_path, *cells).rows
+    half = 4.302653 * 10 / 3**0.5
+    assert (row["score"], row["seeds"]) == (pytest.approx(50), 3)
+    assert (row["low"], row["high"]) == (pytest.approx(50 - half), pytest.approx(50 + half))
+
+
+def test_policies_of_one_name_are_told_apart(tmp_path):
+    other = cell("other", 0.2)
+    other.config["policy"]["ratio"] = 0.3
+    names = {row["policy"] for row in analyse(tmp_path, cell("MLM", 0.1), other).rows}
+    assert names == {"random #1", "random #2"}
+
+
+def test_nothing_to_show_is_said(tmp_path):
+    assert analyse(tmp_path, none()).notes == ("no row has a score and an intermediate stage",)
+
+
+def test_a_folder_of_a_model_is_analysed(call, tmp_path):
+    small.bart().save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    (tmp_path / "text.txt").write_text("\n\n".join(small.TEXTS * 4))
+    words = ("rank", tmp_path / "bart", f"text=[{tmp_path / 'text.txt'}]", "words=10")
+    code, out, _ = call("analyze", *words, "--out", tmp_path / "out", "--store", tmp_path / "s")
+    assert code == 0, out
+    found = json.loads((tmp_path / "out" / "rank.json").read_text())
+    rows = [(row["model"], row["tau"], row["centred"], row["layer"]) for row in found["rows"]]
+    settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
+    assert rows == [("bart", *setting, layer) for setting in settings for layer in (0, 1)]
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {
+        ".json",
+        ".md",
+        ".svg",
+        ".png",
+    }
+
+
+def test_text_is_read_as_a_corpus_is(call, refused, tmp_path):
+    small.roberta().save_pretrained(tmp_path / "model")
+    small.tokenizer().save_pretrained(tmp_path / "model")
+    lines = [json.dumps({"text": text}) + "\n" for text in small.TEXTS]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    (tmp_path / "plain.txt").write_text("\n\n".join(small.TEXTS))
+    found = []
+    for name in ("rows.jsonl", "plain.txt"):
+        words = ("rank", tmp_path / "model", f"text=[{tmp_path / name}]", "share=0")
+        _, out, _ = call("analyze", *words, "--json", "--store", tmp_path / "s")
+        found.append(json.loads(out)["rows"])
+    assert found[0] == found[1]
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    for name, says in (("bad.txt", ", line 1: not UTF-8"), ("no.txt", ": cannot be read")):
+        words = ("analyze", "rank", tmp_path / "model", f"text=[{tmp_path / name}]")
+        assert f"{name}{says}" in refused(*words)
+
+
+def test_a_folder_of_a_model_is_no_run_for_other_analyses(refused, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert "name a folder that `maskpolicy run` wrote" in refused("analyze", "coverage", tmp_path)
+
+
+RUN = """
+model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
+corpus: world
+policies: [none, {name: random, label: mae, mask_exclusion: 1.0}]
+tasks: [cola]
+seeds: [0, 1]
+world: {people: 8, general_people: 6}
+general: {steps: 2, passages: 4}
+intermediate: {steps: 2, passages: 4}
+finetune: {steps: 3, passages: 4}
+keep: [finetune]
+"""
+
+
+def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(call, tmp_path):
+    (tmp_path / "it.yaml").write_text(RUN)
+    store = ("--store", tmp_path / "store")
+    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+    out = ("--out", tmp_path / "out")
+    code, _, err = call("analyze", "rank", tmp_path / "run", "passages=40", *out, *store)
+    assert code == 0, err
+    found = json.loads((tmp_path / "out" / "rank.json").read_text())
+    settings = [(tau, centred) for tau in (0.9, 0.99) for centred in (False, True)]
+    assert sorted({(row["tau"], row["centred"]) for row in found["rows"]}) == settings
+    for row in found["rows"]:
+        assert row["gap"] == row["all_with_masks"] - row["all_without"]
+    found["rows"] = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
+    kinds = [
+        (row["model"], row["task"], row["finetune_steps"], row["layer"]) for row in found["rows"]
+    ]
+    pretrained = [kind for kind in kinds if kind[1] is None]
+    assert pretrained == [(m, None, 0, layer) for m in ("none", "mae") for layer in (0, 1)]
+    assert kinds.count(("mae", "cola", 3, 1)) == 2  # one for each seed
+    panels = {panel["title"]: panel["series"] for panel in found["plots"]}
+    assert len(panels) == 6
+    gaps = panels["with masks less without (5a), 0.9"]
+    assert [series["y"] for series in gaps] == [
+        [row["gap"] for row in found["rows"] if row["model"] == name and row["task"] is None]
+        for name in ("none", "mae")
+    ]
+    tuned = panels["real tokens, last layer, cola (5b)"]
+    assert [(series["label"], series["x"]) for series in tuned] == [
+        ("none", [0, 3]),
+        ("mae", [0, 3]),
+    ]
+    plain = next(row for row in found["rows"] if row["model"] == "mae" and row["layer"] == 1)
+    assert tuned[1]["y"][0] == plain["real_without"]
+
+
+def test_what_text_to_text_models_forget_is_not_asked_of_encoders(call, refused, tmp_path):
+    (tmp_path / "it.yaml").write_text(RUN)
+    store = ("--store", tmp_path / "store")
+    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+    said = refused("analyze", "forgetting", tmp_path / "run", *store)
+    assert "measures text-to-text models, and the models of this run are encoders" in said
+
+
+def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):
+    (tmp_path / "it.yaml").write_text(RUN + "keep_at: [1]\n")
+    store = ("--store", tmp_path / "store")
+    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+    _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
+    found = json.loads(out)
+    plain = [row for row in found["rows"] if row["tau"] == 0.9 and not row["centred"]]
+    last = {row["model"]: row for row in plain if row["task"] is None and row["layer"] == 1}
+    assert list(last) == ["none", "mae", "mae at 1"]
+    assert last["mae at 1"]["loss"] != last["mae"]["loss"]
+    panels = {panel["title"]: panel["series"] for panel in found["plots"]}
+    line = next(one for one in panels["<mask> tokens, last layer"] if one["label"] == "mae")
+    points = sorted((last[name]["loss"], last[name]["mask"]) for name in ("mae", "mae at 1"))
+    assert list(zip(line["x"], line["y"], strict=True)) == points
+    assert [series["label"] for series in panels["<mask> tokens (1b)"]] == ["none", "mae"]
+
+
+def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
+    store = ("--store", tmp_path / "store")
+    found = []
+    for kept in ("", "keep: [finetune]"):
+        (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", kept))
+        assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
+        _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
+        found.append({row["task"] for row in json.loads(out)["rows"]})
+    assert found == [{None}, {None, "cola"}]
+
+
+def test_models_that_are_gone_are_told(call, refused, tmp_path):
+    (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", ""))
+    store = ("--store", tmp_path / "store")
+    call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)
+    for stage in ("general", "intermediate"):
+        manifests = list((tmp_path / "store" / "artifacts").glob("*/MANIFEST.json"))
+        for manifest in manifests:
+            if json.loads(manifest.read_text())["record"]["kind"] == stage:
+                shutil.rmtree(manifest.parent)
+    words = ("analyze", "rank", tmp_path / "run", "--json", "--out", tmp_path / "out", *store)
+    said = refused(*words)
+    assert "nothing to show: none: its model is not in the store" in said
+    assert "(and 1 more)" in said

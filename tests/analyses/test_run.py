@@ -1,0 +1,445 @@
+"""Every analysis over one real run, small as it is."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from maskpolicy import stages
+from maskpolicy.cli import app
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.findings import masked_sample
+from maskpolicy.findings.masked_sample import Sampling
+from maskpolicy.graph.execution import execute
+from maskpolicy.results.cell import read_run
+from maskpolicy.store.artifacts import Store
+
+PLUGIN = """
+from dataclasses import dataclass
+
+import numpy as np
+from maskpolicy.plugins.registry import policy
+
+
+@policy("guess-first", target="spans")
+@dataclass(frozen=True)
+class GuessFirst:
+    \"\"\"Hide the first word: stands for a learned policy, with candidates and scores.\"\"\"
+
+    train_on: tuple[str, ...] = ("zsre",)
+
+    def annotate(self, passages, fitted=None):
+        spans = [p.words[:4] for p in passages]
+        return {
+            "candidates": spans,
+            "scores": [-np.arange(len(s), dtype=np.float32) for s in spans],
+        }
+
+    def select(self, passage, rng):
+        return passage.columns["candidates"][:1]
+"""
+SCRIPT = "<script>alert(1)</script>"
+EXPERIMENT = f"""
+model: mini
+corpus: world
+policies: [none, original, random, salient-span, {{name: guess-first, label: "{SCRIPT}"}}]
+tasks: [zsre]
+seeds: [0, 1]
+keep_at: [2, 4]
+keep: [finetune]
+plugins: [guess.py]
+tracker: tensorboard
+world: {{people: 8, general_people: 8, entries: 6}}
+general: {{steps: 6, passages: 4, warmup: 1}}
+intermediate: {{steps: 6, passages: 4, warmup: 1}}
+finetune: {{steps: 3, passages: 4, warmup: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with an experiment that was run: run/, store/, tiny.yaml, guess.py."""
+    folder = tmp_path_factory.mktemp("analysed")
+    (folder / "guess.py").write_text(PLUGIN)
+    (folder / "tiny.yaml").write_text(EXPERIMENT)
+    words = ["run", folder / "tiny.yaml", "--out", folder / "run", "--store", folder / "store"]
+    assert not app([str(word) for word in words], standalone_mode=False)
+    return folder
+
+
+@pytest.fixture
+def analyse(call, home):
+    """Run one analysis; returns its JSON."""
+
+    def analyse(name: str, *keys: str) -> dict:
+        words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")
+        code, out, err = call(*words, "--plugin", home / "guess.py")
+        assert code == 0, err
+        return json.loads(out)
+
+    return analyse
+
+
+def by(found: dict, *names: str) -> dict:
+    return {tuple(row[name] for name in names): row for row in found["rows"]}
+
+
+def test_original_and_random_hide_the_same_tokens(analyse):
+    rows = by(analyse("overlap"), "policy", "other")
+    assert rows["original", "random"]["jaccard"] == 1.0
+    assert rows["original", "salient-span"]["jaccard"] < 0.5
+    assert 0 < rows["original", "random"]["by_chance"] < 0.2
+    shared = rows["original", SCRIPT]["both"], rows[SCRIPT, "original"]["both"]
+    assert all(0 <= share <= 1 for share in shared)
+
+
+def test_what_is_sampled_is_what_training_hid(home):
+    run = read_run(home / "run")
+    store = Store(home / "store")
+    found, notes, missing = masked_sample.samples([run], Sampling(passages=5), store)
+    assert (notes, missing) == ([], False)
+    assert [each.row.label for each in found] == ["original", "random", "salient-span", SCRIPT]
+    for each in found:
+        assert each.is_hidden.sum() == (each.flat[:, 1] - each.flat[:, 0]).sum()
+        assert len(each.texts()) == len(each.flat)
+    first = found[3]
+    starts = [first.passages[int(place)].text.split()[0] for place in first.places]
+    assert first.texts() == starts
+
+
+def test_masks_of_another_version_of_masking_are_not_drawn_again(home, monkeypatch):
+    store, run = Store(home / "store"), read_run(home / "run")
+    monkeypatch.setattr("maskpolicy.findings.masked_sample.version_of", lambda kind: 99)
+    found, notes, missing = masked_sample.samples([run], Sampling(passages=5), store)
+    assert (found, missing) == ([], True)
+    assert all("was trained by a version of maskpolicy that masks otherwise" in n for n in notes)
+
+
+def test_draws_are_epochs(home):
+    store, run = Store(home / "store"), read_run(home / "run")
+    once = masked_sample.samples([run], Sampling(passages=6), store)[0][1]
+    thrice = masked_sample.samples([run], Sampling(passages=6, draws=3), store)[0][1]
+    assert len(thrice.places) == 18
+    assert np.array_equal(thrice.spans[0], once.spans[0])
+    assert not np.array_equal(thrice.spans.flat[: len(once.spans.flat)], thrice.spans.flat[-1:])
+
+
+def test_lengths_are_shares_of_the_spans(analyse):
+    rows = by(analyse("lengths"), "policy", "length")
+    assert rows["random", 1]["share"] == 1.0
+    salient = [row for (policy, _), row in rows.items() if policy == "salient-span"]
+    assert sum(row["share"] for row in salient) == pytest.approx(1)
+
+
+def test_positions_find_the_first_word(analyse):
+    rows = by(analyse("positions", "parts=4"), "policy", "from")
+    assert rows[SCRIPT, 0.0]["share"] > 0
+    assert rows[SCRIPT, 0.75]["share"] == 0
+    assert rows["random", 0.75]["share"] > 0
+
+
+def test_frequency_gives_a_slope_with_its_interval(analyse):
+    rows = by(analyse("frequency", "least=1", "resamples=20"), "policy")
+    corpus, salient = rows["(corpus)",], rows["salient-span",]
+    assert corpus["low"] <= corpus["slope"] <= corpus["high"] < 0
+    assert corpus["slope"] < salient["slope"]  # entities are not as unequally frequent
+
+
+def test_parts_of_speech_are_known_of_the_world(analyse):
+    rows = by(analyse("pos"), "policy", "tag")
+    named = rows["salient-span", "PROPN"]["share"] + rows["salient-span", "NUM"]["share"]
+    assert named > 0.9
+    assert rows["random", "VERB"]["corpus"] > 0.02
+    totals = sum(row["share"] for (policy, _), row in rows.items() if policy == "random")
+    assert totals == pytest.approx(1)
+
+
+def test_a_pipeline_tags_instead(analyse, tmp_path):
+    spacy = pytest.importorskip("spacy")
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("attribute_ruler")
+    ruler.add([[{"IS_ALPHA": True}]], {"POS": "NOUN"})
+    ruler.add([[{"IS_ALPHA": False}]], {"POS": "PUNCT"})
+    nlp.to_disk(tmp_path / "tagger")
+    found = analyse("pos", f"pipeline={tmp_path / 'tagger'}")
+    assert {row["tag"] for row in found["rows"]} <= {"NOUN", "PUNCT", "X"}
+
+
+def test_answers_are_hit_by_entities_more_than_by_chance(analyse):
+    rows = by(analyse("answers"), "policy", "task")
+    assert rows["salient-span", "zsre"]["share"] > rows["random", "zsre"]["share"]
+    assert rows["salient-span", "zsre"]["answers"] <= rows["salient-span", "zsre"]["spans"]
+
+
+def test_efficiency_goes_from_none_over_kept_steps_to_the_end(analyse):
+    found = analyse("efficiency")
+    steps = [row["steps"] for row in found["rows"] if row["policy"] == "random"]
+    assert steps == [0, 2, 4, 6]
+    assert {row["seeds"] for row in found["rows"]} == {2}
+    [note] = found["notes"]
+    assert note.startswith("points without a test: ")
+
+
+def test_checkpoints_cost_more_and_more(analyse):
+    for over in ("seconds", "tokens"):
+        found = analyse("checkpoints", f"over={over}")
+        costs = [row[over] for row in found["rows"] if row["policy"] == "salient-span"]
+        assert costs == sorted(costs)
+        assert costs[0] == 0 < costs[1]
+        assert len(found["plots"][0]["series"]) == 4
+
+
+def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
+    found = analyse("transfer")
+    row = found["rows"][0]
+    assert (row["policy"], row["learnt_on"], row["task"], row["own"]) == (
+        SCRIPT,
+        "zsre",
+        "zsre",
+        "yes",
+    )
+    assert row["difference"] == pytest.approx(row["score"] - row["reference"])
+    words = ("analyze", "transfer", home / "run", "reference=other", "--store", home / "store")
+    assert "name another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
+
+
+def test_mismatch_scores_seen_relations_with_kept_models(analyse):
+    rows = by(analyse("mismatch"), "policy", "relations")
+    for policy in ("none", "salient-span"):
+        assert rows[policy, "seen in train"]["examples"] > 0
+        assert rows[policy, "unseen"]["examples"] > 0
+        assert rows[policy, "seen in train"]["seeds"] == 2
+    assert rows["salient-span", "unseen"]["hits"] > rows["random", "unseen"]["hits"]
+    assert rows["none", "unseen"]["hits"] is None
+
+
+def test_cloze_asks_each_model_by_the_right_and_by_a_wrong_name(analyse):
+    found = by(analyse("cloze"), "policy")
+    assert {("original",), ("random",), ("salient-span",)} <= set(found)
+    for row in found.values():
+        assert (row["kind"], row["values"]) == ("people", 8 * 5)
+        assert 0 <= row["right name"] <= 100 and 0 <= row["wrong name"] <= 100
+        assert 10 < row["most frequent"] < 100
+
+
+def test_forgetting_compares_before_and_after(analyse):
+    rows = by(analyse("forgetting", "passages=16"), "policy")
+    assert len({row["before"] for row in rows.values()}) == 1  # one model before all of them
+    for row in rows.values():
+        assert row["difference"] == pytest.approx(row["after"] - row["before"])
+
+
+def test_forgetting_reads_a_text_again_that_has_changed(analyse, tmp_path):
+    text = tmp_path / "wiki.txt"
+    words = ("forgetting", "passages=8", f"text=[{text}]")
+    text.write_text("The bridge was built by two brothers in the winter of that year.\n\n" * 8)
+    first = analyse(*words)
+    text.write_text("A river of that name has no bridge and never will have a second one.\n\n" * 8)
+    assert analyse(*words)["rows"] != first["rows"]
+
+
+def test_what_a_changed_policy_hid_is_not_known(analyse, home):
+    file = home / "guess.py"
+    file.write_text(f"{PLUGIN}# changed\n")
+    try:
+        found = analyse("lengths", "passages=50")
+    finally:
+        file.write_text(PLUGIN)
+    assert SCRIPT not in {row["policy"] for row in found["rows"]}
+    says = "policy guess-first was changed since its training: run its experiment again"
+    assert found["notes"] == [f"{SCRIPT}: {says}"]
+    assert SCRIPT in {row["policy"] for row in analyse("lengths", "passages=50")["rows"]}
+
+
+def test_viewer_shows_candidates_with_scores(analyse):
+    found = analyse("viewer", "passages=2")
+    own = [row for row in found["rows"] if row["policy"] == SCRIPT]
+    assert [row["what"] for row in own[:3]] == ["hidden", "candidate", "candidate"]
+    assert own[0]["text"] == own[1]["text"]
+    assert [row["score"] for row in own[1:4]] == [0.0, -1.0, -2.0]
+    assert len({row["passage"] for row in found["rows"]}) == 2
+
+
+def test_files_go_beside_the_results_and_hold_no_script(call, home):
+    words = ("analyze", "viewer", home / "run", "--store", home / "store")
+    assert call(*words, "--plugin", home / "guess.py")[0] == 0
+    folder = home / "run" / "analyses" / "viewer"
+    assert {path.name for path in folder.iterdir()} == {
+        f"viewer.{e}" for e in ("json", "md", "svg", "png")
+    }
+    assert "<script" not in (folder / "viewer.svg").read_text()
+
+
+def test_a_second_time_nothing_is_computed(analyse, home, monkeypatch):
+    first = analyse("positions")
+    monkeypatch.setattr("maskpolicy.analyses.positions.samples", None)
+    monkeypatch.setattr("maskpolicy.analyses.positions.samples", None)
+    assert analyse("positions") == first
+
+
+def test_other_settings_are_another_result(analyse):
+    assert len(analyse("positions", "parts=3")["rows"]) == 12
+
+
+def test_a_store_without_the_run_is_told_and_not_remembered(call, refused, home, tmp_path):
+    words = ("analyze", "lengths", home / "run", "--out", tmp_path, "--json", "--store")
+    assert "name the store of that run with --store" in refused(*words, tmp_path / "empty")
+    assert json.loads(call(*words, home / "store", "--plugin", home / "guess.py")[1])["rows"]
+
+
+def test_the_store_is_by_default_that_of_the_run(call, home, monkeypatch):
+    monkeypatch.chdir(home)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    code, out, _ = call("analyze", "lengths", home / "run", "--plugin", home / "guess.py", "--json")
+    assert code == 0
+    assert json.loads(out)["rows"]
+
+
+def test_several_runs_need_a_folder(call, home):
+    words = ("analyze", "coverage", home / "run", home / "run", "--store", home / "store")
+    code, out, err = call(*words)
+    assert code == 0
+    assert "several runs: --out DIR" in err
+    assert "written to" not in out
+
+
+def test_kept_models_disturb_no_normal_row(home):
+    run = read_run(home / "run")
+    assert all("intermediate_step" not in result.config for result in run.results)
+    assert len(run.results) == 10
+    assert len(run.early) == 16
+    assert {result.config["intermediate_step"] for result in run.early} == {2, 4}
+
+
+def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
+    experiment = load_experiment(home / "tiny.yaml")
+    store, other = Store(home / "store"), Store(tmp_path / "store")
+    plan = stages.build(experiment, store.hash_file)
+    early = plan.early["random", "zsre", 0, 2].inputs["model"].inputs["model"]
+    assert early.params["until"] == 2
+    execute([early], other)
+    names = ("model.safetensors", "work.json", "config.json")
+    for name in names:
+        on_the_way = (store.path(early.key) / name).read_bytes()
+        assert (other.path(early.key) / name).read_bytes() == on_the_way
+    assert store.get(early.key).manifest["seconds"] < other.get(early.key).manifest["seconds"]
+
+
+def test_keep_at_changes_no_other_key(home):
+    kept = stages.build(load_experiment(home / "tiny.yaml"))
+    plain = stages.build(load_experiment(home / "tiny.yaml", ["keep_at=[]"]))
+    assert {place: stage.key for place, stage in kept.cells.items()} == {
+        place: stage.key for place, stage in plain.cells.items()
+    }
+    assert not plain.early
+
+
+def test_a_plan_says_what_is_made_on_the_way(call, home, tmp_path):
+    code, out, _ = call("plan", home / "tiny.yaml", "--store", tmp_path / "empty")
+    assert code == 0
+    lines = [line for line in out.splitlines() if "first 2 of 6 steps" in line]
+    assert len(lines) == 4
+    assert all("is made on the way of intermediate" in line for line in lines)
+
+
+@pytest.mark.parametrize("steps", ["[6]", "[0]", "[-1]", "[x]"])
+def test_a_step_outside_of_the_stage_is_refused(refused, home, steps):
+    assert "keep_at[0]" in refused("plan", home / "tiny.yaml", f"keep_at={steps}")
+
+
+def test_a_tracker_gets_the_losses_of_every_training(home):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folders = sorted(path.parent for path in (home / "run" / "logs").rglob("events.*"))
+    assert len(folders) == 1 + 4 + 10 + 16  # general, intermediate, finetune, and of kept models
+    events = accumulator.EventAccumulator(str(folders[-1])).Reload()
+    assert [event.step for event in events.Scalars("loss")] == [6]
+
+
+def test_a_tracker_is_in_no_key(home):
+    kept = stages.build(load_experiment(home / "tiny.yaml"))
+    off = stages.build(load_experiment(home / "tiny.yaml", ["tracker=null"]))
+    assert [stage.key for stage in kept.stages] == [stage.key for stage in off.stages]
+
+
+def exported(call, home, out, *words):
+    code, _, err = call("export", home / "run", *words, "--out", out, "--store", home / "store")
+    assert code == 0, err
+    text = (out / "README.md").read_text()
+    return text, yaml.safe_load(text.split("---\n")[1])
+
+
+def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, tmp_path):
+    from maskpolicy.models import seq2seq
+
+    text, front = exported(call, home, tmp_path / "bart", "salient-span")
+    assert seq2seq.load(str(tmp_path / "bart")).config.d_model == 128
+    assert len(seq2seq.load_tokenizer(str(tmp_path / "bart"))) > 256
+    metric = front["model-index"][0]["results"][0]
+    assert metric["dataset"]["name"] == "zsre (world)"
+    assert metric["metrics"][0]["type"] == "kilt_accuracy"
+    assert "policy:salient-span" in front["tags"]
+    for line in (
+        "## Policy",
+        "## Corpus",
+        "the embedded world",
+        "## Budget",
+        "| steps | 6 |",
+        "0, 1",
+    ):
+        assert line in text
+    assert str(home) not in text + (tmp_path / "bart" / "maskpolicy.json").read_text()
+    commands = "maskpolicy run run/experiment.yaml\nmaskpolicy export run salient-span --out bart\n"
+    assert commands in text
+
+
+def test_an_exported_tokenizer_cuts_where_the_models_positions_end(call, home, tmp_path):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    exported(call, home, tmp_path / "bart", "none", "--task", "zsre")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bart")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart")
+    ids = tokenizer("one two three " * 999, truncation=True, return_tensors="pt").input_ids
+    assert ids.shape[1] == model.config.max_position_embeddings
+    assert model.generate(ids, max_new_tokens=2).shape[0] == 1
+
+
+def test_a_fine_tuned_model_says_on_what(call, home, tmp_path):
+    text, front = exported(call, home, tmp_path / "bart", "none", "--task", "zsre", "--seed", "1")
+    assert "then fine-tuned on zsre (world)" in text
+    assert "## Policy" not in text
+    assert len(front["model-index"][0]["results"]) == 1
+    assert "| steps | 3 |" in text
+    assert "| zsre (world) | invented data (the embedded world) | kilt_accuracy |" in text
+    assert "| 1 |" in text
+
+
+def test_a_label_with_markup_is_text_in_a_card(call, home, tmp_path):
+    text, _ = exported(call, home, tmp_path / "bart", SCRIPT, "--plugin", home / "guess.py")
+    command = f"maskpolicy export run {shlex.quote(SCRIPT)} --plugin guess.py --out bart\n"
+    assert command in text
+    assert "<script" not in text.replace(command, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["rando"], "did you mean 'random'?"),
+        (["none"], "name a task"),
+        (["random", "--task", "zsr"], "did you mean 'zsre'?"),
+        (["random", "--seed", "7"], "has no seed 7 (it has: 0, 1)"),
+    ],
+)
+def test_what_a_run_does_not_have_is_not_exported(refused, home, tmp_path, words, says):
+    end = ("--out", tmp_path / "out", "--store", home / "store")
+    assert says in refused("export", home / "run", *words, *end)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_store_that_lost_the_model_says_so(refused, home, tmp_path):
+    end = ("--out", tmp_path / "out", "--store", tmp_path / "empty")
+    assert "is not there" in refused("export", home / "run", "random", *end)

@@ -1,0 +1,171 @@
+"""Whether differences hold in other worlds: one number for each world, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import folders
+import numpy as np
+import pytest
+from scipy import stats as reference
+from simulation import SIZES, Design, world_rates
+
+from maskpolicy import stages
+from maskpolicy.analyses.worlds import CONDITION, Worlds
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.errors import ConfigError
+from maskpolicy.findings import Findings
+from maskpolicy.graph.nodes import topological
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.metrics import Total
+from maskpolicy.results import cell, collecting
+from maskpolicy.results.cell import read_run
+from maskpolicy.store.artifacts import Store
+
+SHARES = {"none": 0.1, "random": 0.15, "salient-span": 0.7}
+
+
+def write(folder: Path, seed: int, n: int = 60, **changes: Any) -> cell.Run:
+    """Write one world's run: other questions, so other answers, in each world."""
+    where = folders.write(
+        folder / f"world {seed}", SHARES, first=10 * seed, n=n, world={"seed": seed}, **changes
+    )
+    return read_run(where)
+
+
+def analysed(folder: Path, *runs: cell.Run) -> Findings:
+    return Worlds().analyse(runs, Store(folder / "store"))
+
+
+def test_each_world_counts_once_whatever_its_size(tmp_path):
+    runs = [write(tmp_path, seed, n=60 + 3 * seed) for seed in range(3)]
+    found = analysed(tmp_path, *runs)
+    assert [(row["policy"], row["task"]) for row in found.rows] == [
+        (row, task) for row in ("random", "salient-span") for task in ("triviaqa", "zsre")
+    ]
+    values = []
+    for run in runs:  # each leaderboard's own differences
+        score = build_leaderboard([run]).rows[2].scores["zsre"]
+        assert score is not None
+        values.append(score.delta)
+    expected = reference.ttest_1samp(values, 0)
+    low, high = expected.confidence_interval(0.95)
+    row = found.rows[-1]
+    assert row["worlds"] == 3
+    assert row["difference"] == pytest.approx(np.mean(values))
+    assert (row["low"], row["high"]) == (pytest.approx(low), pytest.approx(high))
+    ps = [each["p (Holm)"] for each in found.rows]
+    assert expected.pvalue <= row["p (Holm)"] <= 4 * expected.pvalue + 1e-12
+    assert min(ps) < stats.LEVEL
+    assert found.notes == (CONDITION,)
+
+
+def test_two_worlds_show_differences_without_a_test(tmp_path):
+    found = analysed(tmp_path, *(write(tmp_path, seed) for seed in range(2)))
+    assert found.notes == ("2 worlds: a test needs 3",)
+    assert all("p (Holm)" not in row and "low" not in row for row in found.rows)
+    assert found.rows[-1]["difference"] > 40
+
+
+def test_one_world_shows_nothing(tmp_path):
+    found = analysed(tmp_path, write(tmp_path, 0))
+    assert (found.rows, found.notes[0]) == ((), "1 world: a test needs 3")
+
+
+def test_a_run_without_the_world_is_told(tmp_path):
+    run = read_run(folders.write(tmp_path / "files", SHARES, data="a folder"))
+    assert "no question about the embedded world" in analysed(tmp_path, run).notes[0]
+
+
+def test_runs_of_one_world_are_refused(tmp_path):
+    one, other = write(tmp_path / "one", 0), write(tmp_path / "other", 0)
+    with pytest.raises(ConfigError, match=r"are of world\.seed 0: name one run for each world"):
+        analysed(tmp_path, one, other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"finetune": {**folders.BUDGET, "steps": 9}}, r"finetune\.steps: 1000 -> 9"),
+        ({"world": {"seed": 1, "people": 7}}, r"world\.people: .* -> 7"),
+        ({"model": {"name": "other"}}, "model.name"),
+    ],
+)
+def test_worlds_of_other_settings_are_refused(tmp_path, changes, says):
+    one = write(tmp_path, 0)
+    other = read_run(folders.write(tmp_path / "other", SHARES, **{"world": {"seed": 1}, **changes}))
+    with pytest.raises(ConfigError, match=says):
+        analysed(tmp_path, one, other)
+
+
+def test_a_leaderboard_of_two_worlds_is_refused_and_names_the_analysis(tmp_path):
+    runs = [write(tmp_path, seed) for seed in range(2)]
+    with pytest.raises(ConfigError, match=r"world\.seed: 0 -> 1.*`analyze worlds`"):
+        build_leaderboard(runs)
+
+
+def test_general_models_may_have_other_seeds(tmp_path):
+    runs = [write(tmp_path, seed, general={**folders.BUDGET, "seed": seed}) for seed in range(3)]
+    assert len(analysed(tmp_path, *runs).rows) == 4
+
+
+def test_a_difference_that_no_world_changes_is_not_tested(tmp_path):
+    runs = [
+        read_run(
+            folders.write(tmp_path / str(seed), {"none": 0.0, "random": 1.0}, world={"seed": seed})
+        )
+        for seed in range(3)
+    ]
+    found = analysed(tmp_path, *runs)
+    assert found.notes[0] == "random, triviaqa: the difference is the same in every world"
+    assert all("p (Holm)" not in row for row in found.rows)
+
+
+def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path):
+    """With the settings and keys of a real graph, which holds other examples in each world."""
+    path = tmp_path / "it.yaml"
+    path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
+
+    def made(world: int, *overrides: str) -> cell.Run:
+        asked = [f"world.seed={world}", f"general.seed={world}", *overrides]
+        experiment = load_experiment(path, asked)
+        cells = []
+        for (row, task, seed), stage in stages.build(experiment).cells.items():
+            policy = next(each for each in experiment.policies if each.label == row)
+            settings = collecting.cell_config(experiment, policy, experiment.tasks[0], seed)
+            keys = {each.name: each.key for each in topological([stage])}
+            share = (0.5 if row == "random" else 0.1) + world / 100 * (row == "random")
+            metrics = Total("exact_match", share, 100 + world, 1)
+            cells.append(cell.Result(row, task, seed, "", settings, keys, metrics))
+        return cell.Run(tmp_path / str(world), tuple(cells), "none", ("none", "random"))
+
+    (row,) = analysed(tmp_path, *(made(world) for world in range(3))).rows
+    assert row["difference"] == pytest.approx(41)
+    assert row["p (Holm)"] < stats.LEVEL
+    with pytest.raises(ConfigError, match=r"corpus\.words: 100 -> 50"):
+        analysed(tmp_path, made(0), made(1, "corpus.words=50"))
+
+
+def test_the_command_takes_a_folder_for_each_world(call, refused, tmp_path):
+    homes = [write(tmp_path, seed).folder for seed in range(3)]
+    code, out, _ = call("analyze", "worlds", *homes, "--json", "--store", tmp_path / "store")
+    assert code == 0
+    assert [row["worlds"] for row in json.loads(out)["rows"]] == [3] * 4
+    said = refused("analyze", "worlds", homes[0], "--store", tmp_path / "store")
+    assert "1 world: a test needs 3" in said
+
+
+@pytest.mark.parametrize(("worlds", "tests"), [(3, (1, 1)), (3, (3, 3)), (5, (3, 3))])
+def test_examples_and_seeds_nested_in_worlds_hold_the_level(worlds, tests):
+    design = Design(3, *tests, sizes=SIZES["40 x 3"], noise=0.1)
+    found = world_rates(design, worlds, 0.05, 600)
+    assert found["nested"][0] <= 0.05 + 3 * (0.05 * 0.95 / 600) ** 0.5
+    assert found["seeds"][0] > 2 * found["nested"][0]
+
+
+def test_a_large_difference_is_found_in_five_worlds():
+    design = Design(3, 1, 1, sizes=SIZES["40 x 3"], noise=0.1, gain=1.2)
+    assert world_rates(design, 5, 0.03, 200)["nested"][1] > 0.8

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.models import seq2seq
+from maskpolicy.results.cell import Result
+from maskpolicy.store.artifacts import Store
+
+TEXT = "Godisa Hiddal was born in Mukby in 1850. She worked for Klunatek Company."
+FITTED = """
+from dataclasses import dataclass
+
+from maskpolicy.plugins.registry import policy
+from maskpolicy.types import as_spans
+
+
+@policy("fitted-words", target="spans")
+@dataclass(frozen=True)
+class FittedWords:
+    \"\"\"Hide the words that a fit has chosen.\"\"\"
+
+    most: int = 9
+
+    def annotate(self, passages, fitted=None):
+        words = set((fitted / "words.txt").read_text().split()) if fitted else set()
+        found = []
+        for passage in passages:
+            inside = [
+                word
+                for word in passage.words.tolist()
+                if passage.text[passage.offsets[word[0], 0] : passage.offsets[word[1] - 1, 1]]
+                in words
+            ]
+            found.append(as_spans(inside))
+        return {"chosen": found}
+
+    def select(self, passage, rng):
+        return passage.columns["chosen"][: self.most]
+"""
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Without the handler that an earlier command of this process left."""
+    logging.getLogger("maskpolicy").setLevel(logging.WARNING)
+    yield
+    logging.getLogger("maskpolicy").handlers.clear()
+
+
+@pytest.fixture(scope="session")
+def bart(tmp_path_factory) -> Path:
+    """A folder with a tokenizer of its own."""
+    folder = tmp_path_factory.mktemp("bart")
+    seq2seq.train_tokenizer([TEXT] * 9, 400).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "bart"}')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory) -> Path:
+    """A store that keeps mini's tokenizer once it is made."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def shown(call, bart):
+    """Show a policy on TEXT; returns the JSON."""
+
+    def shown(*words: object) -> dict:
+        code, out, _ = call("show", *words, "--text", TEXT, "--model", bart, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    return shown
+
+
+def test_spans_are_characters_of_the_text(shown):
+    for policy in ("random", "salient-span"):
+        found = shown(policy)
+        assert found["spans"]
+        assert all(TEXT[start:end] == part for start, end, part in found["spans"])
+        assert found["source"].count("<mask>") == len(found["spans"])
+        assert [part.strip() for part in found["target"].split("<mask>")] == [
+            part for _, _, part in found["spans"]
+        ]
+
+
+def test_fields_and_keys_of_how_can_be_set(shown):
+    assert shown("salient-span", "policy.spans=3", "target=full")["target"] == TEXT
+    assert len(shown("salient-span", "policy.spans=3")["spans"]) == 3
+    assert shown("original")["target"] == TEXT
+    assert shown("original", "policy.target=spans")["target"] != TEXT
+    whole = shown("random", "policy.ratio=1.0", "corruption=token")
+    assert set(whole["source"].split("<mask>")) == {""}
+
+
+def test_another_seed_hides_something_else(shown):
+    assert shown("random") == shown("random")
+    assert shown("random") != shown("random", "--seed", 1)
+
+
+def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
+    words = ("show", "salient-span", "--text", TEXT, "--store", store)
+    code, out, _ = call(*words)
+    assert code == 0
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert lines["text"] == TEXT
+    assert lines["hidden"] in lines["target"]
+    assert "<mask>" in lines["source"]
+    kept = sorted((store / "artifacts").iterdir())
+    assert call(*words)[1] == out
+    assert sorted((store / "artifacts").iterdir()) == kept
+
+
+def test_a_field_that_a_policy_refuses_is_named(refused, bart):
+    line = refused("show", "regex", "policy.pattern=(", "--text", TEXT, "--model", bart)
+    assert line.startswith("error: policy.pattern: '(' is not valid: missing )")
+
+
+def test_a_text_in_which_nothing_is_hidden(call, bart):
+    words = ("show", "salient-span", "--text", "the it and of", "--model", bart)
+    assert json.loads(call(*words, "--json")[1]) == {
+        "spans": [],
+        "source": "the it and of",
+        "target": "",
+    }
+    assert "hidden  nothing" in call(*words)[1]
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, bart) -> tuple[Path, Path]:
+    """A run with a fitted policy, and its store."""
+    folder = tmp_path_factory.mktemp("finished")
+    plugin = folder / "fitted.py"
+    plugin.write_text(FITTED)
+    artifacts = Store(folder / "store")
+    with artifacts.write("a" * 64, {}) as out:
+        seq2seq.load_tokenizer(str(bart)).save_pretrained(out)
+    with artifacts.write("b" * 64, {}) as out:
+        (out / "words.txt").write_text("Mukby\n1850\n")
+    run = folder / "run"
+    (run / "results").mkdir(parents=True)
+    for label, most, stages in (("all", 9, {"fit all, run 0": "b" * 64}), ("blind", 5, {})):
+        block = {"name": "fitted-words", "most": most, "target": "full"}
+        keys = {"tokenizer mini": "a" * 64, **stages}
+        result = Result(label, "zsre", 0, "group", {"policy": block}, keys, error="not run")
+        path = run / "results" / f"{label}--zsre--0.json"
+        path.write_text(json.dumps({"version": 1, **result.to_json()}))
+    about = {"plugins": [str(plugin)], "policies": [{"label": "all"}, {"label": "blind"}]}
+    (run / "experiment.json").write_text(json.dumps({**about, "tasks": [{"label": "zsre"}]}))
+    return run, artifacts.root
+
+
+def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, finished):
+    run, store = finished
+    plugin = run.parent / "fitted.py"
+    words = ("--run", run, "--store", store, "--plugin", plugin, "--text", TEXT, "--json")
+    found = json.loads(call("show", "all", *words)[1])
+    assert [part for _, _, part in found["spans"]] == ["Mukby", "1850"]
+    assert found["target"] == TEXT
+    changed = json.loads(call("show", "all", "policy.most=1", "target=spans", *words)[1])
+    assert changed["target"] == "Mukby"
+    assert json.loads(call("show", "blind", *words)[1])["spans"] == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ("fitted-words", "has the rows all, blind: name one of these"),
+        ("blidn", "did you mean 'blind'?"),
+    ],
+)
+def test_a_row_that_a_run_does_not_have_is_refused(refused, finished, policy, says):
+    assert says in refused("show", policy, "--run", finished[0], "--text", TEXT)
+
+
+def test_a_run_whose_store_is_elsewhere_says_so(refused, finished, tmp_path):
+    line = refused("show", "all", "--run", finished[0], "--store", tmp_path / "x", "--text", TEXT)
+    assert "is not there: name the store of that run with --store" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["radnom"], "did you mean 'random'?"),
+        (["random", "policy.rato=1"], "policy.rato: unknown key 'rato': did you mean 'ratio'?"),
+        (["random", "ratio=0.2"], "ratio: is a field of the policy random: write policy.ratio=.."),
+        (["random", "policy.ratio=x"], "policy.ratio: must be a number"),
+        (["random", "policy.target=ful"], "did you mean 'full'?"),
+        (["random", "tagret=full"], "did you mean 'target'?"),
+        (["random", "policy=x"], "name the policy itself"),
+        (["random", "policy.name=x"], "name the policy itself"),
+        (["random", "--model", "mimi"], "did you mean 'mini'?"),
+        (["random", "--plugin", "no.py"], "no.py: no such file"),
+        (["random", "--run", "nowhere"], "no results/*.json"),
+    ],
+)
+def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused("show", *words, "--text", TEXT)
+
+
+@pytest.mark.parametrize(("text", "says"), [(" \n", "holds no word"), ("a\udc80", "surrogate")])
+def test_a_text_that_cannot_be_shown_is_refused(refused, bart, text, says):
+    assert says in refused("show", "random", "--text", text, "--model", bart)
+
+
+def test_none_hides_nothing(refused, bart):
+    assert "hides nothing" in refused("show", "none", "--text", TEXT, "--model", bart)

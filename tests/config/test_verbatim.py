@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskpolicy.config import verbatim
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.config.verbatim import WRITTEN, WrittenExperiment
+from maskpolicy.errors import ConfigError, StoreError
+
+YAML = """
+model: mini
+corpus: {files: [text/*.txt]}  # ${not} an interpolation
+data: tasks
+policies: [none, random]
+tasks: [zsre]
+plugins: [mine.py]
+"""
+PLUGIN = """
+from dataclasses import dataclass
+
+from maskpolicy.plugins.registry import policy
+
+
+@policy("{name}")
+@dataclass(frozen=True)
+class Mine:
+    def select(self, passage, rng):
+        return passage.words[:1]
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder with an experiment and what it names; the working directory is another one."""
+    folder = tmp_path / "home"
+    (folder / "text").mkdir(parents=True)
+    (folder / "text" / "a.txt").write_text("Some text.")
+    (folder / "tasks").mkdir()
+    # no other test may register a policy of this name
+    (folder / "mine.py").write_text(PLUGIN.format(name=f"first-{tmp_path.name}"))
+    (folder / "it.yaml").write_text(YAML)
+    (tmp_path / "here" / "others").mkdir(parents=True)
+    (tmp_path / "here" / "second.py").write_text(PLUGIN.format(name=f"second-{tmp_path.name}"))
+    monkeypatch.chdir(tmp_path / "here")
+    return folder
+
+
+def test_a_kept_experiment_is_the_same_from_anywhere(home, tmp_path, monkeypatch):
+    words = (["data=others", "seeds=[3, 4]"], ["second.py"])
+    path = Path("..") / "home" / "it.yaml"
+    first = load_experiment(path, *words)
+    out = tmp_path / "runs" / "a"
+    out.mkdir(parents=True)
+    verbatim.save(verbatim.read(path, *words), out)
+    monkeypatch.chdir("/")
+    assert load_experiment(out / WRITTEN) == first
+    assert first.data == str(tmp_path / "here" / "others")
+    assert verbatim.read(out / WRITTEN).home == out
+
+
+def test_a_kept_experiment_takes_further_keys_once(home, tmp_path):
+    verbatim.save(verbatim.read(home / "it.yaml", ["seeds=[1]"]), tmp_path)
+    for _ in range(2):
+        again = verbatim.read(tmp_path / WRITTEN, ["seeds=[2]"])
+        verbatim.save(again, tmp_path)
+    assert again.keys == ("seeds=[1]", "seeds=[2]")
+    assert load_experiment(tmp_path / WRITTEN).seeds == (2,)
+    assert again.name == "it"
+
+
+def test_folder_and_run_may_move_together(home, tmp_path):
+    out = home / "runs" / "it"
+    out.mkdir(parents=True)
+    verbatim.save(verbatim.read(home / "it.yaml"), out)
+    moved = tmp_path / "elsewhere"
+    home.rename(moved)
+    assert load_experiment(moved / "runs" / "it" / WRITTEN).data == str(moved / "tasks")
+
+
+def test_a_file_of_somebody_else_is_not_replaced(home, tmp_path):
+    (tmp_path / WRITTEN).write_text("model: mini\n")
+    with pytest.raises(StoreError, match="was not written by"):
+        verbatim.save(verbatim.read(home / "it.yaml"), tmp_path)
+
+
+def test_a_kept_file_that_was_broken_is_named(tmp_path):
+    (tmp_path / WRITTEN).write_text("experiment: 'model: mini'\n")
+    with pytest.raises(ConfigError, match=r"experiment.yaml: name: missing"):
+        verbatim.read(tmp_path / WRITTEN)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@given(text=texts | st.lists(texts).map("\n".join), keys=st.lists(texts), name=texts)
+def test_every_text_is_kept_as_it_is(tmp_path_factory, text, keys, name):
+    folder = tmp_path_factory.mktemp("kept")
+    given = WrittenExperiment(text, name, (folder,), tuple(keys))
+    verbatim.save(given, folder)
+    again = verbatim.read(folder / WRITTEN)
+    assert (again.experiment, again.name, again.keys) == (text, name, tuple(keys))
+    assert again.folders == (Path(os.path.realpath(folder)),)

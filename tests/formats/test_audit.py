@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+import small
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.formats import audit
+from maskpolicy.heads import TASK_HEADS
+from maskpolicy.heads.inputs import BETWEEN
+from maskpolicy.models import seq2seq
+from maskpolicy.models.kinds import MODEL_KINDS
+from maskpolicy.training.objectives import ENDS, tokenize
+from maskpolicy.types import Example
+
+LONG = " ".join(small.TEXTS)
+
+
+def ask(source: str, name: str = "", **more) -> Example:
+    return Example(name or source, "g", source, ("Rome",), **more)
+
+
+def test_the_same_question_is_found_whatever_its_case_and_blanks():
+    train = [ask("Who wrote  The Red River?"), ask("Where is Lindau?")]
+    test = [ask("who wrote the red river"), ask("Where is Rome?")]
+    found = audit.overlap(train, test, contexts=False)
+    assert found == {"examples": 2, "same_text": 1, "same_id": 0}
+
+
+def test_the_same_id_with_another_text_is_told_apart():
+    train, test = [ask("a", "1"), ask("b", "2")], [ask("c", "1"), ask("b", "2")]
+    assert audit.overlap(train, test, contexts=False) == {
+        "examples": 2,
+        "same_text": 1,
+        "same_id": 1,
+    }
+
+
+def test_a_question_about_another_context_is_another_one_where_contexts_are_read():
+    train, test = [ask("Who?", "1", context="Anna.")], [ask("Who?", "2", context="Karl.")]
+    assert audit.overlap(train, test, contexts=True)["same_text"] == 0
+    assert audit.overlap(train, test, contexts=False)["same_text"] == 1
+
+
+def test_sentences_that_differ_by_an_article_are_not_the_same():
+    assert audit.overlap([ask("The cat sat.")], [ask("Cat sat.")], False)["same_text"] == 0
+
+
+@given(st.lists(st.text(), max_size=6), st.lists(st.text(), max_size=6))
+def test_equal_splits_overlap_whole_and_none_where_train_is_empty(train, test):
+    rows = [ask(text, f"id {index}") for index, text in enumerate(test)]
+    others = [ask(text, f"other {index}") for index, text in enumerate(train)]
+    assert audit.overlap(rows + others, rows, False)["same_text"] == len(rows)
+    assert audit.overlap([], rows, False)["same_text"] == 0
+
+
+def lengths(*texts: str) -> list[int]:
+    return tokenize(texts, small.tokenizer()).lengths.tolist()
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_what_is_counted_is_what_training_cuts(spare):
+    source, target = lengths(LONG, "Rome")
+    spec = Training(max_source=source + ENDS + spare, max_target=target + ENDS + spare)
+    rows = [ask(LONG), ask("Who?")]
+    found = TASK_HEADS["text"].cuts(small.tokenizer(), rows, spec, {}, True)
+    steps = TASK_HEADS["text"].steps(small.bart(), small.tokenizer(), rows, spec, {"keep": "start"})
+    assert [(cut.what, cut.count, cut.texts) for cut in found] == [
+        ("sources", -spare, 2),
+        ("targets", -2 * spare, 2),
+    ]
+    kept = steps.pairs.sources.lengths.sum()
+    assert kept == sum(lengths(LONG, "Who?")) + 2 * ENDS + spare
+
+
+@pytest.mark.parametrize(("context", "room"), [(None, ENDS), ("Boats.", BETWEEN)])
+def test_a_label_tasks_texts_are_counted_together(context, room):
+    rows = [ask(LONG, context=context)]
+    size = sum(lengths(LONG, context or "")) + room
+    counts = [
+        TASK_HEADS["label"].cuts(small.tokenizer(), rows, Training(max_source=most), {}, True)
+        for most in (size, size - 1)
+    ]
+    assert [cut.count for (cut,) in counts] == [0, 1]
+
+
+def test_of_span_tasks_only_questions_are_cut():
+    (size,) = lengths(LONG)
+    for most, count in ((2 * size + BETWEEN, 0), (2 * size + BETWEEN - 2, 1)):
+        rows = [ask(LONG, context=LONG * 9)]
+        spec = Training(max_source=most)
+        (cut,) = TASK_HEADS["span"].cuts(small.tokenizer(), rows, spec, {}, True)
+        assert (cut.what, cut.count) == ("questions", count)
+
+
+def test_choices_are_counted_where_they_are_ranked():
+    rows = [ask("Who?", choices=("Rome", LONG))]
+    spec = Training(max_source=99, max_target=9)
+    cut = TASK_HEADS["text"].cuts(small.tokenizer(), rows, spec, {"choose": "likelihood"}, False)[1]
+    assert (cut.what, cut.count, cut.texts) == ("choices", 1, 2)
+
+
+def test_notes_say_what_was_found_and_nothing_of_what_is_well():
+    shared = {"examples": 40, "same_text": 3, "same_id": 0}
+    cuts = [
+        {"split": "train", "what": "sources", "count": 3, "texts": 40, "limit": 64, "key": key}
+        for key in ("max_source", "positions")
+    ]
+    assert audit.notes("ropes", {"test_in_train": shared, "cuts": cuts}) == [
+        "ropes: 3 of 40 (7.5%) test questions also stand in train",
+        "ropes: 3 of 40 (7.5%) train sources were cut to 64 tokens: finetune.max_source is the "
+        "limit",
+        "ropes: 3 of 40 (7.5%) train sources were cut to 64 tokens: the model has no more "
+        "positions",
+    ]
+    nothing = {"test_in_train": {**shared, "same_text": 0}, "cuts": [{**cuts[0], "count": 0}]}
+    assert audit.notes("ropes", nothing) == []
+
+
+def test_presets_know_their_positions():
+    for kind in MODEL_KINDS.values():
+        for name, preset in kind.presets.items():
+            if name != "base":  # takes seconds to build, and is of mini's class
+                made = kind.build(
+                    {"preset": name, "layers": None, "spec": {"seed": 0}}, small.tokenizer()
+                )
+                assert seq2seq.positions(made.config) == preset.positions

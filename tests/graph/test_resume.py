@@ -1,0 +1,180 @@
+"""kill -9 in the middle of the whole pipeline, and the same command: the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import small
+import torch
+from safetensors.torch import load_file
+
+from maskpolicy import stages
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.graph.nodes import topological
+from maskpolicy.store.artifacts import Store
+
+YAML = """
+model: mini
+corpus: world
+policies:
+  - none
+  - {name: supervised, label: supervised, train_on: [zsre], hidden: 8}
+  - name: meta-learned
+    label: meta-learned
+    train_on: [zsre]
+    init: {name: supervised, train_on: [zsre], hidden: 8}
+    episode: {candidates: 2}
+    outer: {steps: 12, episodes: 2, warmup: 2, eval_every: 4, dev: 2}
+  - salient-span
+tasks: [zsre]
+keep: [finetune]
+world: {people: 20, general_people: 6}
+general: {steps: 20, warmup: 5, passages: 4, dropout: 0.1, checkpoint_every: 0.01}
+fit: {steps: 20, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0.01}
+intermediate: {steps: 20, warmup: 5, passages: 4, dropout: 0.1, checkpoint_every: 0.01}
+finetune: {steps: 10, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0.01}
+"""
+PATIENCE = 120  # seconds until a moment that never comes fails the test
+
+
+def start(folder: Path, name: str, *words: object) -> subprocess.Popen[str]:
+    """Start a command on a store and an output folder of that name; by default it is `run`."""
+    words = words or ("run", folder / "it.yaml")
+    words = (*words, "--store", folder / name / "store", "--out", folder / name / "out")
+    return subprocess.Popen(
+        [sys.executable, "-m", "maskpolicy", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+
+
+def finish(running: subprocess.Popen[str]) -> None:
+    said, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, said
+
+
+def killed(folder: Path, pattern: str, *words: object) -> None:
+    """Run the command, and kill it as soon as its folder holds what the pattern says."""
+    running = start(folder, "killed", *words)
+    until = time.monotonic() + PATIENCE
+    while not list((folder / "killed").glob(pattern)):
+        assert running.poll() is None, f"over before {pattern}: {running.communicate()[0]}"
+        assert time.monotonic() < until, pattern
+        time.sleep(0.002)
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run one experiment untouched, and once killed in five stages; returns folder and graph."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "it.yaml").write_text(YAML)
+    built = stages.build(load_experiment(folder / "it.yaml"))
+    cell = built.cells["salient-span", "zsre", 0]
+    intermediate = built.pretrained["salient-span", 0]
+    general = built.pretrained["none", 0]
+    fits = [
+        built.pretrained[label, 0].inputs["annotate"].inputs["fit"]
+        for label in ("supervised", "meta-learned")
+    ]
+    store = Store(folder / "killed" / "store")
+    whole = start(folder, "whole")
+    for stage in (general, *fits, intermediate):
+        killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
+        assert store.get(stage.key) is None
+        assert store.checkpoints(stage.key).latest() is not None
+    killed(folder, f"store/temporary/{cell.key}-*")
+    assert store.get(cell.key) is None
+    finish(start(folder, "killed"))
+    finish(whole)
+    return folder, built
+
+
+def contents(folder: Path, *without: str) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in without
+    }
+
+
+def test_results_predictions_and_the_leaderboard_have_the_same_bytes(runs):
+    folder, _ = runs
+    varying = ("run.json", "leaderboard.html")
+    whole = contents(folder / "whole" / "out", *varying)
+    assert contents(folder / "killed" / "out", *varying) == whole
+    forms = {f"leaderboard.{ending}" for ending in ("json", "md", "csv", "tex")}
+    assert forms <= whole.keys()
+    assert {"results/none--zsre--0.json", "predictions/salient-span--zsre--0.jsonl"} <= whole.keys()
+
+
+def test_the_page_differs_in_the_line_that_repeats_run_json_alone(runs):
+    folder, _ = runs
+    one, other = (
+        (folder / name / "out" / "leaderboard.html").read_text().splitlines()
+        for name in ("whole", "killed")
+    )
+    differ = [a for a, b in zip(one, other, strict=True) if a != b]
+    assert len(differ) == 1
+    assert 'id="data-record"' in differ[0]
+
+
+def test_every_tensor_of_every_model_is_the_same(runs):
+    folder, built = runs
+    compared = 0
+    for stage in topological(built.stages):
+        one, other = (
+            Store(folder / name / "store").path(stage.key) / "model.safetensors"
+            for name in ("whole", "killed")
+        )
+        if stage.kind in ("general", "intermediate", "finetune"):
+            tensors = load_file(one), load_file(other)
+            assert tensors[0].keys() == tensors[1].keys()
+            assert all(torch.equal(tensors[1][name], each) for name, each in tensors[0].items())
+            compared += 1
+    assert compared == 8
+
+
+def test_every_artifact_has_the_same_files(runs):
+    folder, built = runs
+    for stage in topological(built.stages):
+        one, other = (
+            contents(Store(folder / name / "store").path(stage.key), "MANIFEST.json")
+            for name in ("whole", "killed")
+        )
+        assert one == other, stage.name
+        assert one
+
+
+def test_nothing_is_left_over(runs):
+    folder, _ = runs
+    for name in ("checkpoints", "temporary", "quarantine"):
+        assert list((folder / "killed" / "store" / name).glob("*/*")) == []
+
+
+def test_pretrain_killed_in_two_places_writes_the_same_folder(tmp_path):
+    small.bart(dropout=0.1).save_pretrained(tmp_path / "bart")
+    small.tokenizer().save_pretrained(tmp_path / "bart")
+    (tmp_path / "it.txt").write_text("\n\n".join(small.TEXTS))
+    keys = {"steps": 400, "passages": 4, "warmup": 5, "checkpoint_every": 0.01}
+    words = ("pretrain", "--model", tmp_path / "bart", "--corpus", tmp_path / "it.txt")
+    words = (*words, "--policy", "salient-span")
+    words = (*words, *(f"intermediate.{key}={value}" for key, value in keys.items()))
+    whole = start(tmp_path, "whole", *words)
+    for pattern in ("store/temporary/*", "store/checkpoints/*/[0-9]*/MANIFEST.json"):
+        killed(tmp_path, pattern, *words)
+        assert not (tmp_path / "killed" / "out").exists()
+    finish(start(tmp_path, "killed", *words))
+    finish(whole)
+    assert contents(tmp_path / "killed" / "out") == contents(tmp_path / "whole" / "out")
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["out", "store"]

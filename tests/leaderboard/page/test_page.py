@@ -1,0 +1,379 @@
+"""The page as text: complete, escaped, small, and the same bytes for the same results."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import folders
+import pytest
+
+from maskpolicy.errors import DataError, StoreError
+from maskpolicy.leaderboard import latex, page, report
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.page import paper, save_page, view
+from maskpolicy.results.cell import fingerprint, read_run
+
+EVIL = "<script>alert(1)</script>"
+BART = {"name": "facebook/bart-base"}
+POLICIES = {"none": 0.2, "random": 0.3, "salient-span": 0.6}
+
+
+def board(*where: Path, **settings):
+    return build_leaderboard([read_run(folder) for folder in where], **settings)
+
+
+def rendered(*where: Path, **settings) -> str:
+    return page.render(board(*where, **settings))
+
+
+def data(text: str, name: str):
+    """Return one of the page's data blocks."""
+    found = re.search(rf'<script type="application/json" id="data-{name}">(.*?)</script>', text)
+    assert found
+    return json.loads(found[1])
+
+
+class Texts(HTMLParser):
+    """The text of a page, and its elements."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for key, value in attrs if key in ("src", "href", "action")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folders.write(tmp_path / "a run", POLICIES)
+
+
+def test_every_score_stands_in_the_page(folder):
+    text = " ".join(" ".join(Texts(rendered(folder)).words).split())
+    for row in board(folder).rows:
+        for score in row.scores.values():
+            assert f"{score.mean:.1f}" in text
+    assert "a run" in text
+
+
+def test_it_asks_nobody_for_anything(tmp_path):
+    made = folders.write(tmp_path / "x", POLICIES, data="hub", model=BART)
+    found = Texts(rendered(made))
+    outside = [link for link in found.links if not link.startswith(("#", "data:"))]
+    assert outside == [paper.load()["url"]]  # a link to the paper, which nothing loads
+    assert not {"link", "iframe", "object", "base"} & set(found.tags) - {"link"}
+
+
+def test_only_our_own_scripts_may_run(folder):
+    text = rendered(folder)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert policy[1].count("sha256-") == len(page.SCRIPTS) + 1
+    assert "unsafe" not in policy[1]
+
+
+@pytest.mark.parametrize("evil", [EVIL, '"><img src=x onerror=alert(1)>', "</title>&amp;{{7*7}}"])
+def test_names_and_texts_are_escaped(tmp_path, evil):
+    names = {evil: 0.2, f"{evil}2": 0.5}
+    folder = folders.write(tmp_path / "x", names, seeds=1, text=evil)
+    text = rendered(folder)
+    assert evil not in text
+    assert data(text, "board")["rows"][0]["label"] == evil
+    assert any(evil in word for word in Texts(text).words)
+    counts = Texts(rendered(folders.write(tmp_path / "y", {"a": 0.2, "b": 0.5}, seeds=1))).tags
+    assert Texts(text).tags.count("script") == counts.count("script")
+
+
+def test_a_missing_cell_says_why(folder):
+    path = next((folder / "results").glob("random--zsre--1.json"))
+    result = json.loads(path.read_text()) | {"metrics": None, "error": "OutOfMemory: & more"}
+    path.write_text(json.dumps(result))
+    table = view.table(board(folder))
+    cell = table.lines[1].cells[1]
+    assert cell.incomplete == "seed 1: OutOfMemory: & more"
+    assert not cell.best
+    text = rendered(folder)
+    assert "OutOfMemory: &amp; more" in text
+    for path in (folder / "results").glob("random--zsre--*.json"):
+        path.unlink()
+    assert view.table(board(folder)).lines[1].cells[1].incomplete == "not in these results"
+
+
+def test_averages_are_over_complete_rows_only(tmp_path):
+    folder = folders.write(tmp_path / "x", POLICIES, ("triviaqa", "nq"))
+    (folder / "results" / "random--nq--0.json").unlink()
+    none, random, salient = view.table(board(folder)).lines
+    assert [column.title for column in view.table(board(folder)).columns][-1] == "average"
+    assert none.cells[-1].score
+    assert salient.cells[-1].delta
+    assert random.cells[-1].score == ""
+    assert "not complete" in random.cells[-1].incomplete
+
+
+def test_the_best_is_marked_once_and_arrows_follow_the_sign(tmp_path):
+    folder = folders.write(tmp_path / "x", {"none": 0.5, "random": 0.1, "salient-span": 0.9})
+    none, random, salient = view.table(board(folder)).lines
+    assert [line.cells[0].best for line in (none, random, salient)] == [False, False, True]
+    assert (random.cells[0].arrow, random.cells[0].effect) == ("▼", -4)
+    assert (salient.cells[0].arrow, salient.cells[0].effect) == ("▲", 4)
+    assert none.cells[0].arrow == ""
+
+
+def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
+    strong = {"none": 0.1, "salient-span": 0.9}
+    own = view.table(board(folders.write(tmp_path / "own", strong, seeds=3)))
+    assert own.lines[1].cells[0].significant
+    assert own.has_test
+    for name, settings in {"two": {"seeds": 2}, "shared": {"seeds": 4, "runs": 1}}.items():
+        folder = folders.write(tmp_path / name, strong, **settings)
+        table = view.table(board(folder))
+        assert not any(cell.significant for line in table.lines for cell in line.cells)
+        text = " ".join(" ".join(Texts(rendered(folder)).words).split())
+        assert "No mark of significance is shown" in text
+        assert table.untested[0] in text
+        assert "each with an intermediate run of its own" in text
+
+
+def test_one_shared_run_is_named_as_luck(tmp_path):
+    folder = folders.write(tmp_path / "x", POLICIES, seeds=3, runs=1)
+    assert "its luck is part of the difference" in rendered(folder)
+
+
+def test_only_the_baselines_row_is_called_so(folder):
+    rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', rendered(folder))
+    assert rows == [("0", "baseline"), ("1", ""), ("2", "")]
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Return two runs with baselines of their own, which differ in a budget, and one without."""
+    longer = folders.BUDGET | {"steps": 2000}
+    one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
+    two = folders.write(tmp_path / "two", {"none": 0.3, "span": 0.5}, finetune=longer)
+    return one, two
+
+
+def test_every_row_is_compared_with_the_baseline_that_is_named(several):
+    found = board(*several, mixed=True)
+    text = rendered(*several, mixed=True)
+    rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', text)
+    assert [kind for _, kind in rows] == ["baseline", "", "baseline", ""]
+    assert text.count("<small>baseline</small>") == 2
+    for line in view.table(found).lines:
+        assert all((cell.delta == "") is line.is_baseline for cell in line.cells)
+    told = Texts(text).words
+    for phrase in ("Difference to each run's own none", "compared with each run's own none"):
+        assert phrase in " ".join(" ".join(told).split())
+    notes = [note for note in found.notes if note.startswith("compared with ")]
+    assert notes == ["compared with none (one): random", "compared with none (two): span"]
+    document = report.to_json(found)
+    against = ["none (one)", "none (one)", "none (two)", "none (two)"]
+    assert [row["baseline"] for row in document["rows"]] == against
+    for made in (report.to_markdown(found), latex.render(found)):
+        assert "ifference to each run's own none" in made
+        for line in made.splitlines():
+            if line.startswith(("| none", "none")):
+                assert "+0.0" not in line
+
+
+def test_a_run_without_the_baseline_is_compared_with_the_first(several, tmp_path):
+    for path in (several[1] / "results").glob("none--*.json"):
+        path.unlink()
+    three = folders.write(tmp_path / "three", {"none": 0.1}, finetune={"steps": 7})
+    found = board(*several, three, mixed=True)
+    assert found.compared_with == "each run's own none, else none (one)"
+    assert "compared with none (one): random, span" in found.notes
+
+
+def test_averages_are_explained_where_there_are_some(tmp_path):
+    said = "Averages are over complete rows"
+    one = folders.write(tmp_path / "one", POLICIES, ("triviaqa",))
+    assert said not in rendered(one)
+    assert said in rendered(folders.write(tmp_path / "two", POLICIES, ("triviaqa", "nq")))
+
+
+def test_reported_numbers_stand_apart(tmp_path):
+    folder = folders.write(tmp_path / "x", POLICIES, ("ropes", "zsre"), data="hub", model=BART)
+    text = rendered(folder)
+    ranked, _, apart = text.partition('<tbody id="reported"')
+    assert "53.71" in apart
+    assert "53.71" not in ranked
+    assert "Meta-learned" not in json.dumps(data(text, "board"))
+    none = folders.write(tmp_path / "y", POLICIES, ("zsre",), data="hub", model=BART)
+    assert 'id="reported"' not in rendered(none)
+
+
+@pytest.mark.parametrize("settings", [{"model": BART}, {"data": "hub"}, {"data": "/a/folder"}])
+def test_reported_numbers_stand_beside_no_other_model_and_no_invented_data(tmp_path, settings):
+    text = rendered(folders.write(tmp_path / "x", POLICIES, ("ropes", "triviaqa"), **settings))
+    assert 'id="reported"' not in text
+    assert not any(number in text for number in ("53.71", "21.82"))
+
+
+def test_a_mixed_board_of_two_models_has_no_reported_numbers(tmp_path):
+    one = folders.write(tmp_path / "one", {"none": 0.2}, ("ropes",), data="hub", model=BART)
+    two = folders.write(tmp_path / "two", {"none": 0.2}, ("ropes",), data="hub")
+    assert 'id="reported"' in rendered(one)
+    assert 'id="reported"' not in rendered(one, two, mixed=True)
+
+
+def test_what_the_paper_reports_is_as_papers_md_has_it():
+    rows = {row["policy"]: row["scores"] for row in paper.load()["rows"]}
+    assert rows["BART-Base"]["nq"] == [23.72, 0.25]
+    assert rows["+Meta-learned-ROPES"]["ropes"] == [53.71, 2.33]
+    gain = rows["+Meta-learned-ROPES"]["ropes"][0] - rows["+Orig"]["ropes"][0]
+    assert gain == pytest.approx(10.03)  # the text's own figure
+
+
+def test_what_stands_behind_a_cell(folder):
+    text = rendered(folder)
+    known = data(text, "board")
+    row = known["rows"][1]
+    cell = row["cells"][0]["seeds"]["1"]
+    assert row["config"]["intermediate"]["steps"] == 1000
+    assert known["tasks"][0]["config"]["name"] == "triviaqa"
+    assert (cell["run"], cell["from"]) == (1, 0)
+    record = data(text, "record")[0]
+    took = [record["stages"][known["stages"][index][1]][0] for index in cell["stages"]]
+    assert took == [1.25] * 4
+    assert record["versions"]["torch"] == "2.13.0"
+    assert "secret-host" not in text
+
+
+def test_examples_differ_between_the_two_policies(folder):
+    known = data(rendered(folder), "examples")[0]
+    found = board(folder)
+    means = [found.rows[row].scores["triviaqa"].mean for row in range(3)]
+    higher, lower = known["pairs"]["0-2"]
+    assert higher < lower
+    assert known["n"] == 60
+    assert set(known["pairs"]) == {"0-1", "0-2", "1-2"}
+    one = known["shown"][0]
+    assert one["source"] == f"what of triviaqa {one['id'].split('-')[1]}?"
+    assert one["answers"]["0"][3] != one["answers"]["1"][3]
+    assert means[2] > means[0]
+
+
+def test_without_run_json_questions_or_predictions_the_page_is_made_all_the_same(folder):
+    (folder / "run.json").unlink()
+    for name in ("questions", "predictions"):
+        for path in (folder / name).iterdir():
+            path.unlink()
+    text = rendered(folder)
+    assert data(text, "examples") == [None, None]
+    assert data(text, "record") == [{"name": "a run", "stages": {}}]
+    assert "no predictions lie beside the results" in text
+
+
+def test_only_the_record_differs_between_two_runs_of_one_command(folder):
+    one = rendered(folder).splitlines()
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"seconds": 9.0, "finished": "later"}))
+    other = rendered(folder).splitlines()
+    differ = [a for a, b in zip(one, other, strict=True) if a != b]
+    assert len(differ) == 1
+    assert 'id="data-record"' in differ[0]
+
+
+def test_runs_of_different_versions_stand_in_one_page(tmp_path):
+    one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
+    newer = folders.VERSIONS | {"torch": "2.14.0"}
+    two = folders.write(tmp_path / "two", {"none": 0.2, "span": 0.5}, versions=newer)
+    versions = [run["versions"]["torch"] for run in data(rendered(one, two), "record")]
+    assert versions == ["2.13.0", "2.14.0"]
+
+
+def test_rows_that_are_not_comparable_are_said_to_be(tmp_path):
+    one = folders.write(tmp_path / "one", {"none": 0.2, "random": 0.4})
+    longer = folders.BUDGET | {"steps": 2000}
+    two = folders.write(tmp_path / "two", {"none": 0.2, "span": 0.5}, finetune=longer)
+    text = rendered(one, two, mixed=True)
+    assert "mixed: " in text
+    assert "finetune.steps: 1000 -&gt; 2000" in text
+
+
+def test_ten_policies_nine_tasks_and_five_seeds_are_below_three_megabytes(tmp_path):
+    policies = {f"policy number {index}": 0.1 + index / 20 for index in range(10)}
+    long = "a rather long answer, as a dialogue has it; " * 6
+    tasks = tuple(folders.GROUPS)
+    folder = folders.write(tmp_path / "x", policies, tasks, seeds=5, n=120, text=long)
+    text = rendered(folder)
+    assert len(text.encode()) < 3_000_000
+    assert len(data(text, "examples")[0]["shown"]) > 20
+
+
+def test_analyses_are_embedded(folder):
+    place = folder / "analyses" / "coverage"
+    place.mkdir(parents=True)
+    (place / "hidden_tokens.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    found = {"analysis": "coverage", "rows": [{"policy": EVIL}], "notes": ["so it is"]}
+    (place / "coverage.json").write_text(json.dumps(found))
+    text = rendered(folder)
+    assert 'src="data:image/svg+xml;base64,' in text
+    assert "so it is" in text
+    assert EVIL not in text
+    assert "Coverage: hidden tokens" in text
+
+
+def test_an_analysis_of_other_results_says_so(folder):
+    place = folder / "analyses" / "coverage"
+    place.mkdir(parents=True)
+    for of, stale in ((fingerprint(folder), False), ("0123456789abcdef", True)):
+        found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
+        (place / "coverage.json").write_text(json.dumps(found))
+        assert ("other results than the table" in rendered(folder)) is stale
+
+
+def test_plots_that_are_too_large_are_named_instead(folder):
+    place = folder / "analyses" / "viewer"
+    place.mkdir(parents=True)
+    (place / "all.svg").write_text("<svg/>" + " " * 2_000_000)
+    text = rendered(folder)
+    assert "There was no room here for analyses/viewer/all.svg" in text
+    assert len(text) < 1_000_000
+    (place / "all.png").write_bytes(b"a smaller picture")
+    assert 'src="data:image/png;base64,' in rendered(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("predictions/random--zsre--0.jsonl", '{"id": "a", "gro', "line 1: not an answer"),
+        ("predictions/random--zsre--0.jsonl", "", "0 answers"),
+        ("questions/zsre.jsonl", '{"id"', "line 1: not a question"),
+        ("run.json", '{"finished": ', "not JSON"),
+        ("run.json", "[]", "not written by"),
+        ("analyses/pos/pos.json", '{"rows": 1}', "not written by"),
+    ],
+)
+def test_a_half_written_file_is_named(folder, name, content, says):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content)
+    with pytest.raises(DataError, match=says) as caught:
+        rendered(folder)
+    assert Path(name).name in str(caught.value)
+
+
+def test_a_page_that_cannot_be_written_is_named(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"it\.html"):
+        save_page(board(folder), tmp_path / "file" / "it.html")
+
+
+def test_lone_surrogates_do_not_stop_the_page(folder, tmp_path):
+    path = folder / "predictions" / "none--zsre--0.jsonl"
+    path.write_text(path.read_text().replace("an answer", r"\ud800"))
+    save_page(board(folder), tmp_path / "it.html")
+    assert (tmp_path / "it.html").read_text(encoding="utf-8")

@@ -1,0 +1,341 @@
+"""The page of a real run in a real browser: sorts, filters, switches, opens cells; asks nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import browser as chromium
+import folders
+import pytest
+
+from maskpolicy.cli import app
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.page import save_page
+from maskpolicy.results.cell import read_run
+
+RUN = """
+model: mini
+corpus: world
+policies: [none, original, {name: random, label: "<script>alert(1)</script>"}]
+tasks: [triviaqa, wow]
+seeds: [0, 1]
+world: {people: 20, general_people: 6}
+general: {steps: 10, warmup: 2, passages: 4}
+intermediate: {steps: 10, warmup: 2, passages: 4}
+finetune: {steps: 10, warmup: 2, passages: 4}
+"""
+EVIL = "<script>alert(1)</script>"
+CONTRAST = """
+(() => {
+  const part = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const under = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = numbers(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] === 1) return c;
+    }
+  };
+  const texts = [...document.querySelectorAll('#board *, .legend *, h1, h2, p, li, .kicker')]
+    .filter((e) => e.checkVisibility())
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));
+  return texts.map((e) => {
+    const style = getComputedStyle(e), back = under(e);
+    const o = style.opacity;
+    const ink = numbers(style.color).map((c, i) => c * o + back[i] * (1 - o));
+    const [a, b] = [light(ink), light(back)].sort((x, y) => y - x);
+    return [(a + 0.05) / (b + 0.05), e.textContent.trim().slice(0, 40)];
+  }).sort((x, y) => x[0] - y[0])[0];
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[chromium.Browser]:
+    """A Chromium for all tests of this module."""
+    program = os.environ.get("MASKPOLICY_BROWSER") or chromium.find()
+    if not program:
+        pytest.skip("no Chromium is installed: apt-get install chromium")
+    made = chromium.Browser(program, tmp_path_factory.mktemp("profile"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> Path:
+    """The page that a real run wrote."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "real.yaml").write_text(RUN)
+    words = ["run", folder / "real.yaml", "--out", folder / "out", "--store", folder / "store"]
+    assert not app([str(word) for word in words], standalone_mode=False)
+    return folder / "out" / "leaderboard.html"
+
+
+@pytest.fixture(scope="module")
+def strong(tmp_path_factory) -> Path:
+    """A page with differences of every size, tests, a failure, and an analysis."""
+    shares = {"none": 0.4, "worst": 0.05, "worse": 0.3, "same": 0.4, "better": 0.5, "best": 0.95}
+    tasks = ("triviaqa", "nq", "zsre", "wow", "ropes")
+    settings = {"seeds": 5, "n": 90, "data": "hub", "model": {"name": "facebook/bart-base"}}
+    folder = folders.write(tmp_path_factory.mktemp("strong"), shares, tasks, **settings)
+    path = folder / "results" / "worse--nq--2.json"
+    result = json.loads(path.read_text()) | {"metrics": None, "error": "it broke"}
+    path.write_text(json.dumps(result))
+    plot = folder / "analyses" / "coverage" / "hidden.svg"
+    plot.parent.mkdir(parents=True)
+    plot.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect/></svg>')
+    save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
+    return folder / "it.html"
+
+
+def labels(browser: chromium.Browser) -> list[str]:
+    """Return the visible rows from top to bottom."""
+    return browser.run(
+        "[...document.querySelectorAll('#ranked tr:not([hidden]) th span')].map(e => e.textContent)"
+    )
+
+
+def shown(browser: chromium.Browser, selector: str) -> list[str]:
+    """Return the texts of visible elements."""
+    return browser.run(
+        f"[...document.querySelectorAll({json.dumps(selector)})]"
+        ".filter(e => e.checkVisibility()).map(e => e.innerText.trim())"
+    )
+
+
+def column(browser: chromium.Browser, index: int, part: str = "score") -> list[float]:
+    """Return a column's numbers from top to bottom."""
+    texts = browser.run(
+        f"[...document.querySelectorAll('#ranked td:nth-child({index + 2})')]"
+        f".map(e => e.dataset.{part})"
+    )
+    return [float(text) for text in texts if text]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_real_page_opens_without_an_error_or_a_request(browser, real, width, dark):
+    browser.open(real.as_uri(), width=width, dark=dark)
+    browser.click('[data-cell="2/0"]')
+    browser.wait("document.querySelector('#details').open")
+    assert browser.errors == []
+    assert browser.requests == [real.as_uri()]
+    assert labels(browser) == ["none", "original", EVIL]
+
+
+def test_a_label_with_a_script_is_only_text(browser, real):
+    browser.open(real.as_uri())
+    names = browser.run(
+        "[...document.scripts].filter(s => s.textContent.trim() === 'alert(1)').length"
+    )
+    assert names == 0
+    browser.click('[data-cell="2/0"]')
+    assert EVIL in browser.run("document.querySelector('#details-title').textContent")
+
+
+def test_neither_strange_scripts_nor_requests_get_through(browser, real):
+    browser.open(real.as_uri())
+    browser.run(
+        "document.addEventListener('securitypolicyviolation', () => window.refused++);"
+        "window.refused = 0; const s = document.createElement('script');"
+        "s.textContent = 'window.bad = 1'; document.body.append(s);"
+        "new Image().src = 'https://example.org/x.png'"
+    )
+    browser.wait("window.refused === 2")
+    assert browser.run("window.bad") is None
+
+
+def test_columns_sort_down_up_and_back(browser, strong):
+    browser.open(strong.as_uri())
+    given = labels(browser)
+    head = '.sort[data-column="0"]'
+    browser.click(head)
+    down = column(browser, 0)
+    assert down == sorted(down, reverse=True)
+    assert browser.run(f"document.querySelector('{head}').closest('th').ariaSort") == "descending"
+    browser.click(head)
+    assert column(browser, 0) == sorted(down)
+    browser.click(head)
+    assert labels(browser) == given
+    browser.click('.sort[data-column="-1"]')
+    assert labels(browser) == sorted(given)
+
+
+def test_missing_scores_come_last_in_either_order(browser, strong):
+    browser.open(strong.as_uri())
+    heads = browser.run("[...document.querySelectorAll('.sort')].map(e => e.innerText.trim())")
+    average = next(i for i, text in enumerate(heads) if text.startswith("average")) - 1
+    for _ in range(2):
+        browser.click(f'.sort[data-column="{average}"]')
+        assert labels(browser)[-1] == "worse"  # its nq is not complete
+
+
+def test_the_switch_shows_differences_and_sorts_by_them(browser, strong):
+    browser.open(strong.as_uri())
+    assert "± " in shown(browser, '[data-cell="5/0"]')[0]
+    browser.click('input[value="difference"]')
+    text = shown(browser, '[data-cell="5/0"]')[0]
+    assert "±" not in text
+    assert text.startswith("▲")
+    assert " to " in text  # the interval
+    browser.click('.sort[data-column="0"]')
+    assert labels(browser)[0] == "best"
+    assert labels(browser)[-1] == "worst"
+
+
+def test_rows_and_groups_are_filtered(browser, strong):
+    browser.open(strong.as_uri())
+    browser.click('input[name="policy"][value="1"]')
+    assert "worst" not in labels(browser)
+    before = len(shown(browser, "#board .sort"))
+    browser.click('input[name="group"][value="closed-book"]')
+    assert len(shown(browser, "#board .sort")) == before - 3  # two tasks and their average
+    assert "closed-book" not in shown(browser, "#board th.group")
+    browser.click('input[name="group"][value="closed-book"]')
+    assert len(shown(browser, "#board .sort")) == before
+
+
+def test_reported_numbers_are_shown_on_demand_and_never_sorted(browser, strong):
+    browser.open(strong.as_uri())
+    assert shown(browser, "#reported td") == []
+    browser.click('input[name="reported"]')
+    before = shown(browser, "#reported tr")
+    assert any("53.71" in row for row in before)
+    browser.click('.sort[data-column="0"]')
+    assert shown(browser, "#reported tr") == before
+    assert not any("Meta" in label for label in labels(browser))
+
+
+def test_seeds_are_shown_on_hover_and_on_focus(browser, strong):
+    browser.open(strong.as_uri())
+    browser.hover('[data-cell="5/0"]')
+    lines = shown(browser, "#tip")[0].splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("seed 0: ")
+    browser.press("Escape")
+    assert shown(browser, "#tip") == []
+    browser.hover('[data-cell="2/1"]')
+    assert "seed 2: it broke" in shown(browser, "#tip")[0]
+
+
+def test_a_tap_shows_the_seeds(browser, strong):
+    browser.open(strong.as_uri(), width=390)
+    browser.tap('[data-cell="5/0"]')
+    browser.wait("document.querySelector('#details').open")
+    rows = shown(browser, "#details-body table:first-of-type tbody tr")[:5]
+    assert [row.split()[0] for row in rows] == ["0", "1", "2", "3", "4"]
+
+
+def test_what_stands_behind_a_cell(browser, strong):
+    browser.open(strong.as_uri())
+    browser.click('[data-cell="5/0"]')
+    text = browser.run("document.querySelector('#details-body').textContent")
+    for word in ("intermediate.steps", "1000", "torch", "2.13.0", "95% interval", "after Holm"):
+        assert word in text
+    assert "It is significant." in text
+    browser.press("Escape")
+    browser.wait("!document.querySelector('#details').open")
+
+
+def test_examples_of_any_two_policies_are_compared(browser, strong):
+    browser.open(strong.as_uri())
+    browser.click('[data-cell="5/0"]')
+    said = "document.querySelector('#details [role=status]').textContent"
+    assert browser.run(said).startswith("best scores higher on ")
+    assert len(shown(browser, ".example")) > 3
+    browser.run(
+        "(() => { const s = document.querySelectorAll('#details select')[1];"
+        "s.value = '1'; s.dispatchEvent(new Event('change')); })()"
+    )
+    assert "worst on 0" in browser.run(said)
+    assert "what of triviaqa" in shown(browser, ".example")[0]
+
+
+def test_a_cell_has_an_address(browser, strong):
+    browser.open(f"{strong.as_uri()}#cell=5/0")
+    browser.wait("document.querySelector('#details').open")
+    assert browser.run("document.querySelector('#details-title').textContent") == "best · triviaqa"
+
+
+def test_the_keyboard_reaches_everything(browser, strong):
+    browser.open(strong.as_uri())
+    focused = "document.activeElement"
+    for _ in range(80):
+        browser.press("Tab")
+        if browser.run(f"{focused}.dataset.cell || ''"):
+            break
+    assert browser.run(f"{focused}.dataset.cell") == "0/0"
+    assert shown(browser, "#tip")
+    browser.press("ArrowDown")
+    browser.press("ArrowRight")
+    assert browser.run(f"{focused}.dataset.cell") == "1/1"
+    browser.press("Enter")
+    browser.wait("document.querySelector('#details').open")
+    browser.press("Escape")
+    browser.wait("!document.querySelector('#details').open")
+    assert browser.run(f"{focused}.dataset.cell") == "1/1"  # back where it was
+    browser.run("document.querySelector('.sort[data-column=\"0\"]').focus()")
+    browser.press("Enter")
+    assert labels(browser)[0] == "best"
+
+
+def test_a_screen_reader_is_told_what_colours_and_arrows_say(browser, strong):
+    browser.open(strong.as_uri())
+    names = browser.names()
+    buttons = [name for role, name in names if role == "button"]
+    best = next(name for name in buttons if "best of its column" in name)
+    assert "significant" in best
+    assert "★" not in best
+    assert any(name.startswith("Scores of masking policies") for role, name in names)
+    assert ("columnheader", "closed-book") in names
+    assert ("rowheader", "worst") in names
+    assert any("seed 2: it broke" in name for name in buttons)
+    assert all(name.strip() for role, name in names if role in ("button", "checkbox", "radio"))
+    images = [name for role, name in names if role in ("image", "img")]
+    assert any(name.startswith("Coverage: hidden") for name in images)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("show", ["score", "difference"])
+def test_texts_stand_out_from_what_is_under_them(browser, strong, dark, show):
+    browser.open(strong.as_uri(), dark=dark)
+    browser.click(f'input[value="{show}"]')
+    browser.click('input[name="reported"]')
+    ratio, text = browser.run(CONTRAST)
+    assert ratio >= 4.5, text  # WCAG 2.1, AA
+
+
+def test_the_theme_can_be_chosen(browser, strong):
+    browser.open(strong.as_uri(), dark=False)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = browser.run(paper)
+    browser.click("#theme")
+    browser.click("#theme")
+    assert browser.run("document.querySelector('#theme').textContent") == "Theme: dark"
+    assert browser.run(paper) != light
+    browser.click("#theme")
+    assert browser.run(paper) == light
+
+
+def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser, strong):
+    browser.open(strong.as_uri(), width=390)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    browser.run("document.querySelector('.scroll').scrollLeft = 300")
+    left = browser.run("document.querySelector('#ranked th').getBoundingClientRect().left")
+    assert 0 <= left < 30  # the policy's name stays
+
+
+def test_without_javascript_the_scores_are_there(browser, strong):
+    browser.open("data:text/html,")
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.send("Page.navigate", url=strong.as_uri())
+        browser.until(lambda: ("rowheader", "best") in browser.names())
+        roles = [role for role, _ in browser.names()]
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+    assert roles.count("cell") > 30
+    assert not {"radio", "checkbox"} & set(roles)  # what needs a script is not offered

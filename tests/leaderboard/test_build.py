@@ -1,0 +1,476 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.leaderboard import latex, page, report
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.report import save_report
+from maskpolicy.metrics import Total
+from maskpolicy.results.cell import Result, Run
+from maskpolicy.types import Json
+
+GROUPS = {"triviaqa": "closed-book", "zsre": "knowledge-intensive", "wow": "knowledge-intensive"}
+
+
+def result(policy: str, name: str, seed: int, score: float | None, **changes: Any) -> Result:
+    """Return a result; `changes` go to the cell's config, `metrics__` ones to its metrics."""
+    metrics: Json = {"metric": "exact_match", "version": 1, "score": score, "n": 8}
+    metrics |= {key[9:]: value for key, value in changes.items() if key.startswith("metrics__")}
+    config = {
+        "policy": {"name": policy},
+        "task": {"name": name, "data": "world", "context": False},
+        "model": {"name": "mini"},
+        "finetune": {"steps": 3},
+    }
+    if policy != "none":
+        config |= {"intermediate": {"steps": 5}, "corpus": {}, "intermediate_seeds": 1}
+    config |= {key: value for key, value in changes.items() if not key.startswith("metrics__")}
+    work = None if policy == "none" else {"passages": 9, "passages_without_span": 1}
+    failed = score is None
+    return Result(
+        policy,
+        name,
+        seed,
+        GROUPS[name],
+        config,
+        {},
+        None if failed else Total.from_json(metrics),
+        work,
+        "it broke" if failed else None,
+    )
+
+
+def run(*results: Result, name: str = "a", baseline: str = "none") -> Run:
+    policies = tuple(dict.fromkeys(r.policy for r in results))
+    return Run(Path(name), results, baseline, policies, tuple(GROUPS))
+
+
+def board(*results: Result) -> Json:
+    return report.to_json(build_leaderboard([run(*results)]))
+
+
+def test_the_json_is_of_version_1():
+    found = board(
+        result("none", "triviaqa", 0, 0.25),
+        result("none", "triviaqa", 1, 0.5),
+        result("random", "triviaqa", 0, 0.5),
+        result("random", "triviaqa", 1, 0.625),
+    )
+    first = ["version", "baseline", "measured", "majority", "majority_rules", "rows"]
+    assert list(found) == [*first, "ranks", "tied_with_best", "pairs", "notes"]
+    assert (found["version"], found["baseline"]) == (1, "none")
+    assert [list(row) for row in found["rows"]] == [["policy", "config", "scores", "baseline"]] * 2
+    assert found["rows"][1]["policy"] == "random"
+    assert found["rows"][1]["config"] == {"name": "random"}
+    assert found["rows"][1]["scores"]["triviaqa"] == {
+        "metric": "exact_match",
+        "mean": 56.25,
+        "std": 8.8388,
+        "seeds": {"0": 50.0, "1": 62.5},
+        "n": 8,
+        "delta": 18.75,
+        "comparison": {
+            **dict.fromkeys(("difference", "low", "high", "p", "p_holm", "detectable")),
+            "significant": False,
+            "seeds": 2,
+            "groups": None,
+            "reason": "one intermediate run for all seeds: its luck is part of the difference",
+        },
+    }
+    assert found["rows"][0]["scores"]["triviaqa"]["comparison"] is None
+    json.dumps(found, allow_nan=False)
+
+
+def test_figures_beside_the_score_are_means_over_seeds():
+    found = board(
+        result("none", "wow", 0, 0.5, metrics__parts={"f1": 0.5}),
+        result("none", "wow", 1, 0.25, metrics__parts={"f1": 0.75}),
+        result("none", "wow", 2, None),
+    )
+    assert found["rows"][0]["scores"]["wow"]["parts"] == {"f1": 62.5}
+
+
+def test_one_seed_has_no_standard_deviation():
+    found = board(result("none", "zsre", 0, 0.5))["rows"][0]["scores"]["zsre"]
+    assert found["std"] is None
+    assert found["delta"] == 0.0
+
+
+def test_a_missing_cell_is_null_with_its_reason():
+    found = board(
+        result("none", "triviaqa", 0, 0.5),
+        result("none", "zsre", 0, 0.5),
+        result("random", "triviaqa", 0, None),
+    )
+    assert found["rows"][1]["scores"] == {"triviaqa": None, "zsre": None}
+    assert "random, triviaqa, seed 0: it broke" in found["notes"]
+    assert "random, zsre: not in these results" in found["notes"]
+
+
+def test_a_failed_seed_is_null_and_the_others_count():
+    found = board(result("none", "zsre", 0, None), result("none", "zsre", 1, 0.5))
+    score = found["rows"][0]["scores"]["zsre"]
+    assert score["seeds"] == {"0": None, "1": 50.0}
+    assert score["mean"] == 50.0
+    assert found["notes"] == ["none, zsre, seed 0: it broke"]
+
+
+def test_without_a_baseline_score_there_is_no_difference():
+    found = board(result("none", "zsre", 0, None), result("random", "zsre", 0, 0.5))
+    assert found["rows"][1]["scores"]["zsre"]["delta"] is None
+
+
+def test_a_single_intermediate_run_is_said():
+    notes = board(result("none", "zsre", 0, 0.1), result("random", "zsre", 0, 0.5))["notes"]
+    assert any(note.startswith("intermediate_seeds is 1") for note in notes)
+    twice = result("random", "zsre", 0, 0.5, intermediate_seeds=2)
+    assert board(result("none", "zsre", 0, 0.1), twice)["notes"] == []
+
+
+def test_groups_are_averaged_over_complete_rows_only():
+    found = build_leaderboard(
+        [
+            run(
+                result("none", "triviaqa", 0, 1.0),
+                result("none", "zsre", 0, 0.25),
+                result("none", "wow", 0, 0.75),
+                result("random", "zsre", 0, 0.5),
+                result("random", "wow", 0, None),
+            )
+        ]
+    )
+    assert found.groups == {"knowledge-intensive": ("zsre", "wow")}
+    none, random = found.rows
+    assert found.average(none, "knowledge-intensive") == 50.0
+    assert found.average(random, "knowledge-intensive") is None
+
+
+def test_a_task_with_its_context_is_in_no_average():
+    oracle = {"name": "wow", "data": "world", "context": True}
+    found = build_leaderboard(
+        [run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, 0.9, task=oracle))]
+    )
+    assert found.groups == {}
+
+
+def test_runs_are_joined_and_equal_rows_are_one():
+    first = run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5))
+    second = run(result("none", "zsre", 0, 0.25), result("original", "zsre", 0, 0.75), name="b")
+    found = build_leaderboard([first, second])
+    assert [row.label for row in found.rows] == ["none", "random", "original"]
+    deltas = [row.scores["zsre"].delta for row in found.rows if row.scores["zsre"]]
+    assert deltas == [0, 25, 50]
+
+
+def test_seeds_of_one_row_are_joined():
+    found = build_leaderboard(
+        [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 1, 0.75), name="b")]
+    )
+    score = found.rows[0].scores["zsre"]
+    assert score is not None
+    assert score.seeds == {0: 25, 1: 75}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"intermediate": {"steps": 6}}, "intermediate.steps: 5 -> 6"),
+        ({"model": {"name": "a/b"}}, "model.name"),
+        ({"metrics__version": 2}, "zsre.metric version: 1 -> 2"),
+        ({"task": {"name": "zsre", "data": "hub", "context": False}}, "zsre.task.data"),
+    ],
+)
+def test_rows_that_differ_in_more_than_the_policy_are_refused_a_ranking(changes, says):
+    runs = [
+        run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5)),
+        run(result("original", "zsre", 0, 0.5, **changes), name="b"),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        build_leaderboard(runs)
+    assert says in str(caught.value)
+    mixed = build_leaderboard(runs, mixed=True)
+    assert len(mixed.rows) == 3
+    assert any(says in note for note in mixed.notes)
+
+
+def test_what_many_rows_differ_in_is_one_note():
+    labels = ("none", "random", "original")
+    one = run(*(result(label, "zsre", 0, 0.5) for label in labels))
+    longer = {"intermediate": {"steps": 6}, "finetune": {"steps": 7}}
+    two = run(*(result(label, "zsre", 0, 0.5, **longer) for label in labels), name="b")
+    notes = build_leaderboard([one, two], mixed=True).notes
+    (note,) = [note for note in notes if note.startswith("mixed: ")]
+    assert note.count("intermediate.steps: 5 -> 6") == note.count("finetune.steps") == 1
+    assert note.count("(b), and 2 more)") == 2
+
+
+def test_rows_of_one_name_are_told_apart_by_their_run():
+    found = build_leaderboard(
+        [
+            run(result("none", "zsre", 0, 0.25), result("random", "zsre", 0, 0.5)),
+            run(result("random", "zsre", 0, 0.5, intermediate={"steps": 6}), name="b"),
+        ],
+        mixed=True,
+    )
+    assert [row.label for row in found.rows] == ["none", "random (a)", "random (b)"]
+
+
+def test_none_is_comparable_whatever_the_intermediate_budget():
+    found = build_leaderboard(
+        [
+            run(result("none", "zsre", 0, 0.25)),
+            run(result("random", "zsre", 0, 0.5, intermediate={"steps": 9}), name="b"),
+        ]
+    )
+    assert len(found.rows) == 2
+
+
+def parts(**seeds: dict[int, float]) -> list[Result]:
+    return [
+        result(name.replace("_", "-"), "zsre", seed, score, intermediate_seed=seed)
+        for name, scores in seeds.items()
+        for seed, score in scores.items()
+    ]
+
+
+def test_differences_are_paired_over_the_seeds_of_both_rows():
+    """A baseline that is better with other seeds must not turn a gain into a loss."""
+    first = run(*parts(none={0: 0.1, 1: 0.2, 2: 0.1}, random={0: 0.4, 1: 0.5, 2: 0.4}))
+    second = run(*parts(none={3: 0.9, 4: 0.9}, original={3: 0.95, 4: 0.93}), name="b")
+    found = build_leaderboard([first, second])
+    scores = {row.label: score for row in found.rows if (score := row.scores["zsre"])}
+    assert {label: score.delta for label, score in scores.items()} == {
+        "none": 0.0,
+        "random": pytest.approx(30),
+        "original": pytest.approx(4),
+    }
+    tests = [scores[label].comparison for label in ("random", "original")]
+    assert [test.seeds for test in tests if test] == [3, 2]
+    assert [score.is_complete for score in scores.values()] == [True, False, False]
+    assert found.best() == {"zsre": set()}  # only one row has all seeds
+    assert found.notes[:2] == (
+        "random lacks seeds 3, 4 of its baseline none: its differences are over the seeds of both",
+        "original lacks seeds 0, 1, 2 of its baseline none: its differences are over the seeds of "
+        "both",
+    )
+    for form in (report.to_markdown(found), page.render(found), latex.render(found)):
+        assert "+30.0" in form and "+4.0" in form
+    assert "43.3 ± 5.8 (+30.0) *" in report.to_markdown(found)
+
+
+def test_seeds_that_the_baseline_has_not_are_in_no_difference():
+    cells = parts(none={0: 0.1, 1: 0.2}, random={0: 0.4, 1: 0.5, 2: 0.0}, original={0: 0.3, 1: 0.5})
+    found = build_leaderboard([run(*cells)])
+    score = found.rows[1].scores["zsre"]
+    assert score is not None
+    assert (score.delta, score.is_complete) == (pytest.approx(30), True)
+    assert found.best() == {"zsre": {"random"}}  # over seeds 0 and 1, which all rows have
+    note = "random has seed 2, which its baseline none lacks: differences leave them out"
+    assert note in found.notes
+
+
+def test_rows_without_a_common_seed_have_no_difference():
+    runs = [run(*parts(none={0: 0.1})), run(*parts(random={1: 0.4}), name="b")]
+    score = build_leaderboard(runs).rows[1].scores["zsre"]
+    assert score is not None
+    assert (score.delta, score.mean) == (None, pytest.approx(40))
+
+
+def test_one_seed_of_two_intermediate_runs_is_refused():
+    runs = [
+        run(result("random", "zsre", 0, 0.5, intermediate_seed=0), baseline="random"),
+        run(result("random", "zsre", 0, 0.5, intermediate_seed=3), name="b"),
+    ]
+    with pytest.raises(ConfigError, match="seed 0, is of intermediate run 0 and of run 3"):
+        build_leaderboard(runs)
+
+
+def test_equal_rows_have_no_best():
+    found = build_leaderboard([run(*parts(none={0: 0.5}, random={0: 0.5}, original={0: 0.25}))])
+    assert found.best() == {"zsre": set()}
+    assert r"\mathbf" not in latex.render(found)
+    assert "★</span>50.0" not in page.render(found)
+
+
+def named(label: str, seed: int, **fields: Any) -> Result:
+    """Return a cell of the policy random in a row of that name."""
+    policy = {"name": "random", "ratio": 0.15, **fields}
+    made = result("random", "zsre", seed, 0.5, intermediate_seed=seed)
+    return replace(made, policy=label, config={**made.config, "policy": policy})
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("random", "random ratio=0.3"), "random ratio=0.3"),
+        (("random ratio=0.3", "mine"), "mine"),
+        (("mine", "random"), "mine"),
+        (("random MAE-LM", "random"), "random MAE-LM"),
+        (("mine", "yours"), "mine"),
+    ],
+)
+def test_rows_are_joined_by_their_configuration_and_a_given_name_wins(names, shown):
+    runs = [
+        run(named(label, seed, ratio=0.3), name=f"run {seed}", baseline=label)
+        for seed, label in enumerate(names)
+    ]
+    found = build_leaderboard(runs)
+    assert [row.label for row in found.rows] == [shown]
+    assert set(found.rows[0].cells) == {("zsre", 0), ("zsre", 1)}
+    other = names.index(next(name for name in names if name != shown))
+    assert f"{shown}: called {names[other]} in run {other}" in found.notes
+    for label in names:
+        assert build_leaderboard(runs, baseline=label).baseline == shown
+
+
+def test_two_policies_of_one_given_name_are_refused():
+    one, other = named("mine", 0, ratio=0.3), named("mine", 1, ratio=0.5)
+    runs = [run(one, baseline="mine"), run(other, name="b")]
+    with pytest.raises(ConfigError, match=r"call two rows 'mine', with policy.ratio: 0.3 -> 0.5"):
+        build_leaderboard(runs)
+    mixed = build_leaderboard(runs, mixed=True)
+    assert [row.label for row in mixed.rows] == ["mine (a)", "mine (b)"]
+
+
+def test_names_that_were_made_tell_two_policies_apart():
+    """Earlier versions called a row by its policy alone; so it is with keys that a file shares."""
+    runs = [
+        run(named("random", 0, ratio=0.3, target="full"), baseline="random"),
+        run(named("random", 0, target="spans"), name="b"),
+    ]
+    labels = [row.label for row in build_leaderboard(runs).rows]
+    assert labels == ["random ratio=0.3 target=full", "random ratio=0.15 target=spans"]
+
+
+def test_rows_of_one_run_stay_apart_whatever_their_settings():
+    cells = [named("one", 0), named("two", 0)]
+    found = build_leaderboard([run(*cells, baseline="one"), run(*cells, name="b")])
+    assert [row.label for row in found.rows] == ["one", "two"]
+
+
+def test_two_scores_of_one_cell_are_refused():
+    runs = [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 0, 0.5), name="b")]
+    with pytest.raises(ConfigError, match="has two scores"):
+        build_leaderboard(runs)
+
+
+def test_a_score_replaces_a_failure_of_the_same_cell():
+    runs = [run(result("none", "zsre", 0, None)), run(result("none", "zsre", 0, 0.5), name="b")]
+    assert build_leaderboard(runs).notes == ()
+
+
+def test_the_baseline_must_be_a_row():
+    with pytest.raises(ConfigError, match="unknown row 'nune': did you mean 'none'"):
+        build_leaderboard([run(result("none", "zsre", 0, 0.25))], baseline="nune")
+
+
+def test_markdown_shows_mean_deviation_and_difference():
+    text = report.to_markdown(
+        build_leaderboard(
+            [
+                run(
+                    result("none", "zsre", 0, 0.25),
+                    result("none", "zsre", 1, 0.25),
+                    result("random", "zsre", 0, 0.5),
+                    result("random", "zsre", 1, 0.25),
+                    result("a|b", "zsre", 0, None),
+                )
+            ]
+        ),
+        work=True,
+    )
+    assert text.startswith("| policy | zsre (world): exact match, n = 8 |")
+    assert "Percent: mean ± standard deviation over seeds (difference to none)." in text
+    assert "| random | 37.5 ± 17.7 (+12.5) | 9 | 1 | – | – |" in text
+    assert "| a\\|b | – |" in text
+    assert "* a|b, zsre, seed 0: it broke" in text
+
+
+def test_a_label_is_no_markup_in_markdown():
+    label = "<script>R&D</script>\n|x"
+    cells = [result(name, "zsre", 0, score) for name, score in (("none", 0.25), (label, None))]
+    text = report.to_markdown(build_leaderboard([run(*cells)]))
+    shown = "&lt;script&gt;R&amp;D&lt;/script&gt; "
+    assert f"| {shown}\\|x | – |" in text
+    assert f"* {shown}|x, zsre, seed 0: it broke" in text
+
+
+def test_one_seed_is_called_one_seed():
+    found = build_leaderboard([run(result("none", "zsre", 0, 0.25))])
+    text = io.StringIO()
+    Console(file=text, width=100).print(report.to_table(found))
+    table = " ".join(text.getvalue().split())
+    forms = (table, report.to_markdown(found), latex.render(found), page.render(found))
+    for form in forms:
+        assert "deviation over seeds" not in form and "std over seeds" not in form
+    assert "percent, one seed (difference to none)" in forms[0]
+    assert "Percent: one seed (difference to none)." in forms[1]
+    assert "% percent, one seed;" in forms[2]
+
+
+def test_every_form_calls_a_metric_by_its_title():
+    cells = [
+        result("none", "zsre", 0, 0.25, metrics__metric="kilt_accuracy"),
+        result("none", "wow", 0, 0.25, metrics__metric="squad"),
+        result("none", "triviaqa", 0, 0.25, metrics__metric="of_my_own"),
+    ]
+    found = build_leaderboard([run(*cells)])
+    head = report.to_markdown(found).splitlines()[0]
+    for task, title in (("zsre", "KILT accuracy"), ("wow", "SQuAD F1"), ("triviaqa", "of my own")):
+        assert f"{task} (world): {title}, n = 8" in head
+        assert title in latex.render(found)
+        assert title in page.render(found)
+
+
+def test_csv_has_a_line_for_each_policy_and_task():
+    text = report.to_csv(
+        build_leaderboard([run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))])
+    )
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
+        ("none", "zsre", "25.0", "25.0"),
+        ("none", "wow", "", ""),
+    ]
+
+
+def test_saving_writes_each_form(tmp_path):
+    found = build_leaderboard([run(result("none", "zsre", 0, 0.25))])
+    save_report(found, tmp_path)
+    assert json.loads((tmp_path / "leaderboard.json").read_text()) == report.to_json(found)
+    assert (tmp_path / "leaderboard.md").read_text() == report.to_markdown(found)
+    assert (tmp_path / "leaderboard.csv").read_text() == report.to_csv(found)
+    assert (tmp_path / "leaderboard.tex").read_text() == latex.render(found)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.randoms())
+def test_the_order_of_results_changes_no_number(scores, random):
+    cells = [result("none", "zsre", seed, score) for seed, score in enumerate(scores)]
+    shuffled = random.sample(cells, len(cells))
+    assert board(*cells) == board(*shuffled)
+
+
+def test_a_label_in_brackets_is_shown_as_it_is():
+    text = io.StringIO()
+    screen = Console(file=text, markup=False, width=100)
+    board = build_leaderboard([run(result("a [b]", "zsre", 0, 0.25), baseline="a [b]")])
+    screen.print(report.to_table(board))
+    assert "a [b]" in text.getvalue()
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_pre_training_is_no_part_of_a_deviation_only_where_one_is_shown(seeds):
+    cells = [result(p, "zsre", seed, 0.5) for p in ("none", "random") for seed in range(seeds)]
+    notes = build_leaderboard([run(*cells)]).notes
+    note = next(note for note in notes if note.startswith("intermediate_seeds is 1"))
+    assert ("standard deviation" in note) is (seeds > 1)

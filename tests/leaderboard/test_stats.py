@@ -1,0 +1,192 @@
+"""The paired test of a whole leaderboard, by hand and on simulated boards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import t as student
+from simulation import SIZES, Design, rates, shape
+
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.stats import Difference
+
+BOARD = Design(rows=7, tasks=3, sizes=(3,) * 30)
+
+
+def one(differences: np.ndarray, groups: np.ndarray, name: str = "row") -> Difference:
+    """Return the pair of a row with such differences and a baseline that is always at 0.5."""
+    other = np.full(differences.shape, 0.5)
+    return stats.pair(other + differences, other, groups, (name, "baseline"))
+
+
+def p_of(differences: np.ndarray, groups: np.ndarray) -> float:
+    return float(stats.judge([one(differences, groups)])[0].p)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_a_board_without_differences_seldom_carries_a_mark(seeds, noise):
+    for rows, tasks in ((1, 3), (7, 3)):
+        design = replace(BOARD, seeds=seeds, noise=noise, rows=rows, tasks=tasks)
+        found = rates(design, 300, ("ours",))["ours"][0]
+        assert found <= 0.06, design
+
+
+@pytest.mark.parametrize("louder", ["one row", "one task", "baseline", "every cell"])
+def test_a_row_or_task_that_is_noisier_than_the_others_keeps_its_own_noise(louder):
+    assert rates(replace(BOARD, louder=louder, common=1.0), 500)["ours"][0] <= 0.06
+
+
+def test_shrinking_noise_towards_that_of_the_others_marks_the_noisiest_task():
+    found = rates(replace(BOARD, louder="one task"), 400, ("moderated",))
+    assert found["moderated"][0] >= 0.07
+
+
+def test_degrees_of_freedom_between_seeds_and_groups_mark_far_too_many_boards():
+    found = rates(BOARD, 300, ("satterthwaite", "bounded"))
+    assert found["satterthwaite"][0] >= 0.12
+    assert found["bounded"][0] <= 0.06
+
+
+@pytest.mark.parametrize("sizes", ["8 x 20", "8, 2 to 60", "20, 1 to 40"])
+def test_few_and_unequal_groups_do_not_count_as_many(sizes):
+    design = Design(seeds=5, rows=3, tasks=3, sizes=SIZES[sizes], noise=0.05, taste=0.4)
+    assert rates(design, 400)["ours"][0] <= 0.06
+
+
+def test_three_seeds_find_what_the_seeds_own_noise_alone_would_miss():
+    design = replace(BOARD, noise=0.05, gain=1.2)
+    found = rates(design, 100, ("ours", "bounded", "sign flips"))
+    assert found["ours"][1] >= 0.5
+    assert found["bounded"][1] <= 0.2
+    assert found["sign flips"][1] == 0  # of three seeds there are eight ways to flip
+
+
+def test_the_tests_of_a_board_are_rows_times_tasks():
+    assert [shape(tests) for tests in (1, 9, 21, 81)] == [(1, 1), (3, 3), (7, 3), (9, 9)]
+
+
+def test_a_hand_worked_pair():
+    """Seeds' means are 1 and 3 tenths, groups' 1, 2 and 3: all seeds like the same groups."""
+    found = one(np.array([[0.0, 0.1, 0.2], [0.2, 0.3, 0.4]]), np.arange(3))
+    assert found.mean == pytest.approx(0.2)
+    assert found.runs == pytest.approx(0.02)
+    assert found.chance == pytest.approx(0)
+    assert found.taste == pytest.approx(0.02 / 9 / (2 / 3))
+    assert (found.seeds, found.groups) == (2, 3)
+    assert found.group_freedom == pytest.approx(2)
+
+
+def test_without_more_between_groups_than_chance_the_seeds_are_all_that_counts():
+    table = np.array([[0.1, -0.1, 0.1, -0.1], [0.0, 0.4, 0.0, 0.4], [0.2, 0.0, 0.2, 0.0]])
+    found = one(table, np.arange(4))
+    assert found.taste == 0
+    judged = stats.judge([found])[0]
+    assert judged.error == pytest.approx(table.mean(1).std(ddof=1) / np.sqrt(3))
+    assert judged.freedom == 2
+
+
+def test_the_mean_is_over_examples_however_they_are_grouped():
+    differences = np.array([[0.3, 0.1, 0.4, 0.0], [0.5, 0.1, 0.4, 0.2], [0.4, 0.4, 0.0, 0.3]])
+    found = one(differences, np.array([0, 0, 0, 1]))
+    assert found.mean == pytest.approx(differences.mean())
+    assert found.runs == pytest.approx(differences.mean(1).var(ddof=1))
+    assert found.group_freedom == 1
+
+
+def test_the_interval_and_p_are_of_one_test():
+    differences = np.array([[0.3, 0.1, 0.4], [0.5, 0.1, 0.4], [0.4, 0.4, 0.0]])
+    found = one(differences, np.arange(3))
+    judged = stats.judge([found])[0]
+    assert judged.p == pytest.approx(2 * student.sf(found.mean / judged.error, judged.freedom))
+    low, high = stats.interval(float(found.mean), float(judged.error), judged.freedom)
+    half = student.isf(0.025, judged.freedom) * judged.error
+    assert (low, high) == (pytest.approx(found.mean - half), pytest.approx(found.mean + half))
+
+
+def test_noise_of_the_family_counts_twice_and_never_makes_less_of_a_pair():
+    """The quiet row is taken for noisier than it looks; the loud one is not taken for less."""
+    quiet, loud, middle = (np.outer([-1, 0, 1], np.full(9, size)) for size in (0.001, 0.2, 0.02))
+    rows = {"quiet": quiet + 0.1, "loud": loud, "middle": middle}
+    family = [one(table, np.arange(9), name) for name, table in rows.items()]
+    noise = stats.run_noise(family)
+    first, second, _ = stats.judge(family)
+    pooled = (0.001**2 + 2 * float(noise * family[0].slope)) / 3
+    assert first.error == pytest.approx(np.sqrt(pooled / 3))
+    assert second.error == pytest.approx(0.2 / np.sqrt(3))
+    assert first.freedom == second.freedom == 6
+
+
+@pytest.mark.parametrize(("rows", "freedom"), [(1, 2), (2, 4), (3, 6), (9, 6)])
+def test_degrees_of_freedom_grow_with_rows_and_not_with_tasks(rows, freedom):
+    rng = np.random.default_rng(0)
+    family = [
+        one(rng.normal(0, 0.1, (3, 20)), np.arange(20), f"row {row}")
+        for row in range(rows)
+        for _ in range(4)
+    ]
+    assert {each.freedom for each in stats.judge(family)} == {freedom}
+
+
+@pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.5, 0.0)])
+def test_where_nothing_varies_there_is_no_doubt(value, p):
+    assert p_of(np.full((3, 4), value), np.arange(4)) == p
+
+
+@given(st.randoms(), st.integers(2, 5), st.integers(2, 6))
+def test_the_other_way_round_the_difference_has_the_other_sign(random, seeds, groups):
+    shape = (seeds, 2 * groups)
+    mine, other = (
+        np.array([random.choice((0.0, 1.0)) for _ in range(seeds * 2 * groups)]).reshape(shape)
+        for _ in range(2)
+    )
+    numbers = np.repeat(np.arange(groups), 2)
+    there = stats.pair(mine, other, numbers, ("a", "b"))
+    back = stats.pair(other, mine, numbers, ("b", "a"))
+    assert there.mean == pytest.approx(-back.mean)
+    one, two = stats.judge([there])[0], stats.judge([back])[0]
+    assert (one.p, one.error) == (pytest.approx(two.p), pytest.approx(two.error))
+
+
+def test_the_order_of_seeds_and_examples_is_of_no_importance():
+    rng = np.random.default_rng(0)
+    table, groups = rng.normal(0, 0.1, (4, 9)), np.array([0, 0, 1, 1, 1, 2, 3, 3, 4])
+    order = rng.permutation(9)
+    assert p_of(table, groups) == pytest.approx(p_of(table[::-1, order], groups[order]))
+
+
+def test_a_batch_of_boards_is_judged_as_each_of_them():
+    rng = np.random.default_rng(0)
+    tables, groups = rng.normal(0.1, 0.1, (2, 5, 3, 8)), np.repeat(np.arange(4), 2)
+    family = [one(table, groups, f"row {row}") for row, table in enumerate(tables)]
+    whole = stats.judge(family)
+    for board in range(5):
+        alone = [one(table[board], groups, f"row {row}") for row, table in enumerate(tables)]
+        for many, single in zip(whole, stats.judge(alone), strict=True):
+            assert many.p_holm[board] == pytest.approx(single.p_holm)
+
+
+@pytest.mark.parametrize(("freedom", "tests"), [(2, 1), (2, 21), (6, 21), (14, 81)])
+def test_a_detectable_difference_is_found_four_times_in_five(freedom, tests):
+    shift = stats.detectable(freedom, tests)
+    rng = np.random.default_rng(0)
+    drawn = (rng.normal(size=40_000) + shift) / np.sqrt(rng.chisquare(freedom, 40_000) / freedom)
+    p = 2 * student.sf(np.abs(drawn), freedom)
+    assert (p < stats.LEVEL / tests).mean() == pytest.approx(stats.POWER, abs=0.01)
+
+
+def test_holm_by_hand():
+    assert stats.holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert stats.holm([]).shape == (0,)
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_keeps_order_and_never_lowers(values):
+    adjusted = stats.holm(values)
+    assert all(0 <= p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
+    ranked = [q for _, q in sorted(zip(values, adjusted, strict=True))]
+    assert ranked == sorted(ranked)

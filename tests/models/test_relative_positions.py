@@ -1,0 +1,228 @@
+"""Relative positions of an encoder: their bins, their bias, and the folder that is left."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import small
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_encoder import MASK, batch_of
+
+from maskpolicy import stages
+from maskpolicy.config.experiment import RELATIVE
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.findings import representations
+from maskpolicy.graph.nodes import topological
+from maskpolicy.models import encoder as encoders
+from maskpolicy.models import relative_positions
+from maskpolicy.models.exclusion import scattered
+from maskpolicy.models.loading import is_relative
+
+
+def model(wide=True, **settings):
+    """Return a small encoder with relative positions; `wide`: a bias that cannot be overlooked."""
+    stock = small.roberta(
+        initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    values = stock.config.to_dict() | settings
+    values.pop("model_type")
+    made = relative_positions.RelativeRobertaModel(
+        relative_positions.RelativeRobertaConfig(**values), add_pooling_layer=False
+    ).eval()
+    made.load_state_dict(stock.state_dict(), strict=False)
+    with torch.no_grad():
+        draw = torch.Generator().manual_seed(5)
+        shape = made.relative_bias.weight.shape
+        made.relative_bias.weight.copy_(torch.randn(shape, generator=draw) if wide else 0.0)
+    return made, stock.eval()
+
+
+def states(made, *ids, **more):
+    with torch.no_grad():
+        return made(torch.tensor(ids), **more).last_hidden_state
+
+
+@given(st.integers(-600, 600))
+def test_the_bin_of_a_distance(distance):
+    """The rule of the released code, restated for one number."""
+    near = abs(distance)
+    if near >= 16:
+        near = min(31, 16 + math.ceil(math.log(near / 16) / math.log(127 / 16) * 15 - 1e-6))
+    expected = 31 + (near if distance >= 0 else -near)
+    assert relative_positions.bins(torch.tensor([distance])).tolist() == [expected]
+
+
+def test_all_bins_but_one_are_used_and_far_ones_are_shared():
+    found = relative_positions.bins(torch.arange(-511, 512))
+    assert sorted(set(found.tolist())) == list(range(63))
+    assert (found.diff() >= 0).all()
+    assert len(set(relative_positions.bins(torch.arange(127, 512)).tolist())) == 1
+
+
+def test_without_a_bias_it_is_a_stock_roberta():
+    made, stock = model(wide=False)
+    ids = [0, 8, 9, 10, 11, 2]
+    assert torch.allclose(states(made, ids), states(stock, ids), atol=1e-6)
+    assert not torch.allclose(states(model()[0], ids), states(stock, ids), atol=1e-2)
+
+
+def test_padding_changes_nothing():
+    made, _ = model()
+    short, long = [0, 8, 9, 2, 1, 1], [0, 8, 9, 10, 11, 2]
+    seen = torch.tensor([[1, 1, 1, 1, 0, 0], [1] * 6])
+    both = states(made, short, long, attention_mask=seen)
+    assert torch.allclose(both[0, :4], states(made, short[:4])[0], atol=1e-5)
+    assert torch.allclose(both[1], states(made, long)[0], atol=1e-5)
+
+
+def test_both_ways_of_attention_give_the_same_gradient():
+    found = []
+    for name in ("eager", "sdpa"):
+        made, _ = model()
+        made.set_attn_implementation(name)
+        seen = torch.tensor([[1, 1, 1, 1, 1, 0], [1] * 6])
+        out = made(torch.tensor([[0, 8, 9, 10, 2, 1], [0, 8, 9, 10, 11, 2]]), attention_mask=seen)
+        out.last_hidden_state[seen.bool()].pow(3).sum().backward()
+        found.append(made.relative_bias.weight.grad)
+    assert found[0].abs().sum() > 0
+    assert torch.allclose(*found, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [[0, MASK, MASK, 8, 9, 10, 2], [0, 8, MASK, 9, MASK, 10, 2], [0, 8, 9, 10, MASK, MASK, 2]],
+    ids=["beginning", "middle", "end"],
+)
+def test_distances_around_removed_tokens_are_the_original_ones(source):
+    made, _ = model()
+    batch = batch_of(source, [0, MASK, 5, 2])
+    kept = batch.seen & ~batch.excluded
+    with torch.no_grad():
+        plain = made(input_ids=batch.source, attention_mask=kept.long()).last_hidden_state
+        assert torch.allclose(scattered(made, batch)[kept], plain[kept], atol=1e-5)
+        # the tokens that are left, put side by side, are another text to the bias alone
+        made.embeddings.position_embeddings.weight.zero_()
+        gaps = scattered(made, batch)[0, 0]
+        left = [token for token in source if token != MASK]
+        assert not torch.allclose(gaps, states(made, left)[0, 0], atol=1e-3)
+
+
+def test_embeddings_that_are_given_have_the_same_bias():
+    made, _ = model()
+    ids = torch.tensor([[0, 8, 9, 2]])
+    with torch.no_grad():
+        rows = made.embeddings.word_embeddings(ids)
+        places = torch.arange(4)[None] + 2  # as RoBERTa counts from the ids
+        given = made(inputs_embeds=rows, position_ids=places).last_hidden_state
+    assert torch.allclose(given, states(made, [0, 8, 9, 2]), atol=1e-5)
+    with pytest.raises(ValueError, match="two dimensions"):
+        made(ids, attention_mask=torch.ones(1, 1, 4, 4))
+
+
+def test_a_folder_is_read_again_with_its_bias_and_refused_by_stock_transformers(tmp_path):
+    made, _ = model()
+    made.save_pretrained(tmp_path)
+    assert is_relative(str(tmp_path))
+    loaded = encoders.load(str(tmp_path))
+    assert torch.equal(states(loaded.eval(), [0, 8, 9, 2]), states(made, [0, 8, 9, 2]))
+    assert type(representations.load(tmp_path)) is relative_positions.RelativeRobertaModel
+    code = f"from transformers import AutoModel; AutoModel.from_pretrained({str(tmp_path)!r})"
+    stock = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert stock.returncode == 1
+    assert f"`{RELATIVE}`" in stock.stderr
+    ours = [sys.executable, "-c", f"import maskpolicy.models.relative_positions; {code}"]
+    assert subprocess.run(ours, capture_output=True).returncode == 0
+
+
+YAML = """
+model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1, relative_positions: true}
+corpus: world
+policies: [none, {name: random, label: MLM}, {name: random, label: MAE, mask_exclusion: 1.0}]
+tasks: [cola, squad]
+world: {people: 8, general_people: 6}
+general: {steps: 2, passages: 4}
+intermediate: {steps: 3, passages: 4, lr: 1e-3}
+finetune: {steps: 2, passages: 4}
+keep: [finetune]
+"""
+
+
+def test_a_run_trains_fine_tunes_measures_and_exports_the_bias(call, tmp_path):
+    from safetensors.torch import load_file
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    (tmp_path / "it.yaml").write_text(YAML)
+    store, run = ("--store", tmp_path / "store"), tmp_path / "run"
+    code, _, err = call("run", tmp_path / "it.yaml", "--out", run, *store)
+    assert code == 0, err
+    cell = json.loads((run / "results" / "MAE--cola--0.json").read_text())
+    artifacts = tmp_path / "store" / "artifacts"
+    biases = {}
+    for name, key in cell["stages"].items():
+        files = list((artifacts / key).glob("model.safetensors"))
+        for path in files:
+            tensors = load_file(path)
+            (biases[name.partition(" ")[0]],) = (
+                tensor for at, tensor in tensors.items() if at.endswith("relative_bias.weight")
+            )
+    assert set(biases) == {"general", "intermediate", "finetune"}
+    assert not torch.equal(biases["general"], biases["intermediate"])
+    assert not torch.equal(biases["intermediate"], biases["finetune"])
+    code, out, err = call("analyze", "rank", run, "passages=30", "--json", *store)
+    assert code == 0, err
+    assert {row["task"] for row in json.loads(out)["rows"]} == {None, "cola", "squad"}
+    for more, folder in (((), "plain"), (("--task", "cola"), "tuned")):
+        code, _, err = call("export", run, "MAE", *more, "--out", tmp_path / folder, *store)
+        assert code == 0, err
+        card = (tmp_path / folder / "README.md").read_text()
+        assert "import maskpolicy.models.relative_positions\nfrom transformers import" in card
+        assert "ordinary Transformers folder" not in card
+    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned")
+    assert torch.equal(tuned.roberta.relative_bias.weight, biases["finetune"])
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tuned")
+    with torch.no_grad():
+        assert tuned(**tokenizer("A word.", return_tensors="pt")).logits.isfinite().all()
+    again = (
+        f"model={{kind: encoder, name: {tmp_path / 'plain'}}}",
+        "policies=[none]",
+        "general={}",
+    )
+    code, _, err = call("run", tmp_path / "it.yaml", *again, "--out", tmp_path / "more", *store)
+    assert code == 0, err
+
+
+def specs(tmp_path, *overrides):
+    (tmp_path / "it.yaml").write_text(YAML.replace(", relative_positions: true", ""))
+    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides)).stages
+    return {stage.kind: stage for stage in topological(built)}
+
+
+def test_keys_know_of_relative_positions_and_epsilon_only_where_they_are_set(tmp_path):
+    plain = specs(tmp_path)
+    assert "relative_positions" not in plain["general"].params
+    assert "eps" not in plain["general"].params["spec"]
+    other = specs(tmp_path, "model.relative_positions=true")
+    assert other["general"].params["relative_positions"] is True
+    assert other["tokenizer"].key == plain["tokenizer"].key
+    same = specs(tmp_path, "model.relative_positions=false", "intermediate.eps=1e-8")
+    assert same["evaluate"].key == plain["evaluate"].key
+    tuned = specs(tmp_path, "finetune.eps=1e-6")
+    assert tuned["finetune"].params["spec"]["eps"] == 1e-6
+    assert tuned["intermediate"].key == plain["intermediate"].key
+
+
+@pytest.mark.parametrize("name", ["mini", "{folder}"])
+def test_they_are_for_encoders_built_from_scratch(refused, tmp_path, name):
+    (tmp_path / "model").mkdir()
+    kind = "seq2seq" if name == "mini" else "encoder"
+    (tmp_path / "it.yaml").write_text(YAML)
+    made = name.format(folder=tmp_path / "model")
+    change = f"model={{kind: {kind}, name: {made}, relative_positions: true}}"
+    line = refused("plan", tmp_path / "it.yaml", change)
+    assert "model.relative_positions: is for an encoder built from scratch" in line

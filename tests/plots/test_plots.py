@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+
+from maskpolicy import findings, plots
+from maskpolicy.findings import Findings
+from maskpolicy.plots import Bars, Grid, Lines, Marked, Series, look, marked
+
+SCRIPT = "<script>alert(1)</script>"
+PLOTS = {
+    "lines": Lines("a", "x", "y", [Series(SCRIPT, [1, None, 2], [1, 2, 3], [0, 0, 1], [2, 2, 3])]),
+    "log": Lines("", "x", "y", [Series("$x$", [3.0, 2.0], [1, 10])], True, False),
+    "bars": Bars("", "y", ["a", SCRIPT], [Series("1", [1, None]), Series("2", [2], (), [1], [3])]),
+    "grid": Grid("", [SCRIPT, "b"], ["c"], [[1.0], [None]], diverging=True),
+    "marked": Marked(SCRIPT, "Ada wrote\nnotes. " * 20, [(0, 3, 1.0), (100, 130, 0.2)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_the_same_plot_gives_the_same_bytes(name):
+    first = plots.draw([PLOTS[name]], "title")
+    assert first == plots.draw([PLOTS[name]], "title")
+    assert first["png"].startswith(b"\x89PNG")
+    assert set(first) == {"svg", "png"}
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_an_svg_holds_no_script_no_font_no_date_and_no_address_to_fetch(name):
+    svg = plots.draw([PLOTS[name]])["svg"].decode()
+    assert svg.startswith('<svg class="maskpolicy-plot"')
+    assert "<script" not in svg
+    assert "<text" not in svg
+    assert "dc:date" not in svg
+    assert not re.search(r'(href|src)="(?!#)', svg)
+
+
+def test_text_takes_the_colour_of_the_page():
+    svg = plots.draw([PLOTS["lines"]])["svg"].decode()
+    assert "currentColor" in svg
+    assert svg.count(look.INK) == 1  # what it is on no page
+
+
+def test_no_plot_at_all_can_be_drawn():
+    assert plots.draw([])["svg"].startswith(b"<svg")
+    assert plots.draw([Lines("", "", "", [])])["png"]
+    assert plots.draw([Grid("", [], [], [])])["png"]
+
+
+def test_colours_are_seen_on_white_and_on_a_dark_page():
+    for color in (*look.COLORS, look.INK):
+        assert look.contrast(color, "#ffffff") >= 3
+        assert look.contrast(color, "#16181d") >= 3
+
+
+def test_series_beyond_the_colours_differ_in_marker_or_hatch():
+    assert len(set(look.COLORS)) == len(set(look.MARKERS)) == len(set(look.HATCHES))
+
+
+def test_contrast_is_that_of_the_standard():
+    assert look.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert look.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_findings_with_plots_are_written_with_their_pictures_and_read_back(tmp_path):
+    panels = tuple(plot for plot in PLOTS.values() if not isinstance(plot, Marked))
+    for shown in (panels, (PLOTS["marked"],)):
+        found = Findings(("a",), ({"a": 1},), ("a note",), shown)
+        paths = findings.save(found, "mine", tmp_path)
+        assert [path.name for path in paths] == ["mine.json", "mine.md", "mine.svg", "mine.png"]
+        document = json.loads(paths[0].read_text())
+        again = findings.from_json(document)
+        assert plots.draw(again.plots) == plots.draw(shown)
+        assert findings.to_json(again, "mine") == document
+
+
+def test_texts_and_panels_are_figures_of_their_own():
+    with pytest.raises(ValueError, match="not both"):
+        plots.draw([PLOTS["marked"], PLOTS["grid"]])
+
+
+def test_marks_stand_at_their_characters_when_text_is_wrapped():
+    text = "one two  three\nfour " * 20
+    for start, line in marked.wrapped(text):
+        flat = "".join(" " if char.isspace() else char for char in text)
+        assert flat[start : start + len(line)] == line
+    starts = [start for start, _ in marked.wrapped(text)]
+    assert all(a < b for a, b in itertools.pairwise(starts))
+
+
+def test_what_is_no_policy_has_a_colour_that_no_policy_has():
+    assert look.color(look.GREY) not in {look.color(place) for place in range(20)}

@@ -1,0 +1,343 @@
+"""Plugin files: each folder's modules are its own, and a key knows of all that a plugin reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small
+
+from maskpolicy.corpus import annotation
+from maskpolicy.errors import ConfigError
+from maskpolicy.plugins import discovery, isolation, registry
+from maskpolicy.plugins.discovery import code_digests
+from maskpolicy.plugins.registry import Registered
+
+HEAD = "from dataclasses import dataclass\nfrom maskpolicy.plugins.registry import policy\n"
+POLICY = """
+
+@policy({name!r})
+@dataclass(frozen=True)
+class Mine:
+    {files}
+
+    def select(self, passage, rng):
+        {body}
+        return passage.words[:COUNT]
+"""
+
+
+@pytest.fixture
+def write(tmp_path, request):
+    """Write a plugin with files beside it, below `folder`; returns its path.
+
+    The policy is called as its folder and file are, after this test.
+    """
+    written = []
+
+    def write(
+        head: str,
+        body: str = "",
+        folder: str = "a",
+        file: str = "mine.py",
+        files: str = "",
+        **beside: str,
+    ) -> Path:
+        home = tmp_path / folder
+        home.mkdir(exist_ok=True)
+        path = home / file
+        for name, text in beside.items():
+            other = home / name.replace("__", "/").replace("_py", ".py").replace("_txt", ".txt")
+            other.parent.mkdir(parents=True, exist_ok=True)
+            other.write_text(text)
+        made = POLICY.format(name=policy_of(path), body=body or "pass", files=files or "pass")
+        path.write_text(HEAD + head + made)
+        written.append(path)
+        return path
+
+    yield write
+    registry.forget(path.resolve() for path in tmp_path.rglob("*.py"))
+    for folder in {path.parent.resolve() for path in written}:
+        isolation.forget(isolation.home_of(folder))
+
+
+def policy_of(path: Path) -> str:
+    return f"{path.parent.parent.name}-{path.parent.name}-{path.stem}"
+
+
+def entry(path: Path) -> Registered:
+    discovery.load_files([path], fresh=True)
+    return registry.entry("policy", policy_of(path))
+
+
+def code(path: Path) -> dict[str, str]:
+    return code_digests(entry(path))
+
+
+def hidden(path: Path) -> int:
+    """Return how many words a policy hides."""
+    passage = small.passages()[0]
+    return len(entry(path).plugin().select(passage, np.random.default_rng(0)))
+
+
+def test_helpers_of_one_name_in_two_folders_are_two_helpers(write):
+    first = write("from helper import COUNT", folder="a", helper_py="COUNT = 1\n")
+    second = write("from helper import COUNT", folder="b", helper_py="COUNT = 3\n")
+    discovery.load_files([first, second])
+    assert (hidden(first), hidden(second)) == (1, 3)
+    assert code(first)["helper.py"] != code(second)["helper.py"]
+
+
+def test_an_import_inside_select_finds_what_lies_beside(write):
+    body = "from helper import COUNT; import tools.deep"
+    beside = {"helper_py": "COUNT = 2\n", "tools__deep_py": "import helper\n"}
+    path = write("", body, **beside)
+    other = write("", body, folder="b", helper_py="COUNT = 3\n", tools__deep_py="")
+    assert (hidden(path), hidden(other), hidden(path)) == (2, 3, 2)
+    assert set(code(path)) == {"mine.py", "helper.py", "tools/deep.py"}
+
+
+@pytest.mark.parametrize(
+    ("head", "beside", "names"),
+    [
+        (
+            "from pack.inner import COUNT",
+            {
+                "pack/__init__.py": "",
+                "pack/inner.py": "from .words import COUNT\n",
+                "pack/words.py": "from . import more\nfrom ..top import COUNT\n",
+                "pack/more.py": "",
+                "top.py": "COUNT = 1\n",
+            },
+            {"pack/__init__.py", "pack/inner.py", "pack/words.py", "pack/more.py", "top.py"},
+        ),
+        ("from .helper import COUNT", {"helper.py": "COUNT = 1\n"}, {"helper.py"}),
+        (
+            "import importlib\nCOUNT = importlib.import_module('.helper', __package__).COUNT",
+            {"helper.py": "COUNT = 1\n"},
+            {"helper.py"},
+        ),
+        (
+            "import pack.one.two\nCOUNT = pack.one.two.COUNT",
+            {"pack/__init__.py": "X = 1\n", "pack/one/two.py": "COUNT = 1\n"},
+            {"pack/__init__.py", "pack/one/two.py"},
+        ),
+    ],
+)
+def test_a_change_in_any_module_that_is_imported_is_in_the_key(write, head, beside, names):
+    path = write(head)
+    for name, text in beside.items():
+        target = path.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    before = code(path)
+    assert names < set(before)
+    for name in names:
+        changed = path.parent / name
+        changed.write_text(changed.read_text() + "# other\n")
+        after = code(path)
+        assert {each for each in before if before[each] != after[each]} == {name}
+        before = after
+
+
+def test_what_registers_for_another_file_is_in_the_key(write, tmp_path):
+    maker = HEAD + (
+        "def make(name, count):\n"
+        "    @policy(name)\n"
+        "    @dataclass(frozen=True)\n"
+        "    class Mine:\n"
+        "        def select(self, passage, rng):\n"
+        "            return passage.words[:count]\n"
+    )
+    path = write("", lib_py=maker)
+    path.write_text(f"from lib import make\nmake({policy_of(path)!r}, 1)\n")
+    before = code(path)
+    path.write_text(f"from lib import make\nmake({policy_of(path)!r}, 2)\n")
+    assert code(path) != before
+    assert hidden(path) == 2
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (
+            "COUNT = __import__('hel' + 'per').COUNT",
+            "imports helper.py in a way that its",
+        ),
+        (
+            "import importlib\nCOUNT = importlib.import_module('helper').COUNT",
+            "write `import helper`: importlib would hide it",
+        ),
+        (
+            "import importlib.util as u\nfrom pathlib import Path\n"
+            "s = u.spec_from_file_location('h', Path(__file__).with_name('helper.py'))\n"
+            "m = u.module_from_spec(s)\ns.loader.exec_module(m)\nCOUNT = m.COUNT",
+            "reads helper.py, which its key does not cover: import it",
+        ),
+        (
+            "from pathlib import Path\nexec(Path(__file__).with_name('helper.py').read_text())",
+            "reads helper.py, which its key does not cover: import it",
+        ),
+        (
+            "import os\nCOUNT = len(open(os.path.dirname(__file__) + '/words.txt').read())",
+            "reads words.txt, which its key does not cover: declare it in the class, files",
+        ),
+    ],
+)
+def test_what_a_key_cannot_follow_is_refused(write, head, says):
+    path = write(head, helper_py="COUNT = 1\n", words_txt="a b\n")
+    with pytest.raises(ConfigError, match=r"plugin .*mine.py.*") as caught:
+        entry(path)
+    assert says in str(caught.value)
+
+
+def test_an_undeclared_file_is_refused_where_it_is_read(write):
+    body = "open(__file__.replace('mine.py', 'words.txt')).read()"
+    path = write("COUNT = 1", body, words_txt="a\n")
+    with pytest.raises(ConfigError, match=r"reads words.txt, which its key does not cover"):
+        hidden(path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "from maskpolicy.plugins import file_of as at; text = at(self, 'words.txt').read_text()",
+        "text = open(__file__.replace('mine.py', 'words.txt')).read()",
+        "from maskpolicy.plugins import file_of as at; text = at(Mine, 'words.txt').read_text()",
+    ],
+)
+def test_a_declared_file_is_in_the_key_and_can_be_read(write, body):
+    files = "files = ['words.txt']"
+    path = write(
+        "COUNT = 1", f"{body}; return passage.words[:len(text)]", files=files, words_txt="a"
+    )
+    before = code(path)
+    assert hidden(path) == 1
+    path.with_name("words.txt").write_text("abc")
+    after = code(path)
+    assert {name for name in before if before[name] != after[name]} == {"words.txt"}
+    assert hidden(path) == 3
+
+
+def test_a_declared_file_may_be_read_when_the_module_is(write):
+    head = "COUNT = len(open(__file__.replace('mine.py', 'words.txt')).read())"
+    path = write(head, files="files = ('words.txt',)", words_txt="ab")
+    assert hidden(path) == 2
+    assert "words.txt" in code(path)
+
+
+def test_a_declared_folder_is_all_files_in_it(write):
+    path = write("COUNT = 1", files="files = ['lists']", lists__a_txt="x", lists__b_txt="y")
+    assert {"lists/a.txt", "lists/b.txt"} < set(code(path))
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [("files = ['gone.txt']", "there is no"), ("files = 'words.txt'", "files: must be a list")],
+)
+def test_files_that_cannot_be_declared(write, files, says):
+    with pytest.raises(ConfigError, match=says):
+        code(write("COUNT = 1", files=files))
+
+
+def test_a_file_that_was_not_declared_is_not_given(write):
+    path = write("COUNT = 1")
+    with pytest.raises(ConfigError, match=r"'words.txt' is not declared"):
+        discovery.file_of(entry(path).plugin(), "words.txt")
+
+
+def test_what_a_plugin_may_read(write, tmp_path):
+    """Its own source, what the store and the data folder hold, and files elsewhere."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "elsewhere.txt").write_text("x")
+    from maskpolicy.store.artifacts import Store
+
+    store = Store(tmp_path / "a" / "kept")
+    with store.write("0" * 64, {}) as out:
+        (out / "fitted.txt").write_text("x")
+    fitted = store.path("0" * 64) / "fitted.txt"
+    body = (
+        "import inspect, json, numpy.linalg; inspect.getsource(type(self)); "
+        f"open({str(fitted)!r}).read(); open({str(tmp_path / 'elsewhere.txt')!r}).read(); "
+        "open(__file__ + '.out', 'w').write('x')"
+    )
+    assert hidden(write("COUNT = 1", body)) == 1
+
+
+def test_a_helper_edited_before_it_is_imported_is_refused(write):
+    path = write("", "from helper import COUNT", helper_py="COUNT = 1\n")
+    code(path)  # as a graph's keys are made
+    path.with_name("helper.py").write_text("COUNT = 2\n")
+    made = registry.entry("policy", policy_of(path)).plugin()
+    with pytest.raises(ConfigError, match=r"helper.py: was changed while a command that uses it"):
+        made.select(small.passages()[0], np.random.default_rng(0))
+
+
+def test_a_declared_file_edited_under_way_is_refused(write):
+    body = "open(__file__.replace('mine.py', 'words.txt')).read()"
+    path = write("COUNT = 1", body, files="files = ['words.txt']", words_txt="a")
+    code(path)
+    path.with_name("words.txt").write_text("b")
+    made = registry.entry("policy", policy_of(path)).plugin()
+    with pytest.raises(ConfigError, match=r"words.txt: was changed while a command"):
+        made.select(small.passages()[0], np.random.default_rng(0))
+
+
+def test_the_key_is_of_the_bytes_that_were_compiled(write):
+    path = write("COUNT = 1")
+    made = entry(path)
+    before = code_digests(made)
+    path.write_text(path.read_text() + "# edited while it is in use\n")
+    assert code_digests(made) == before
+    assert code(path) != before
+
+
+ANNOTATE = """
+from dataclasses import dataclass
+from maskpolicy.plugins.registry import policy
+
+
+@policy({name!r})
+@dataclass(frozen=True)
+class Mine:
+    def annotate(self, passages, fitted=None):
+        from helper import COUNT
+
+        return {{"spans": [p.words[:COUNT] for p in passages]}}
+
+    def select(self, passage, rng):
+        return passage.columns["spans"]
+"""
+
+
+@pytest.fixture
+def shards(write, monkeypatch):
+    """A plugin that imports its helper late, and eight shards of passages for two processes."""
+    monkeypatch.setattr(annotation, "SHARD", 2)
+    path = write("", helper_py="COUNT = 2\n")
+    path.write_text(ANNOTATE.format(name=policy_of(path)))
+    return path, list(small.passages())[:4]
+
+
+def test_worker_processes_import_late_and_alike(shards):
+    path, passages = shards
+    policy = entry(path).plugin()
+    one = annotation.annotate(policy, passages)
+    two = annotation.annotate(policy, passages, workers=2)
+    assert json.dumps([each.tolist() for each in one["spans"]]) == json.dumps(
+        [each.tolist() for each in two["spans"]]
+    )
+    assert [len(each) for each in two["spans"]] == [2] * 4
+
+
+@pytest.mark.parametrize("file", ["helper.py", "mine.py"])
+def test_worker_processes_refuse_what_was_edited_since(shards, file):
+    path, passages = shards
+    made = entry(path)
+    code_digests(made)
+    edited = path.with_name(file)
+    edited.write_text(edited.read_text() + "# edited\n")
+    with pytest.raises(ConfigError, match=rf"{file}: was changed while a command that uses it"):
+        annotation.annotate(made.plugin(), passages, workers=2)

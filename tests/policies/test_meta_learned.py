@@ -1,0 +1,262 @@
+"""The policy meta-learned: what it starts from, what it leaves behind, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small
+import torch
+
+from maskpolicy.config.blocks import policy_block
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.parse import make_experiment
+from maskpolicy.corpus.annotation import annotate
+from maskpolicy.corpus.passages import Passages
+from maskpolicy.errors import ConfigError
+from maskpolicy.graph.execution import execute
+from maskpolicy.graph.nodes import Stage, stage
+from maskpolicy.learned import extractor
+from maskpolicy.plugins import discovery
+from maskpolicy.seeding import generator
+from maskpolicy.stages import build
+from maskpolicy.store.artifacts import Store
+
+SUPERVISED = {"name": "supervised", "train_on": ["triviaqa"]}
+SPEC = Training(steps=2, precision="fp32", checkpoint_every=1e9)
+QUICK = {
+    "episode": {"candidates": 3},
+    "outer": {"steps": 3, "episodes": 2, "warmup": 0, "eval_every": 1, "dev": 2, "lr": 0.01},
+}
+
+
+@stage("tiny-bart")
+def tiny_bart(params, inputs, out, run):
+    """Write a small BART."""
+    small.bart().save_pretrained(out)
+
+
+@stage("tiny-tokenizer")
+def tiny_tokenizer(params, inputs, out, run):
+    """Write its tokenizer."""
+    small.tokenizer().save_pretrained(out)
+
+
+@stage("tiny-reader")
+def tiny_reader(params, inputs, out, run):
+    """Write an untrained extractor."""
+    extractor.build(small.bart().get_input_embeddings().weight, 0, 8).save(out)
+
+
+@stage("tiny-contexts")
+def tiny_contexts(params, inputs, out, run):
+    """Write contexts, of which `answered` hold an answer."""
+    rows = [
+        {
+            "id": f"q{i}",
+            "group": f"q{i}",
+            "source": f"Who was born in {1900 + i}?",
+            "targets": ["Anna"],
+            "context": text,
+            "answers": [[0, 4]] if i < params["answered"] else [],
+        }
+        for i, text in enumerate(params["texts"])
+    ]
+    for split in ("train", "dev"):
+        lines = [json.dumps(row) + "\n" for row in rows]
+        (out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    counts = {split: {"examples": len(rows)} for split in ("train", "dev")}
+    (out / "counts.json").write_text(json.dumps({"task": "triviaqa", "counts": counts}))
+
+
+def fitting(answered=8, texts=small.TEXTS, how=None, **fields):
+    """Return the fit stage of a row over tiny artifacts."""
+    discovery.load_builtin("policy")
+    given = {"train_on": ["triviaqa"], "init": SUPERVISED, **QUICK, **fields}
+    made = policy_block({"name": "meta-learned", **given}, "row", {})
+    params = {"policy": made.name, "fields": made.fields, "code": None}
+    spec = asdict(SPEC)
+    del spec["checkpoint_every"]
+    contexts = {"answered": answered, "texts": list(texts)}
+    inputs = {
+        "model": Stage("tiny-bart", ""),
+        "tokenizer": Stage("tiny-tokenizer", ""),
+        "init": Stage("tiny-reader", ""),
+        "contexts-00": Stage("tiny-contexts", "", contexts),
+    }
+    return Stage("fit", made.label, {**params, "spec": spec, "how": how or {}}, inputs)
+
+
+def fitted(store, **settings) -> tuple[Path, dict]:
+    made = fitting(**settings)
+    outcome = execute([made], store)[made.key]
+    assert outcome.error is None
+    folder = store.path(made.key)
+    return folder, json.loads((folder / "report.json").read_text())
+
+
+def refused(store, **settings) -> str:
+    made = fitting(**settings)
+    error = execute([made], store)[made.key].error
+    assert error is not None
+    assert len(str(error).splitlines()) == 1
+    assert store.get(made.key) is None
+    return str(error)
+
+
+def heads(folder):
+    return extractor.Extractor.load(folder).heads.weight
+
+
+def test_what_is_fitted_ranks_spans_for_annotate_and_select(tmp_path):
+    folder, report = fitted(Store(tmp_path))
+    assert report["training"]["work"] == {"episodes": 6}
+    assert report["training"]["questions"] == 8
+    assert set(report["dev"]["triviaqa"]["policy"]["hits"]) == {"1", "5", "20"}
+    policy = discovery.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 3})
+    columns = annotate(policy, small.passages(), folder)
+    one = Passages({**small.passages().arrays})[0]
+    one = type(one)(**{**one.__dict__, "columns": {k: v[0] for k, v in columns.items()}})
+    drawn = {tuple(policy.select(one, generator(0, i, "it"))[0]) for i in range(50)}
+    assert drawn <= {tuple(span) for span in columns["candidates"][0][:3]}
+    assert len(drawn) > 1
+
+
+def test_training_changes_the_policy_unless_the_initial_one_is_better(tmp_path):
+    store = Store(tmp_path)
+    start = heads(store.path(start_of(store)))
+    unjudged = {**QUICK["outer"], "eval_every": 0}
+    folder, report = fitted(store, outer=unjudged)
+    assert not torch.equal(heads(folder), start)
+    assert not report["training"]["initial_stays"]
+    folder, report = fitted(store, outer={**QUICK["outer"], "steps": 0})
+    assert report["training"]["initial_stays"]
+    assert torch.equal(heads(folder), start)
+
+
+def start_of(store) -> str:
+    made = fitting().inputs["init"]
+    execute([made], store)
+    return made.key
+
+
+def test_a_fit_is_the_same_in_every_run(tmp_path):
+    folders = [fitted(Store(tmp_path / name))[0] for name in ("a", "b")]
+    assert len({(folder / "extractor.safetensors").read_bytes() for folder in folders}) == 1
+
+
+def test_a_start_on_the_same_tasks_needs_answers(tmp_path):
+    store = Store(tmp_path)
+    error = refused(store, init="supervised", answered=1)
+    assert (
+        "init: supervised would learn from triviaqa, where 12.5% of 8 contexts hold an answer, "
+        "not 20%: start from a policy that is learnt on another task" in error
+    )
+    fitted(store, init="supervised", answered=2)
+    fitted(store, answered=1)
+
+
+def test_an_outer_loss_that_is_no_number_commits_nothing(tmp_path):
+    error = refused(Store(tmp_path), inner={"lr": 1e30})
+    assert "the outer loss of example 'q" in error
+    assert "lower inner.lr (now 1e+30)" in error
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_a_policy_whose_scores_are_no_numbers_is_one_line_and_commits_nothing(tmp_path, every):
+    outer = {**QUICK["outer"], "lr": 1e30, "eval_every": every}
+    error = refused(Store(tmp_path), outer=outer)
+    assert ("the weights became nan before step 2" if every else "the policy's scores of") in error
+    assert "lr (now 1e+30)" in error
+
+
+def test_contexts_that_cannot_be_used_are_one_line(tmp_path):
+    error = refused(Store(tmp_path), episode={"query": "held-out"})
+    assert "no example has a context with a second question (8 of triviaqa)" in error
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"train_on": []}, "row.train_on: is empty: name at least one task"),
+        ({"init": ""}, "row.init: is empty: name a learned policy"),
+        ({"top_k": 21}, "row.top_k: must be at most 20, not 21"),
+        ({"max_words": 513}, "row.max_words: must be at most 512, not 513"),
+        (
+            {"episode": {"candidates": 513}},
+            "row: episode.candidates: must be at most 512, not 513",
+        ),
+        (
+            {"backend": "functionl"},
+            "row.backend: unknown value 'functionl': did you mean 'functional'? choose from "
+            "functional, higher",
+        ),
+        (
+            {"inner": {"optimizer": "lion"}},
+            "row.inner.optimizer: unknown value 'lion': choose from adam, adamw, sgd",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused_when_the_file_is_read(keys, message):
+    given = {"name": "meta-learned", "train_on": ["triviaqa"], "init": SUPERVISED, **keys}
+    with pytest.raises(ConfigError) as error:
+        policy_block(given, "row", {})
+    assert str(error.value) == message
+
+
+def experiment(*policies):
+    given = {"model": "mini", "corpus": "world", "policies": ["none", *policies], "seeds": [0]}
+    return make_experiment({**given, "tasks": ["triviaqa", "zsre"]}, "it", "it: ", ())
+
+
+def fits(made):
+    graph = build(made)
+    found = {}
+
+    def visit(stage):
+        if stage.kind == "fit":
+            found[stage.label] = stage
+        for each in stage.inputs.values():
+            visit(each)
+
+    for each in graph.stages:
+        visit(each)
+    return found
+
+
+def test_its_start_is_a_fit_stage_that_a_supervised_row_shares():
+    row = {"name": "meta-learned", "label": "mine", "train_on": ["zsre"], "init": SUPERVISED}
+    found = fits(experiment(SUPERVISED, row))
+    start = found["supervised train_on=triviaqa, run 0"]
+    assert found["mine, run 0"].inputs["init"].key == start.key
+
+
+def test_it_is_fitted_to_how_spans_are_written_and_not_to_top_k():
+    row = {"name": "meta-learned", "label": "mine", "train_on": ["triviaqa"]}
+    changes = [{}, {"top_k": 5}, {"target": "full"}, {"episode": {"candidates": 4}}]
+    made = [fits(experiment({**row, **change}))["mine, run 0"] for change in changes]
+    assert made[0].key == made[1].key
+    assert len({stage.key for stage in made}) == 3
+    assert len({stage.inputs["init"].key for stage in made}) == 1
+
+
+def test_scores_are_drawn_by_their_exponential():
+    policy = discovery.instance("policy", "meta-learned", {"train_on": ["triviaqa"], "top_k": 2})
+    columns = {
+        "candidates": np.asarray([[0, 1], [2, 3], [4, 5]], np.int32),
+        "scores": np.log(np.asarray([3.0, 1.0, 1.0], np.float32)),
+    }
+    passage = small.passage("One two three four five.")
+    passage = type(passage)(**{**passage.__dict__, "columns": columns})
+    first = [policy.select(passage, generator(0, i, "it"))[0, 0] == 0 for i in range(2000)]
+    assert np.mean(first) == pytest.approx(0.75, abs=0.04)
+
+
+def test_the_list_shows_its_settings(call):
+    _, out, _ = call("list", "policies", "--json")
+    (found,) = [each for each in json.loads(out) if each["name"] == "meta-learned"]
+    assert found["fields"]["inner"]["default"]["optimizer"] == "sgd"
+    assert found["fields"]["episode"]["default"]["candidates"] == 8

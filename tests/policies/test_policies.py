@@ -1,0 +1,257 @@
+"""Every built-in policy: what it may hide, how much of it, and when it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from maskpolicy.policies.column import Column
+from maskpolicy.policies.poisson import Poisson
+from maskpolicy.policies.regex import Regex
+from maskpolicy.policies.span import Span
+from maskpolicy.policies.uniform import Uniform
+from maskpolicy.policies.whole_word import WholeWord
+
+from maskpolicy.errors import ConfigError
+from maskpolicy.masking import selection
+from maskpolicy.masking.placement import scatter
+from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins.discovery import instance
+from maskpolicy.types import Passage, as_spans
+
+discovery.load_builtin("policy")
+WITH_RATIO = [
+    (Uniform(), "pieces"),
+    (Uniform(0.5), "pieces"),
+    (WholeWord(), "words"),
+    (WholeWord(0.9), "words"),
+    (Span(), "words"),
+    (Span(0.9), "words"),
+    (Poisson(), "pieces"),
+    (Poisson(0.9, mean=20.0), "pieces"),
+]
+
+
+def built(sizes: Sequence[int], marked: Sequence[int] = (), name: str = "p") -> Passage:
+    """Return a passage of words "a", "aa", .. with so many one-letter tokens each."""
+    ends = np.cumsum([0, *sizes])
+    words = np.stack([ends[:-1], ends[1:]], axis=1)
+    at, offsets = 0, []
+    for size in sizes:
+        offsets += [(at + i, at + i + 1) for i in range(size)]
+        at += size + 1
+    text = " ".join("a" * size for size in sizes)
+    spans = as_spans([words[i] for i in sorted({i for i in marked if i < len(sizes)})])
+    tokens = np.arange(ends[-1], dtype=np.int32)
+    sentences = as_spans([(0, ends[-1])] if sizes else [])
+    columns = {"answers": spans, "entities": spans}
+    return Passage(name, text, tokens, as_spans(offsets), as_spans(words), sentences, columns)
+
+
+passages = st.builds(
+    built,
+    st.lists(st.integers(1, 4), max_size=40),
+    st.lists(st.integers(0, 40), max_size=6),
+    st.text("pqr", min_size=1, max_size=3),
+)
+shares = st.floats(0, 1)
+policies = st.one_of(
+    st.builds(Uniform, shares),
+    st.builds(WholeWord, shares),
+    st.builds(Span, shares, st.floats(0.001, 1), st.integers(1, 50)),
+    st.builds(Poisson, shares, st.floats(0.01, 50)),
+    st.builds(Column, st.just("answers"), st.sampled_from([1, 2, "all"])),
+    st.builds(Regex, st.sampled_from(["a", "aa+", r"a\b", "b?", "(?<=a )a"])),
+)
+
+
+def ready(policy, passage: Passage) -> Passage:
+    """Return the passage with the columns that the policy computes."""
+    if not hasattr(policy, "annotate"):
+        return passage
+    columns = {name: rows[0] for name, rows in policy.annotate([passage]).items()}
+    return Passage(**{**vars(passage), "columns": {**passage.columns, **columns}})
+
+
+def test_every_policy_that_is_promised_is_there():
+    promised = {"original", "random", "salient-span", "whole-word", "span", "poisson"}
+    assert promised | {"column", "regex"} <= set(registry.names("policy"))
+
+
+FIXED = [
+    name
+    for name in registry.names("policy")
+    if (plugin := registry.entry("policy", name).plugin).__module__.startswith(
+        "maskpolicy.policies."
+    )
+    and not hasattr(plugin, "fit")
+]
+
+
+@pytest.mark.parametrize("name", FIXED)  # learned ones: tests of their own
+def test_a_policy_hides_part_of_one_passage(name):
+    given = {"column": {"column": "answers"}, "regex": {"pattern": "aa"}}
+    policy = instance("policy", name, given.get(name, {}))
+    passage = ready(policy, built([1, 2, 3] * 20, [1, 4]))
+    spans = selection.select(policy, [passage], 0, [0])[0]
+    assert (spans[:, 1] - spans[:, 0]).sum() < len(passage.tokens)
+
+
+@given(st.lists(passages, min_size=1, max_size=4), policies, st.integers(0, 9))
+def test_spans_are_sorted_disjoint_not_empty_and_in_range(batch, policy, seed):
+    batch = [ready(policy, passage) for passage in batch]
+    found = selection.select(policy, batch, seed, [0] * len(batch))
+    for passage, spans in zip(batch, found, strict=True):
+        edges = [0, *spans.flatten().tolist(), len(passage.tokens)]
+        assert edges == sorted(edges)
+        assert (spans[:, 0] < spans[:, 1]).all()
+
+
+@given(passages, policies, st.integers(0, 9))
+def test_the_same_generator_gives_the_same_spans(passage, policy, seed):
+    passage = ready(policy, passage)
+    one, two = (selection.select(policy, [passage], seed, [3])[0] for _ in range(2))
+    assert one.tolist() == two.tolist()
+
+
+@given(
+    passages, policies.filter(lambda p: not isinstance(p, (Uniform, Poisson))), st.integers(0, 9)
+)
+def test_policies_of_words_never_split_one(passage, policy, seed):
+    passage = ready(policy, passage)
+    spans = selection.select(policy, [passage], seed, [0])[0]
+    starts, ends = passage.words[:, 0].tolist(), passage.words[:, 1].tolist()
+    assert all(a in starts and b in ends for a, b in spans.tolist())
+
+
+@pytest.mark.parametrize(("policy", "units"), WITH_RATIO, ids=lambda value: str(value))
+def test_the_ratio_is_met_on_average(policy, units):
+    passage = built([1, 2, 3, 1, 1, 2, 1])
+    whole = getattr(passage, units)
+    starts = set(whole[:, 0].tolist())
+    rng = np.random.default_rng(0)
+    hidden = 0
+    for _ in range(3000):
+        spans = policy.select(passage, rng)
+        hidden += sum(at in starts for a, b in spans.tolist() for at in range(a, b))
+    assert hidden / 3000 / len(whole) == pytest.approx(policy.ratio, abs=0.01)
+
+
+@given(passages, shares, st.integers(0, 9), st.integers(0, 9))
+def test_original_and_random_hide_the_same_tokens(passage, ratio, seed, epoch):
+    original, random = (
+        selection.select(instance("policy", name, {"ratio": ratio}), [passage], seed, [epoch])[0]
+        for name in ("original", "random")
+    )
+    assert original.tolist() == random.tolist()
+
+
+@given(passages)
+def test_a_ratio_of_one_hides_everything(passage):
+    rng = np.random.default_rng(0)
+    for policy in (Uniform(1.0), WholeWord(1.0), Span(1.0), Poisson(1.0)):
+        spans = policy.select(passage, rng)
+        assert (spans[:, 1] - spans[:, 0]).sum() == len(passage.tokens)
+
+
+def test_lengths_of_span_are_geometric_and_cut_at_ten():
+    lengths = Span().lengths
+    assert len(lengths) == 10
+    assert lengths[1:] / lengths[:-1] == pytest.approx(np.full(9, 0.8))
+    assert (lengths * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
+
+
+def test_lengths_of_poisson_are_those_of_bart_without_zero():
+    lengths = Poisson().lengths
+    assert lengths[0] == pytest.approx(3 * math.exp(-3) / (1 - math.exp(-3)))
+    assert (lengths * np.arange(1, len(lengths) + 1)).sum() == pytest.approx(3 / (1 - math.exp(-3)))
+
+
+def test_poisson_is_barts_noise_by_default():
+    facts = registry.entry("policy", "poisson").facts
+    zero = math.exp(-3)
+    assert facts["target"] == "full" and facts["permute_sentences"]
+    assert facts["insert"] == pytest.approx(zero / (1 - zero))
+
+
+@pytest.mark.parametrize("count", [30, 200])
+def test_drawn_lengths_are_kept(count):
+    lengths = np.asarray([0, 0, 1.0])
+    units = built([1] * count).pieces
+    spans = scatter(units, 0.2, lengths, np.random.default_rng(0))
+    sizes = spans[:, 1] - spans[:, 0]
+    assert (sizes == 3).sum() >= len(sizes) - 1
+
+
+def test_spans_stand_apart_where_there_is_room():
+    units, rng = built([1] * 20).pieces, np.random.default_rng(0)
+    for _ in range(50):
+        spans = scatter(units, 0.5, np.ones(1), rng)
+        assert (spans[1:, 0] > spans[:-1, 1]).all()
+
+
+def test_every_place_is_equally_likely():
+    units, rng = built([1] * 6).pieces, np.random.default_rng(0)
+    starts = [scatter(units, 0.5, np.asarray([0, 0, 1.0]), rng)[0, 0] for _ in range(4000)]
+    assert np.bincount(starts) == pytest.approx(np.full(4, 1000), abs=120)
+
+
+def test_column_draws_from_the_column():
+    passage = built([1, 2, 3, 4], [1, 3])
+    rng = np.random.default_rng(0)
+    drawn = {tuple(Column("answers").select(passage, rng)[0].tolist()) for _ in range(50)}
+    assert drawn == {(1, 3), (6, 10)}
+    assert Column("answers", spans="all").select(passage, rng).tolist() == [[1, 3], [6, 10]]
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(ConfigError, match=r"no column 'answer' \(it has: answers, entities\)"):
+        Column("answer").select(built([1]), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "hidden"),
+    [
+        ({"pattern": "aa"}, [[1, 3], [3, 6]]),
+        ({"pattern": "a (a)a a", "group": 1}, [[1, 3]]),
+        ({"pattern": "a (?P<x>a)a a", "group": "x"}, [[1, 3]]),
+        ({"pattern": "a a"}, [[0, 6]]),  # two matches that meet in one word are one span
+        ({"pattern": "$|^|b"}, []),
+        ({"pattern": "(b)|aaa", "group": 1}, []),
+    ],
+)
+def test_regex_hides_whole_words(fields, hidden):
+    policy = Regex(**fields)
+    passage = ready(policy, built([1, 2, 3]))
+    assert policy.select(passage, np.random.default_rng(0)).tolist() == hidden
+
+
+def test_regex_draws_as_many_matches_as_it_is_told():
+    policy = Regex("a+", spans=2)
+    passage = ready(policy, built([1, 2, 3, 1]))
+    assert len(policy.select(passage, np.random.default_rng(0))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("regex", {"pattern": "(a"}, r"pattern: '\(a' is not valid: missing \)"),
+        ("regex", {"pattern": "a", "group": 1}, r"regex\.group: 'a' has no group 1"),
+        ("regex", {"pattern": "a", "group": "year"}, "has no group 'year'"),
+        ("regex", {}, "pattern: missing"),
+        ("column", {}, "column: missing"),
+        ("column", {"column": "answers", "spans": 0}, "spans: must be"),
+        ("span", {"ratio": 1.5}, "ratio: must be"),
+        ("span", {"p": 0}, "p: must be"),
+        ("poisson", {"mean": -1}, "mean: must be"),
+        ("random", {"ratio": 15}, "ratio: must be"),
+        ("whole-word", {"ratio": -0.1}, "ratio: must be"),
+    ],
+)
+def test_fields_that_mean_nothing_are_refused_at_load(name, fields, message):
+    with pytest.raises(ConfigError, match=message):
+        instance("policy", name, fields)

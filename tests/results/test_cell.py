@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from maskpolicy.errors import DataError, StoreError
+from maskpolicy.files import claim_folder, write_file
+from maskpolicy.metrics import Total
+from maskpolicy.results import cell
+from maskpolicy.results.cell import cell_name, read_run, result_bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "policy": "a"}', "\udcff"]
+)
+def test_a_file_that_is_no_result_is_named(tmp_path, text):
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "a--b--0.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(DataError, match="a--b--0"):
+        read_run(tmp_path)
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no results"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"policies": [1]}'])
+def test_settings_that_no_run_wrote_are_named(tmp_path, text):
+    metrics = Total("f1", 0.5, 2)
+    one = cell.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
+    write_file(tmp_path / "results" / "none--zsre--0.json", result_bytes(one))
+    assert read_run(tmp_path).results == (one,)
+    (tmp_path / "experiment.json").write_text(text)
+    with pytest.raises(DataError, match=r"experiment.json: not .*remove it"):
+        read_run(tmp_path)
+
+
+def test_labels_make_distinct_file_names():
+    labels = ["random", "random ratio=0.3", "random-ratio=0.3", "a/b", "a-b", "a--b", "..", "é"]
+    names = {cell_name(label, "zsre", 0) for label in labels}
+    assert len(names) == len(labels)
+    assert all("/" not in name and not name.startswith(".") for name in names)
+    assert cell_name("random", "zsre", 1) == "random--zsre--1"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_file(tmp_path / "file" / "a.json", b"{}")
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    write_file(path, b"old")
+    monkeypatch.setattr("os.fsync", _full)
+    with pytest.raises(StoreError):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["a.json"]
+
+
+def _full(handle: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_folder_with_somebody_elses_files_is_not_claimed(tmp_path):
+    claim_folder(tmp_path, ("results",))
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(StoreError, match="choose another --out"):
+        claim_folder(tmp_path, ("results",))
+    (tmp_path / "results").mkdir()
+    claim_folder(tmp_path, ("results",))
+
+
+def test_the_fingerprint_changes_with_the_results(tmp_path):
+    (tmp_path / "results").mkdir()
+    prints = [cell.fingerprint(tmp_path)]
+    for text in ("{}", "{ }"):
+        (tmp_path / "results" / "a.json").write_text(text)
+        prints.append(cell.fingerprint(tmp_path))
+    assert len(set(prints)) == 3

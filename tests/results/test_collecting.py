@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.graph.execution import execute
+from maskpolicy.graph.nodes import Run, Stage, stage
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.results import cell as results
+from maskpolicy.results import collecting
+from maskpolicy.results.cell import fingerprint, read_run
+from maskpolicy.stages import Graph
+from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Json
+
+TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
+
+
+@stage("collecting-cell")
+def cell(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+    if params.get("fails"):
+        raise ValueError("no such luck")
+    metrics = {"metric": "exact_match", "version": 1, "score": params["score"], "n": 4}
+    (out / "result.json").write_text(json.dumps(metrics))
+    (out / "predictions.jsonl").write_text('{"id": "a", "prediction": "b"}\n')
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(TEXT)
+    return load_experiment(path)
+
+
+@pytest.fixture
+def collected(experiment, tmp_path):
+    """Run four cells, one of which fails, and collect them into tmp_path / "out"."""
+
+    def collected(out: str = "out") -> results.Run:
+        store = Store(tmp_path / "store")
+        cells = {
+            ("none", "triviaqa", 0): Stage("collecting-cell", "a", {"score": 0.25}),
+            ("none", "zsre", 0): Stage("collecting-cell", "b", {"score": 0.5}),
+            ("random", "triviaqa", 0): Stage("collecting-cell", "c", {"fails": True}),
+            ("random", "zsre", 0): Stage("collecting-cell", "d", {"score": 1.0}),
+        }
+        outcomes = execute(cells.values(), store)
+        graph = Graph(tuple(cells.values()), cells, {})
+        return collecting.collect(experiment, graph, outcomes, store, tmp_path / out)
+
+    return collected
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_each_cell_is_one_file(collected, tmp_path):
+    collected()
+    assert set(files(tmp_path / "out")) == {
+        "experiment.json",
+        "results/none--triviaqa--0.json",
+        "results/none--zsre--0.json",
+        "results/random--triviaqa--0.json",
+        "results/random--zsre--0.json",
+        "predictions/none--triviaqa--0.jsonl",
+        "predictions/none--zsre--0.jsonl",
+        "predictions/random--zsre--0.jsonl",
+    }
+
+
+def test_a_folder_reads_back_as_it_was_collected(collected, tmp_path):
+    run = collected()
+    again = read_run(tmp_path / "out")
+    by_name = {(r.policy, r.task, r.seed): r for r in run.results}
+    assert {(r.policy, r.task, r.seed): r for r in again.results} == by_name
+    assert replace(again, results=run.results) == run
+
+
+def test_a_failed_cell_says_why(collected):
+    failed = next(result for result in collected().results if result.metrics is None)
+    assert (failed.policy, failed.task) == ("random", "triviaqa")
+    assert failed.error == "ValueError: no such luck"
+
+
+def test_a_second_run_writes_the_same_bytes(collected, tmp_path):
+    collected("one")
+    collected("two")
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_results_of_cells_that_are_gone_stay_and_are_not_read(collected, caplog, tmp_path):
+    caplog.set_level("INFO")
+    gone = tmp_path / "out" / "results" / "old--zsre--0.json"
+    gone.parent.mkdir(parents=True)
+    gone.write_text("{}")
+    before = collected("other")
+    run = collected()
+    assert gone.exists()
+    assert "old--zsre--0" in caplog.text
+    assert run.dropped == ("old--zsre--0",)
+    again = read_run(tmp_path / "out")
+    assert again.dropped == run.dropped
+    assert {r.policy for r in again.results} == {"none", "random"}
+    assert fingerprint(tmp_path / "out") == fingerprint(before.folder)
+    assert any("old--zsre--0" in note for note in build_leaderboard([again]).notes)
+
+
+def test_a_none_cell_holds_nothing_of_the_intermediate_stage(experiment):
+    none, random = experiment.policies
+    settings = collecting.cell_config(experiment, none, experiment.tasks[0], 0)
+    assert not {"corpus", "intermediate", "fit"} & set(settings)
+    staged = collecting.cell_config(experiment, random, experiment.tasks[0], 0)
+    assert staged["intermediate"]["steps"] == experiment.intermediate.steps
+    assert "fit" not in staged
+
+
+def test_seed_number_i_belongs_to_intermediate_run_i_mod_n(tmp_path):
+    path = tmp_path / "runs.yaml"
+    path.write_text(TEXT + "seeds: [5, 6, 7]\nintermediate_seeds: 2\n")
+    experiment = load_experiment(path)
+    random, task = experiment.policies[1], experiment.tasks[0]
+    runs = [
+        collecting.cell_config(experiment, random, task, seed)["intermediate_seed"]
+        for seed in experiment.seeds
+    ]
+    assert runs == [0, 1, 0]
+
+
+def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
+    def policy(code: Json = None, depends: Json = None) -> Json:
+        annotate = Stage("annotate", "a", {"depends": depends or {}})
+        behind = [annotate, Stage("intermediate", "b", {"code": code or {}}), Stage("world", "")]
+        found = collecting._code(behind)
+        assert set(found["versions"]) == {"annotate", "intermediate"}
+        return found["policy"]
+
+    assert policy() is None
+    told = [policy({"mine.py": "a"}), policy({"mine.py": "b"}), policy(None, {"version": "3.8"})]
+    assert len({*told, None}) == 4
+    assert told[0] == policy({"mine.py": "a"})
+
+
+def test_runs_may_have_numbers_of_their_own(tmp_path):
+    path = tmp_path / "runs.yaml"
+    path.write_text(TEXT + "seeds: [5, 6, 7]\nintermediate_runs: [3, 4]\n")
+    experiment = load_experiment(path)
+    random, task = experiment.policies[1], experiment.tasks[0]
+    cells = [collecting.cell_config(experiment, random, task, n) for n in experiment.seeds]
+    assert [cell["intermediate_seed"] for cell in cells] == [3, 4, 3]
+    assert cells[0]["intermediate_seeds"] == 2
+
+
+def test_seed_number_i_rests_on_general_model_i_mod_n(tmp_path):
+    path = tmp_path / "models.yaml"
+    text = "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2\n"
+    path.write_text(TEXT + text)
+    experiment = load_experiment(path)
+    for policy in experiment.policies:  # of `none` too
+        cells = [
+            collecting.cell_config(experiment, policy, experiment.tasks[0], seed)
+            for seed in experiment.seeds
+        ]
+        assert [cell["general_seed"] for cell in cells] == [0, 1, 0, 1]
+        assert cells[0]["general_seeds"] == 2
+
+
+def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
+    (tmp_path / "out" / "results").mkdir(parents=True)
+    left = tmp_path / "out" / "results" / f".none--zsre--0.json.{int(gone.stdout)}.part"
+    busy = tmp_path / "out" / "results" / f".none--zsre--0.json.{os.getppid()}.part"
+    for path in (left, busy):
+        path.write_text("{")
+    collected()
+    assert not left.exists()
+    assert busy.exists()

@@ -1,0 +1,117 @@
+"""The keys of all stages of every experiment, pinned: a changed key makes stores worthless.
+
+`python tests/test_golden_keys.py` writes tests/data/golden_keys.json anew, after a VERSION was
+raised or an experiment was changed on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import folders
+import pytest
+from pytest import MonkeyPatch
+
+from maskpolicy import hardware, hub, stages
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.graph.nodes import Stage, topological
+from maskpolicy.types import Json
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden_keys.json"
+ENCODER = "model={kind: encoder, name: mini, relative_positions: true, layers: 3}"
+HUB = ("data=hub", "tasks=[nq, triviaqa]")
+VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{path.stem: (path.name, ()) for path in sorted(EXPERIMENTS.glob("*.yaml"))},
+    **{
+        f"paper/{path.stem}": (
+            f"paper/{path.name}",
+            ("data=DATA", "corpus.files=[DATA/text.jsonl]"),
+        )
+        for path in sorted((EXPERIMENTS / "paper").glob("*.yaml"))
+    },
+    "relative": (
+        "mae.yaml",
+        (ENCODER, "general.steps=5", "general_seeds=3", "intermediate_seeds=3"),
+    ),
+    "eps": ("quickstart.yaml", ("finetune.eps=1e-6", "intermediate.betas=[0.8,0.9]")),
+    "judged": ("quickstart.yaml", ("finetune.eval_every=5", "finetune.patience=2")),
+    "early": ("quickstart.yaml", ("keep_at=[3,5]", "intermediate_seeds=2", "keep=[finetune]")),
+    "chosen": ("nine-tasks.yaml", ("finetune.eval_every=5", "tasks=[{name: quartz}, wiqa]")),
+    "likely": ("nine-tasks.yaml", ("tasks=[{name: wiqa, choose: likelihood}]",)),
+    "files": ("quickstart.yaml", ("corpus={files: [DATA/text.jsonl, DATA/text.txt], words: 50}",)),
+    "hub": ("quickstart.yaml", ("corpus={hub: our/text, split: test, column: body}", *HUB)),
+    "folder": ("quickstart.yaml", ("model=DATA/model", "data=DATA")),
+    "learned from the hub": ("learned.yaml", ("model=facebook/bart-base", "general_seeds=1")),
+    "encoder of the hub": ("mae.yaml", ("model={kind: encoder, name: some/roberta}",)),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with files of all tasks, two of text and a model's."""
+    return fill(tmp_path_factory.mktemp("golden"))
+
+
+def fill(folder: Path) -> Path:
+    tasks = folders.official(folder)
+    (tasks / "model").mkdir()
+    for name in ("text.jsonl", "text.txt", "model/config.json", "model/model.safetensors"):
+        (tasks / name).touch()
+    return tasks
+
+
+def stages_of(variant: str, data: Path, patch: MonkeyPatch) -> list[Stage]:
+    """Return the stages of a variant as any machine, at any time, makes them.
+
+    A digest stands for a file's name, and a commit for a Hub name.
+    """
+    patch.setattr(hardware, "cpu_flags", set)
+    patch.setattr(hardware, "device", lambda: SimpleNamespace(type="cpu"))
+    patch.setattr(
+        hub, "commit", lambda kind, name, revision=None: digest(f"{name} {revision}")[:40]
+    )
+    name, overrides = VARIANTS[variant]
+    given = [override.replace("DATA", str(data)) for override in overrides]
+    made = stages.build(load_experiment(EXPERIMENTS / name, given), lambda path: digest(path.name))
+    found = topological((*made.targets, *made.pretrained.values()))
+    return found + [each for stage in found for each in stage.byproducts.values()]
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digests(found: list[Stage]) -> dict[str, str]:
+    """Return a digest of all labels and keys of each kind of stage."""
+    lines: Mapping[str, set[str]] = defaultdict(set)
+    for stage in found:
+        lines[stage.kind].add(f"{stage.label}: {stage.key}\n")
+    return {kind: digest("".join(sorted(each)))[:16] for kind, each in sorted(lines.items())}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_key_of_an_experiment_changes(variant, data, monkeypatch):
+    golden: dict[str, Json] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert digests(stages_of(variant, data, monkeypatch)) == golden[variant]
+
+
+def write_golden() -> None:
+    found: dict[str, Any] = {}
+    with TemporaryDirectory() as folder:
+        data = fill(Path(folder))
+        for variant in VARIANTS:
+            with MonkeyPatch.context() as patch:
+                found[variant] = digests(stages_of(variant, data, patch))
+    GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_golden()

@@ -1,0 +1,346 @@
+"""The public collator: what its batches hold, and that a plain Trainer learns from them."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import small
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from maskpolicy import MaskingCollator
+from maskpolicy.config.budgets import Training
+from maskpolicy.corpus.passages import Document, tokenize
+from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.masking.denoising import hide_all
+from maskpolicy.masking.selection import select
+from maskpolicy.plugins import discovery, registry
+from maskpolicy.training.batching import IGNORE
+from maskpolicy.training.objectives import Specials
+from maskpolicy.types import Denoising, as_spans
+
+discovery.load_builtin("policy")
+from maskpolicy.policies.column import Column  # noqa: E402
+from maskpolicy.policies.salient_span import SalientSpan  # noqa: E402
+from maskpolicy.policies.uniform import Uniform  # noqa: E402
+
+ROWS = [{"text": text} for text in small.TEXTS]
+TOKENIZER = small.tokenizer()
+SPECIALS = Specials.of(TOKENIZER)
+
+
+def collator(policy="random", **keys):
+    return MaskingCollator(policy, TOKENIZER, **keys)
+
+
+def encoded(text, **keys):
+    return TOKENIZER(text, return_offsets_mapping=True, **keys)
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+def words(ids):
+    return TOKENIZER.decode([i for i in ids if i not in (IGNORE, SPECIALS.pad)])
+
+
+def test_a_batch_is_what_our_own_training_makes_of_the_same_passages():
+    documents = [Document(str(i), row["text"]) for i, row in enumerate(ROWS)]
+    passages = list(tokenize(documents, TOKENIZER))
+    rows = [{"id": i, **row} for i, row in enumerate(ROWS)]
+    batch = collator(Uniform(0.3), seed=7, target="full")(rows)
+    turns = range(len(ROWS))
+    spans = select(Uniform(0.3), passages, 7, turns)
+    written = hide_all(passages, spans, Denoising(target="full"), SPECIALS.mask, 7, turns)
+    for turn, pair in enumerate(SPECIALS.pairs(written, Training())):
+        assert batch["input_ids"][turn, : len(pair.source)].tolist() == pair.source.tolist()
+        assert batch["labels"][turn, : len(pair.target)].tolist() == pair.target.tolist()
+
+
+def test_tensors_have_the_shapes_and_the_shift_that_bart_wants():
+    batch = collator("original", target="full")(ROWS)
+    assert list(batch) == ["input_ids", "attention_mask", "decoder_input_ids", "labels"]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+    assert batch["input_ids"].shape == batch["attention_mask"].shape
+    assert ((batch["input_ids"] == SPECIALS.pad) == (batch["attention_mask"] == 0)).all()
+    labels, decoder = batch["labels"], batch["decoder_input_ids"]
+    assert (decoder[:, 0] == SPECIALS.eos).all()
+    shifted = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORE, SPECIALS.pad)
+    assert torch.equal(decoder[:, 1:], shifted)
+    assert all(
+        words(row) == f"<s> {text}</s>" for row, text in zip(labels, small.TEXTS, strict=True)
+    )
+
+
+def test_a_name_brings_its_own_way_to_write_spans_and_an_argument_wins():
+    assert collator("original").how.target == "full"
+    assert collator("poisson").how.permute_sentences
+    assert not collator("poisson", permute_sentences=False).how.permute_sentences
+    assert collator("original", target="spans", corruption="token").how == Denoising(
+        corruption="token"
+    )
+    assert collator(Uniform()).how == Denoising()
+
+
+def test_masks_are_fresh_on_every_call_and_equal_for_equal_calls():
+    one, two = collator(seed=1), collator(seed=1)
+    first = one(ROWS)
+    assert same(first, two(ROWS))
+    second = one(ROWS)
+    assert not same(first, second)
+    assert same(second, two(ROWS))
+    assert not same(first, collator(seed=2)(ROWS))
+
+
+def test_a_text_that_comes_twice_in_a_batch_is_masked_twice():
+    batch = collator(Uniform(0.5), corruption="token")([ROWS[0]] * 8)
+    assert len({tuple(row) for row in batch["input_ids"].tolist()}) > 1
+
+
+def test_original_and_random_hide_the_same_tokens():
+    original = collator("original")(ROWS)
+    assert torch.equal(original["input_ids"], collator("random")(ROWS)["input_ids"])
+
+
+@given(st.lists(st.sampled_from(small.TEXTS), min_size=1, max_size=4), st.integers(0, 99))
+def test_special_tokens_are_never_masked(texts, seed):
+    rows = [encoded(text, padding="max_length", max_length=60) | {"text": text} for text in texts]
+    batch = collator(Uniform(1.0), seed=seed, corruption="token", target="full")(rows)
+    for ids, seen, text in zip(batch["input_ids"], batch["attention_mask"], texts, strict=True):
+        count = len(TOKENIZER(text)["input_ids"])
+        assert seen.sum() == count
+        assert ids[0] == SPECIALS.bos and ids[count - 1] == SPECIALS.eos
+        assert (ids[1 : count - 1] == SPECIALS.mask).all()
+
+
+def test_ids_with_offsets_or_alone_are_as_good_as_their_text():
+    plain = collator(seed=3)([{"id": i, **row} for i, row in enumerate(ROWS)])
+    whole = [{"id": i, **row, **encoded(row["text"])} for i, row in enumerate(ROWS)]
+    alone = [{"id": i, "input_ids": torch.tensor(row["input_ids"])} for i, row in enumerate(whole)]
+    assert same(plain, collator(seed=3)(whole))
+    assert same(plain, collator(seed=3)(alone))
+
+
+def test_given_ids_are_kept_although_the_tokenizer_would_cut_otherwise():
+    text = "Rome"
+    letters = [TOKENIZER.encode(letter, add_special_tokens=False)[-1] for letter in text]
+    row = {"text": text, "input_ids": letters, "offset_mapping": [(i, i + 1) for i in range(4)]}
+    batch = collator(Uniform(1.0), target="full")([row])
+    assert batch["labels"][0, 1:-1].tolist() == letters
+
+
+def test_salient_spans_are_annotated_once_for_each_text():
+    class Counting(SalientSpan):
+        texts = 0
+
+        def annotate(self, passages, fitted=None):
+            type(self).texts += len(passages)
+            return super().annotate(passages, fitted)
+
+    collate = collator(Counting())
+    for _ in range(3):
+        batch = collate(ROWS[:3])
+    assert Counting.texts == 3
+    hidden = words(batch["labels"][0])[len("<s>") : -len("</s>")].strip()
+    assert hidden in ("Anna Kovar", "Rome", "1901", "The Red River", "Red River", "Paris")
+
+
+def test_no_more_texts_are_remembered_than_asked():
+    collate = collator(cache=2)
+    collate(ROWS)
+    assert len(collate._known) == 2
+    assert same(collator(cache=0)(ROWS), collator()(ROWS))
+
+
+def test_columns_of_the_rows_are_hidden():
+    row = {"text": small.TEXTS[0], "answers": [[0, 10], [23, 27]]}
+    batch = collator(Column("answers", spans="all"), columns=("answers",))([row])
+    assert words(batch["labels"][0]) == "<s> Anna Kovar<mask> Rome</s>"
+
+
+def test_a_row_without_a_span_keeps_its_place_and_has_no_labels():
+    rows = [{"text": "nothing is here"}, ROWS[0]]
+    batch = collator("salient-span")(rows)
+    assert (batch["labels"][0] == IGNORE).all()
+    assert (batch["labels"][1] != IGNORE).any()
+
+
+@pytest.mark.parametrize("text", ["nothing is here", "x", ""])
+def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
+    batch = collator("salient-span")([{"text": text}] * 2)
+    assert batch["labels"].tolist() == [[IGNORE], [IGNORE]]
+    assert batch["decoder_input_ids"].shape == (2, 1)
+    model = small.bart()
+    model(**batch).loss.backward()
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    assert gradients
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_a_trainer_learns_nothing_from_batches_without_any_span(tmp_path):
+    arguments = _arguments(
+        tmp_path,
+        max_steps=2,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=2,
+        logging_steps=1,
+    )
+    model = small.bart()
+    before = {name: weights.clone() for name, weights in model.state_dict().items()}
+    rows = [{"text": "nothing is here"}] * 4
+    trainer = Seq2SeqTrainer(
+        model=model, args=arguments, train_dataset=rows, data_collator=collator("salient-span")
+    )
+    assert trainer.train().training_loss == 0
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+
+
+def test_long_texts_are_cut_before_they_are_masked():
+    batch = collator(Uniform(1.0), max_source=10, max_target=64, corruption="token")(ROWS)
+    assert batch["input_ids"].shape[1] <= 10
+    hidden = (batch["input_ids"] == SPECIALS.mask).sum(1)
+    recovered = ((batch["labels"] != IGNORE) & (batch["labels"] != SPECIALS.mask)).sum(1) - 2
+    assert torch.equal(hidden, recovered)
+
+
+def test_a_word_of_megabytes_is_encoded_in_pieces():
+    text = "Anna met " + "abcdefghij" * 300_000
+    batch = collator(Uniform(0.3), max_source=64)([{"text": text}])
+    assert batch["input_ids"].shape == (1, 64)
+    made = collator(max_source=40_000)._passage("it", {"text": f"{'x' * 25_000} in Rome"})
+    assert made.offsets[-1, 1] == len(made.text)
+    begun = [token for token in TOKENIZER.convert_ids_to_tokens(made.tokens) if token[0] == "Ġ"]
+    assert len(begun) == 3 + 2  # three pieces of the word, and the two words behind it
+
+
+def test_the_tokenizer_of_the_user_is_left_as_it_was():
+    before = TOKENIZER.encode("a <mask> b")
+    collator()([{"text": "a <mask> b"}])
+    assert TOKENIZER.encode("a <mask> b") == before
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, r"neither 'text' nor 'input_ids' but nothing: .*remove_unused_columns=False"),
+        ({"labels": 3}, r"but \['labels'\]"),
+        ({"text": 3}, "'text' must be text, not 3"),
+        ({"text": "a\0"}, "a row's 'text' holds a NUL"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_one_line(row, message):
+    with pytest.raises(DataError, match=message):
+        collator()([row])
+
+
+def test_a_column_that_a_row_lacks_is_named():
+    with pytest.raises(DataError, match="no column 'answers'"):
+        collator(columns=("answers",))(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "message"),
+    [
+        ("randm", {}, "unknown policy 'randm': did you mean 'random'"),
+        ("regex", {}, "pattern: missing"),
+        ("random", {"target": "spam"}, "target: unknown value 'spam'"),
+        ("random", {"insert": 2.0}, "insert: must be"),
+        (
+            {"name": "random", "ratio": 5},
+            {},
+            "MaskingCollator: policy.ratio: must be >= 0 and <= 1, not 5",
+        ),
+        ({"ratio": 0.5}, {}, "needs its name"),
+        ("none", {}, "none: hides nothing"),
+        (Uniform, {}, "policy must be a name, a block of keys or an instance"),
+    ],
+)
+def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        collator(given, **keys)
+
+
+def test_masks_are_not_kept_out_of_a_model_that_is_not_ours():
+
+    class Unseen(Uniform):
+        """A policy of its own: that of a built-in class would be taken for one."""
+
+    registry.policy("words-unseen", mask_exclusion=1.0)(Unseen)
+    with pytest.raises(ConfigError, match="'words-unseen' hides <mask> from the encoder"):
+        collator("words-unseen")
+
+
+def test_it_travels_to_other_processes():
+    one = collator("random", seed=5)
+    two = pickle.loads(pickle.dumps(one))
+    assert same(one(ROWS), two(ROWS))
+
+
+def test_workers_mask_afresh_in_each_epoch():
+    loader = torch.utils.data.DataLoader(
+        ROWS,
+        batch_size=8,
+        num_workers=1,
+        collate_fn=collator(Uniform(0.5)),
+        generator=torch.Generator().manual_seed(0),
+    )
+    epochs = [next(iter(loader)) for _ in range(2)]
+    assert not same(*epochs)
+
+
+def test_a_plain_trainer_learns_from_it(tmp_path):
+    arguments = _arguments(tmp_path, max_steps=3, per_device_train_batch_size=4)
+    model = small.bart()
+    before = model.model.shared.weight.detach().clone()
+    trainer = Seq2SeqTrainer(
+        model=model, args=arguments, train_dataset=ROWS, data_collator=collator("original")
+    )
+    result = trainer.train()
+    assert result.global_step == 3
+    assert np.isfinite(result.training_loss)
+    assert not torch.equal(before, model.model.shared.weight)
+
+
+def test_the_package_offers_it_without_loading_torch():
+    code = "import sys, maskpolicy; assert 'torch' not in sys.modules; maskpolicy.MaskingCollator"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert not hasattr(sys.modules["maskpolicy"], "MaskingColator")
+
+
+def test_as_spans_of_nothing_is_no_column_of_a_row():
+    batch = collator(Column("x"), columns=("x",))([{"text": "One.", "x": as_spans([])}])
+    assert batch["labels"].tolist() == [[IGNORE]]
+
+
+def test_a_block_sets_the_fields_of_a_policy_and_how_it_is_written():
+    block = collator({"name": "random", "ratio": 0.3, "target": "full"}, seed=7)
+    assert same(block(ROWS), collator(Uniform(0.3), seed=7, target="full")(ROWS))
+    assert collator({"name": "random", "target": "full"}, target="spans").how.target == "spans"
+
+
+def test_no_rows_and_no_tokenizer_are_said_so():
+    with pytest.raises(ValueError, match="one row or more"):
+        collator()([])
+    with pytest.raises(ConfigError, match=r"must be a fast one .*not NoneType"):
+        MaskingCollator("random", None)
+
+
+def _arguments(folder, **own):
+    """The arguments that every Trainer of this file has, and its own."""
+    return Seq2SeqTrainingArguments(
+        output_dir=str(folder),
+        learning_rate=1e-2,
+        remove_unused_columns=False,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+        **own,
+    )
