@@ -12,7 +12,8 @@ from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_peak
 from benchmarks.trainer import theirs
 from maskpolicy.config.budgets import resolve_auto
 from maskpolicy.models import seq2seq as models
-from maskpolicy.training.loop import Step, train
+from maskpolicy.training.interfaces import Step
+from maskpolicy.training.loop import train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
 

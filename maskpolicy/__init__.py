@@ -3,11 +3,13 @@
 import os
 from typing import TYPE_CHECKING
 
+from maskpolicy.version import VERSION
+
 if TYPE_CHECKING:
     from maskpolicy.training.collator import MaskingCollator
 
 __all__ = ["MaskingCollator", "__version__"]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # In a checkout, policies/, tasks/ and experiments/ lie beside this folder; in a wheel, inside it.
 if not os.path.isdir(os.path.join(__path__[0], "policies")):  # noqa: PTH112, PTH118

@@ -84,7 +84,7 @@ Join: TypeAlias = Literal["mask", "none"]
 
 @dataclass(frozen=True)
 class Denoising:
-    """How hidden spans are written and what is recovered: independent of what is hidden."""
+    """The denoising objective: how masked spans appear in the source, and what the target is."""
 
     corruption: Corruption = "span"  # one <mask> for each span, or one for each token
     target: Target = "spans"  # recover only what was hidden, or the full text
@@ -126,7 +126,7 @@ class Example:
 
 
 class Policy(Protocol):
-    """What a masking policy must define; `maskpolicy.plugins.hooks` lists what it may define besides."""
+    """What a masking policy must define; `plugins.hooks` lists what else it may define."""
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Return the token spans of `passage` to hide: sorted, disjoint, non-empty, in range."""

@@ -25,16 +25,18 @@ PLAN = f"""
 import sys
 from pathlib import Path
 
-from maskpolicy.config import parse as config; from maskpolicy import graph, stages
+from maskpolicy import stages
+from maskpolicy.config.parse import make_experiment
+from maskpolicy.graph.execution import execute
 from maskpolicy.errors import MaskpolicyError
 from maskpolicy.store.artifacts import Store
 
 given = dict(model="{NAME}", corpus="world", policies=["none"], tasks=["zsre"])
 try:
-    built = stages.build(config.make(given, "it", "", ()))
+    built = stages.build(make_experiment(given, "it", "", ()))
     cell = next(iter(built.cells.values()))
     wanted = [cell.inputs["tokenizer"], built.pretrained["none", 0]]
-    for outcome in graph.execute(wanted, Store(sys.argv[1])).values():
+    for outcome in execute(wanted, Store(sys.argv[1])).values():
         stage = outcome.stage
         print(stage.kind, stage.key, stage.params["revision"], outcome.error or "fetched")
 except MaskpolicyError as error:

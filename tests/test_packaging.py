@@ -28,17 +28,23 @@ MOVED = ("policies", "tasks", "experiments")  # installed below maskpolicy/
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 ABOUT = """
 import json, sys
-from maskpolicy.config import parse as config, shipped; from maskpolicy.plugins import discovery as plugins, registry
+from maskpolicy.config import shipped
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.plugins import discovery, registry
 from maskpolicy.stages import build
-for kind in plugins.PACKAGES:
-    plugins.load_builtin(kind)
+for kind in discovery.PACKAGES:
+    discovery.load_builtin(kind)
 entries = registry.entries()
-graph = build(config.load("quickstart"))
+graph = build(load_experiment("quickstart"))
 tops = {name.partition(".")[0] for name in sys.modules}
 print(json.dumps({
     "plugins": sorted([each.kind, each.name] for each in entries),
     "files": [each.file for each in entries] + [str(each.path) for each in shipped.listed()],
-    "foreign": [one.name for one in entries if not plugins.is_builtin(one) or plugins.code(one)],
+    "foreign": [
+        one.name
+        for one in entries
+        if not discovery.is_builtin(one) or discovery.code_digests(one)
+    ],
     "keys": [stage.key for stage in graph.stages],
     "tops": sorted(tops & {"policies", "tasks", "experiments"}),
 }))

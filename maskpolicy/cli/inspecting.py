@@ -97,7 +97,7 @@ def doctor(
 
     from maskpolicy import hardware
     from maskpolicy.config.budgets import Training, resolve_auto
-    from maskpolicy.store import manifest
+    from maskpolicy.store import manifest, pruning
     from maskpolicy.store.artifacts import Store
 
     screen = console()
@@ -113,7 +113,7 @@ def doctor(
         ("spaCy", ", ".join(get_installed_models()) or "no trained pipeline: the built-in rules"),
     ]
     if prune:
-        freed = artifacts.prune(older)
+        freed = pruning.prune(artifacts, older)
         rows.append(("freed", f"{_size(sum(freed.values()))} of {artifacts.root}"))
     sizes = artifacts.size()
     parts = ", ".join(f"{name} {_size(size)}" for name, size in sizes.items() if size)

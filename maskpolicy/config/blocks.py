@@ -50,9 +50,9 @@ def policy_blocks(
 
 
 def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
-    """Return the name of a row that is given none: its policy and what is not that one's default.
+    """Return the default name of a row: its policy, and each setting that is not its default.
 
-    What all rows of a file share is not told of each; the model's kind decides what How is without.
+    Settings that all rows of a file share, and those that the model's kind ignores, are left out.
     """
     if not block.has_stage:
         return NONE
@@ -78,9 +78,10 @@ def _like(default: Any, value: Json) -> Json:
 def policy_block(
     given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> PolicyBlock:
-    """Return one row from its keys, named by its policy; the block's How wins, then `shared`.
+    """Return one row from its keys; those of Denoising that it lacks are `shared` or defaults.
 
-    `kind` of the model decides which keys of How there are; "": all. Raises ConfigError at `where`.
+    The model's `kind` decides which keys of Denoising are allowed ("": all). Raises ConfigError at
+    `where`.
     """
     name = given["name"]
     own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}

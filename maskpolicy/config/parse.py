@@ -62,7 +62,7 @@ Budget = Annotated[Any, Stated("a block of keys")]
 
 @dataclass(frozen=True)
 class File:
-    """The keys of an experiment file, before names are looked up; those of How come besides."""
+    """The keys of an experiment file, apart from those of Denoising; names are not looked up yet."""
 
     model: NameOrKeys  # what is pre-trained further; a name stands for `{name: ..}`
     corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
@@ -163,7 +163,7 @@ def make_experiment(
 
 
 def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys of How that all policies share, checked; they are taken out of `given`."""
+    """Remove the keys of Denoising that all policies share from `given`; return them checked."""
     stated = {key: given.pop(key) for key in HOW_KEYS if key in given}
     how = how_block(stated, where, {})
     return {key: getattr(how, key) for key in stated}

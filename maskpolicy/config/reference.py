@@ -119,7 +119,7 @@ def _trainings() -> list[Key]:
 
 
 def _hows(policies: Sequence[Registered]) -> dict[str, dict[str, Json]]:
-    """Return how spans are written where that is not How's default, by policy and for encoders."""
+    """Return what differs from Denoising's defaults, by policy and for encoders."""
     usual = asdict(Denoising())
     given = {"any, for an encoder": asdict(AT_POSITIONS)}
     given |= {entry.name: entry.facts for entry in policies}

@@ -1,1 +1,1 @@
-"""Rows of data files: which formats there are, where a row stands, and typed values of its fields."""
+"""Rows of data files: the formats, the place of a row for messages, and its typed values."""

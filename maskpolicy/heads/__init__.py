@@ -9,7 +9,7 @@ from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.heads import label, span, text
-from maskpolicy.training.loop import Loss
+from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.objectives import Cut, ExampleSteps
 from maskpolicy.types import Example, Json
 

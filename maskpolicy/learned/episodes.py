@@ -17,7 +17,7 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.schema import Count, Positive
 from maskpolicy.seeding import generator
 from maskpolicy.training.batching import Batch, Order, Pair, Pairs, collate
-from maskpolicy.training.loop import Step
+from maskpolicy.training.interfaces import Step
 from maskpolicy.training.objectives import ExampleSteps, Specials
 from maskpolicy.types import Example, Passage, as_spans
 

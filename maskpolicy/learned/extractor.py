@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-
-from maskpolicy.ragged import Ragged
-
-if TYPE_CHECKING:
-    from maskpolicy.learned.windows import Window
 
 _LAYERS = 2
 _WEIGHTS, _ABOUT = "extractor.safetensors", "extractor.json"
@@ -183,17 +176,3 @@ def start_end_loss(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
     wanted[rows, texts.words[rows, first + more, 1], 1] = True
     found = logits.masked_fill(~wanted, -torch.inf)
     return (logits.logsumexp(1) - found.logsumexp(1)).sum(), len(logits)
-
-
-def collate(windows: Sequence[Window]) -> Texts:
-    """Pad windows to arrays."""
-    tokens = _padded([window.tokens for window in windows], 0)
-    words = _padded([window.words - [0, 1] for window in windows], 0)
-    gold = _padded([window.gold for window in windows], -1)
-    lengths = torch.tensor([len(window.tokens) for window in windows])
-    counts = torch.tensor([len(window.words) for window in windows])
-    return Texts(tokens, lengths, words, counts, gold)
-
-
-def _padded(rows: Sequence[NDArray], value: int) -> Tensor:
-    return torch.from_numpy(Ragged.of_arrays(rows).padded(value))

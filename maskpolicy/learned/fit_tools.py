@@ -22,6 +22,7 @@ import numpy as np
 from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.graph.nodes import Run
 from maskpolicy.training import loop
+from maskpolicy.training.interfaces import Loss, Step
 from maskpolicy.types import Denoising, Json, Passage, Spans, as_spans
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class Tools:
     def train(
         self,
         module: Any,
-        steps: Callable[[int], loop.Step],
-        loss: loop.Loss,
+        steps: Callable[[int], Step],
+        loss: Loss,
         spec: Training,
         **more: Any,
     ) -> dict[str, Any]:

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
+from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Order
-from maskpolicy.training.loop import Step
+from maskpolicy.training.interfaces import Step
 from maskpolicy.types import Passage, Spans, as_spans
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ class WindowSteps:
 
     def __call__(self, number: int) -> Step:
         """Collate the windows of one step."""
-        from maskpolicy.learned.extractor import collate
-
         chosen = [self.windows[item] for item, _ in self.order.step(number)]
         lengths = [len(window.tokens) for window in chosen]
         cuts = _batches(lengths, self.spec.micro_tokens)
@@ -177,8 +176,6 @@ def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tens
     """
     import torch
 
-    from maskpolicy.learned.extractor import collate
-
     texts = collate([Window(p.tokens, p.words, as_spans([])) for p in passages])
     device = extractor.embeddings.device
     if texts.tokens.shape[1] <= WINDOW:
@@ -195,3 +192,23 @@ def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tens
             given = extractor(piece, torch.tensor([end - begin], device=device)).float()
             logits[row, start:stop] = given[0, start - begin : stop - begin]
     return texts, logits
+
+
+def collate(windows: Sequence[Window]) -> Texts:
+    """Pad windows to arrays."""
+    import torch
+
+    from maskpolicy.learned.extractor import Texts
+
+    tokens = _padded([window.tokens for window in windows], 0)
+    words = _padded([window.words - [0, 1] for window in windows], 0)
+    gold = _padded([window.gold for window in windows], -1)
+    lengths = torch.tensor([len(window.tokens) for window in windows])
+    counts = torch.tensor([len(window.words) for window in windows])
+    return Texts(tokens, lengths, words, counts, gold)
+
+
+def _padded(rows: Sequence[NDArray[Any]], value: int) -> Tensor:
+    import torch
+
+    return torch.from_numpy(Ragged.of_arrays(rows).padded(value))

@@ -13,7 +13,7 @@ from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoder, seq2seq
 from maskpolicy.models.seq2seq import Preset
 from maskpolicy.training.batching import Pairs
-from maskpolicy.training.loop import Loss
+from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.objectives import Specials
 from maskpolicy.types import Denoising, Json
 

@@ -39,7 +39,7 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         with reach, _quiet():
             refuse_code(name, revision)
             if is_relative(name, revision):
-                import maskpolicy.relative  # noqa: F401 (Transformers knows the class then)
+                import maskpolicy.models.relative_positions  # noqa: F401 (Transformers knows the class then)
             return factory.from_pretrained(
                 name, revision=revision, trust_remote_code=False, **settings
             )
@@ -80,7 +80,7 @@ def refuse_code(name: str, revision: str | None = None) -> None:
 
 
 def is_relative(name: str, revision: str | None = None) -> bool:
-    """Whether a model is an encoder of `maskpolicy.models.relative_positions`, which Transformers does not know."""
+    """Whether a model is an encoder of `models.relative_positions`, unknown to Transformers."""
     return _config(name, revision, "config.json").get("model_type") == RELATIVE
 
 

@@ -203,7 +203,8 @@ FILES: Hook[Sequence[str]] = Hook(
     "files",
     (),
     'data files beside the plugin, `files = ["words.txt"]`: their digests are in its keys. Open '
-    'them as usual, or by the path that `maskpolicy.plugins.discovery.file_of(self, "words.txt")` returns. '
+    'them as usual, or by the path that `maskpolicy.plugins.discovery.file_of(self, "words.txt")` '
+    "returns. "
     "A file beside the plugin that it reads and does not declare is refused",
     form="class variable",
     annotation=tuple[str, ...],

@@ -21,7 +21,8 @@ from maskpolicy.models.kinds import MODEL_KINDS, Kind
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.answers import read_examples, score
-from maskpolicy.training.loop import Keep, Loss, train
+from maskpolicy.training.interfaces import Keep, Loss
+from maskpolicy.training.loop import train
 from maskpolicy.training.objectives import MaskedSteps
 from maskpolicy.training.tracking import tracked
 from maskpolicy.types import Denoising, Json

@@ -12,9 +12,7 @@ hashes.sqlite         digests of data files
 from __future__ import annotations
 
 import logging
-import math
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +29,6 @@ from maskpolicy.store.hashes import Remembered, Verified
 from maskpolicy.store.locks import Locks, check_key
 from maskpolicy.types import Json
 
-_DAY = 86_400  # seconds
 _log = logging.getLogger(__name__)
 
 
@@ -184,21 +181,6 @@ class Store:
     def touch(self, key: str) -> None:
         """Note that an artifact was of use just now."""
         upkeep.touch(self.path(key))
-
-    def prune(self, older: float | None = None) -> dict[str, int]:
-        """Remove what no command needs again, and return the bytes freed in each sub-folder.
-
-        That is: quarantine; temporary folders and locks that nobody holds; checkpoints of
-        committed stages and those that verify no more; manifests of dropped artifacts that are
-        back. Checkpoints that a command could resume stay, and so do all artifacts; with `older`,
-        both go if no run made or found them, or anything made from them, in so many days.
-        """
-        before = self.size()
-        since = -math.inf if older is None else time.time() - older * _DAY
-        with self._disk.explained():
-            upkeep.prune(self, since)
-        after = self.size()
-        return {name: before[name] - after[name] for name in before}
 
     def _keep_manifest(self, key: str) -> None:
         found = self.peek(key)

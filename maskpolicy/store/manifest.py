@@ -11,11 +11,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import maskpolicy
 from maskpolicy.errors import ConfigError, StageError, StoreError
 from maskpolicy.files import sha256, sync
 from maskpolicy.keys import digest
 from maskpolicy.types import Json
+from maskpolicy.version import VERSION
 
 NAME = "MANIFEST.json"
 FORMAT = 1
@@ -123,7 +123,7 @@ def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int
 @cache
 def surroundings() -> dict[str, Json]:
     """Return what made an artifact but is no part of its key: versions, commit and machine."""
-    versions = {"maskpolicy": maskpolicy.__version__, "python": platform.python_version()}
+    versions = {"maskpolicy": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
             versions[name] = version(name)
@@ -140,7 +140,7 @@ def surroundings() -> dict[str, Json]:
 
 def _commit() -> str | None:
     """Return the commit of maskpolicy's own checkout, "-dirty" if edited; None elsewhere."""
-    root = Path(maskpolicy.__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]

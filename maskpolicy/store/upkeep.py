@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from maskpolicy.store import manifest
 from maskpolicy.store.locks import KEY_LENGTH, is_key
-
-if TYPE_CHECKING:
-    from maskpolicy.store.artifacts import Store
 
 FOLDERS = ("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "locks")
 
@@ -62,35 +56,3 @@ def unused(root: Path, since: float) -> list[str]:
 def _manifests(root: Path) -> list[Path]:
     paths = (path / manifest.NAME for path in entries(root, "artifacts"))
     return [path for path in paths if path.is_file()]
-
-
-def prune(store: Store, since: float = -math.inf) -> None:
-    """Remove quarantine, and of each key that nobody holds what is of no more use.
-
-    That goes for artifacts, and checkpoints of stages under way, not touched since a time too.
-    """
-    for key in unused(store.root, since) if since > -math.inf else ():
-        store.drop(key)
-    for path in entries(store.root, "quarantine"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for name in ("checkpoints", "dropped", "temporary", "locks"):
-        for path in entries(store.root, name):
-            key = path.name[:KEY_LENGTH]
-            with store.try_lock(key) as mine:
-                if mine:
-                    _prune(store, key, name, path, since)
-
-
-def _prune(store: Store, key: str, name: str, path: Path, since: float) -> None:
-    is_committed = store.path(key).exists()
-    if name == "temporary":
-        shutil.rmtree(path, ignore_errors=True)
-    elif name == "locks":
-        path.unlink(missing_ok=True)  # filelock's waiters notice, and make a new one
-    elif name == "dropped" and is_committed:
-        path.unlink()
-    elif name == "checkpoints":
-        checkpoints = store.checkpoints(key)
-        is_old = path.stat().st_mtime < since
-        if is_committed or is_old or checkpoints.latest() is None:
-            checkpoints.clear()

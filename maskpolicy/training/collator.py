@@ -66,9 +66,9 @@ class MaskingCollator:
     ) -> None:
         """Take a policy's name, a block such as {"name": "random", "ratio": 0.3}, or an instance.
 
-        `target` to `insert` are fields of `types.How`; None leaves what the name is registered
-        with, or for an instance How's own default. `columns` are keys of the rows that hold lists
-        of [start, end] characters of "text"; `fitted` is the folder of a learned policy;
+        `target` to `insert` are fields of `types.Denoising`; None: the policy's registered default,
+        or Denoising's for an instance. `columns` are keys of the rows that hold lists of
+        [start, end] characters of "text"; `fitted` is the folder of a learned policy;
         `decoder_start` is the model's decoder_start_token_id (None: </s>). `max_source` and
         `max_target` count special tokens. So many texts as `cache` are remembered with tokens and
         annotations. The tokenizer must be a fast one with a mask token; it is copied.

@@ -18,7 +18,7 @@ from maskpolicy.masking.selection import select
 from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import Streams
 from maskpolicy.training.batching import IGNORE, Order, Pairs, collate, micro_batches
-from maskpolicy.training.loop import Step
+from maskpolicy.training.interfaces import Step
 from maskpolicy.types import Denoising, Example, Passage, Policy, Spans
 
 if TYPE_CHECKING:

@@ -7,16 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import StageError, cause
 from maskpolicy.seeding import generator
+from maskpolicy.training.interfaces import Checkpoints, Loss, Step
 from maskpolicy.training.weights import Weights
-
-if TYPE_CHECKING:
-    from maskpolicy.training.loop import Checkpoints, Loss, Step
 
 
 class Optimization:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["MARKS", "Settings", "figures", "kinds_by_file", "make", "write"]
 
 _HOMES = {
-    "MARKS": "writing",
+    "MARKS": "build",
     "Settings": "settings",
     "make": "settings",
-    "write": "writing",
-    "kinds_by_file": "writing",
+    "write": "build",
+    "kinds_by_file": "build",
     "figures": "figures",
 }
 

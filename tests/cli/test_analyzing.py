@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from test_analyses import WORK, cell
 
 from maskpolicy.results.cell import fingerprint
+from tests.analyses.test_analyses import WORK, cell
 
 MINE = """
 from dataclasses import dataclass

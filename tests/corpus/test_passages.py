@@ -111,7 +111,7 @@ def test_sentences_end_at_their_marks_and_at_line_ends():
 
 
 def test_text_is_whole_whatever_truncation_its_tokenizer_brings():
-    tokenizer = small.model.train_tokenizer(small.TEXTS, 300)
+    tokenizer = small.seq2seq.train_tokenizer(small.TEXTS, 300)
     long = "Anna " * 50
     before = len(encode([long], tokenizer)[0])
     tokenizer.backend_tokenizer.enable_truncation(8)

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import small
-import test_training as alone
+from tests.training import test_loop as alone
 from safetensors.torch import save_file
 
 from maskpolicy.store.artifacts import Store
@@ -52,7 +52,7 @@ FAIL = """
 import sys
 
 import small
-import test_training as alone
+from tests.training import test_loop as alone
 
 from maskpolicy.errors import StageError
 
@@ -103,7 +103,9 @@ def free_port() -> int:
 def processes(count: int, words: list[str], codes: Sequence[int] = (0, 0)) -> list[str]:
     """Run a command in `count` processes of one group; returns what each printed."""
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [*(str(Path(__file__).parents[up]) for up in (1, 2)), os.environ.get("PYTHONPATH", "")]
+    )
     shared = {**os.environ, **group, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
     running = []
     for rank in range(count):

@@ -10,7 +10,6 @@ from pathlib import Path
 import folders
 import pytest
 from rich.console import Console
-from test_page import Texts
 
 from maskpolicy.leaderboard import latex, measured, page, report
 from maskpolicy.leaderboard.board import Board
@@ -20,6 +19,7 @@ from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import CardScore, ModelHistory
 from maskpolicy.results import cell, collecting
 from maskpolicy.results.cell import read_run
+from tests.leaderboard.page.test_page import Texts
 
 POLICIES = {"none": 0.2, "random": 0.5}
 OLD = {"policy": {"name": "none"}, "task": {"name": "nq"}}

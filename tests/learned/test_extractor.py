@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskpolicy.learned import extractor
-from maskpolicy.learned.extractor import best, collate, span_scores
-from maskpolicy.learned.windows import Window
+from maskpolicy.learned.extractor import best, span_scores
+from maskpolicy.learned.windows import Window, collate
 from maskpolicy.types import as_spans
 
 

@@ -156,12 +156,12 @@ def test_an_installed_plugin_edited_under_way_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (folder / "words.txt").write_text("w")
     text = "from their_masks import early\nfrom maskpolicy.plugins.registry import policy\n\n"
-    text += "@policy('theirs')\nclass Theirs:\n    files = ['words.txt']\n\n"
+    text += "@policy('their-masks')\nclass Theirs:\n    files = ['words.txt']\n\n"
     (folder / "early.py").write_text("")
     (folder / "__init__.py").write_text(text + "    def select(self, passage, rng): pass\n")
     import their_masks
 
-    entry = registry.entry("policy", "theirs")
+    entry = registry.entry("policy", "their-masks")
     try:
         code = code_digests(entry)
         names = ("__init__.py", "early.py", "words.txt")

@@ -203,9 +203,11 @@ def test_an_undeclared_file_is_refused_where_it_is_read(write):
 @pytest.mark.parametrize(
     "body",
     [
-        "from maskpolicy.plugins import file_of as at; text = at(self, 'words.txt').read_text()",
+        "from maskpolicy.plugins import discovery as d\n"
+        "        text = d.file_of(self, 'words.txt').read_text()",
         "text = open(__file__.replace('mine.py', 'words.txt')).read()",
-        "from maskpolicy.plugins import file_of as at; text = at(Mine, 'words.txt').read_text()",
+        "from maskpolicy.plugins import discovery as d\n"
+        "        text = d.file_of(Mine, 'words.txt').read_text()",
     ],
 )
 def test_a_declared_file_is_in_the_key_and_can_be_read(write, body):

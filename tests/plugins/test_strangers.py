@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import small
-from test_analyses import WORK
 
 from maskpolicy.corpus import passages
 from maskpolicy.corpus.passages import PASSAGES_FILE, passage_rows, write_passages
@@ -23,6 +22,7 @@ from maskpolicy.metrics import Total
 from maskpolicy.models import seq2seq
 from maskpolicy.results.cell import Result, result_bytes
 from maskpolicy.store.artifacts import Store
+from tests.analyses.test_analyses import WORK
 
 PLUGIN = """
 from dataclasses import dataclass

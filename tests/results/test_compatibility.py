@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_leaderboard import result, run
 
 from maskpolicy import schema, stages
 from maskpolicy.config.budgets import Training
@@ -24,6 +23,7 @@ from maskpolicy.results import collecting, compatibility
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
+from tests.leaderboard.test_build import result, run
 
 SCHEMAS: dict[str, Any] = {
     **dict.fromkeys(compatibility.TRAININGS, Training),

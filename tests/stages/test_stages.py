@@ -137,7 +137,7 @@ def test_a_result_that_changes_raises_the_version_of_its_stages(name):
 
     If this fails, the same experiment now gives another result, and stores still hold the old one
     under the same key. First raise `version` in the `@stage(...)` of every kind that GOLDEN names
-    here ("rules": VERSION of maskpolicy.corpus.entities, where these found something else); only then
+    here ("rules": VERSION of maskpolicy.corpus.entities, where these found something else); then
     write the new versions and the new digest into GOLDEN.
     """
     versions, expected = GOLDEN[name]

@@ -19,6 +19,7 @@ import tiny
 from maskpolicy.errors import ConfigError, DataError, StageError, StoreError
 from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
+from maskpolicy.store.pruning import prune
 
 KEY, OTHER = "a" * 64, "b" * 64
 TINY = [sys.executable, tiny.__file__]
@@ -201,7 +202,7 @@ def test_a_file_in_place_of_the_folder_is_a_miss(store):
     assert store.get(KEY) is None
     commit(store)
     assert store.get(KEY) is not None
-    store.prune()
+    prune(store)
     assert names(store, "quarantine") == []
 
 
@@ -277,7 +278,7 @@ def test_prune_keeps_artifacts_and_what_can_be_resumed(store):
     (store.root / "temporary" / f"{OTHER}-0123").mkdir()
     (store.root / "quarantine").mkdir()
     (store.root / "quarantine" / f"{KEY}-0123").mkdir()
-    freed = store.prune()
+    freed = prune(store)
     assert freed["checkpoints"] > 0
     assert names(store, "artifacts") == [KEY]
     assert names(store, "checkpoints") == [OTHER]
@@ -296,10 +297,10 @@ def test_prune_drops_what_no_run_has_used_for_so_long(store):
     for path in (*store.root.glob("artifacts/*/MANIFEST.json"), *store.root.glob("checkpoints/*")):
         os.utime(path, (long_ago, long_ago))
     store.touch(keys["c"])
-    store.prune(older=50)
+    prune(store, older=50)
     assert names(store, "artifacts") == [keys[name] for name in "acde"]
     assert names(store, "checkpoints") == [keys["f"]]
-    store.prune(older=30)
+    prune(store, older=30)
     assert names(store, "artifacts") == [keys["a"], keys["c"]]
     assert names(store, "checkpoints") == []
     assert Store(store.root).get(keys["c"]) is not None
@@ -321,7 +322,7 @@ def test_prune_leaves_what_another_process_is_at(store):
         assert running.poll() is None
         time.sleep(0.01)
     (lock,) = names(store, "locks")
-    Store(store.root).prune()
+    prune(Store(store.root))
     assert names(store, "locks") == [lock]
     assert any(name.startswith(lock[:64]) for name in names(store, "temporary"))
     running.kill()
@@ -332,7 +333,7 @@ def test_prune_does_not_touch_the_files_of_others(tmp_path):
     for name in ("locks", "temporary", "quarantine", "checkpoints"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.txt").write_text("mine")
-    Store(tmp_path).prune()
+    prune(Store(tmp_path))
     assert len(list(tmp_path.rglob("mine.txt"))) == 4
 
 

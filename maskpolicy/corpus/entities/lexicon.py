@@ -9,7 +9,7 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-COMMON = _set(resources.files("maskpolicy").joinpath("entities", "common.txt").read_text("utf-8"))
+COMMON = _set(resources.files(__package__).joinpath("common.txt").read_text("utf-8"))
 """Ordinary words that often begin a sentence: no names when alone. One a line, in order."""
 
 FUNCTION = _set("""

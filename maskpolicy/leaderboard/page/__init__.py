@@ -41,7 +41,7 @@ def render(board: Board) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("maskpolicy", "page/assets"),
+        loader=PackageLoader(__name__, "assets"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -94,7 +94,7 @@ def _asset(name: str) -> Markup:
     """Return one of our own files as it is."""
     from markupsafe import Markup
 
-    folder = resources.files("maskpolicy").joinpath("page", "assets")
+    folder = resources.files(__name__).joinpath("assets")
     return Markup(folder.joinpath(name).read_text(encoding="utf-8"))
 
 

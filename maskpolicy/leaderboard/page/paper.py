@@ -32,5 +32,5 @@ def beside(table: Table, board: Board) -> Json:
 
 def load() -> Json:
     """Return reported.json: {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}."""
-    text = resources.files("maskpolicy").joinpath("page", "reported.json").read_text("utf-8")
+    text = resources.files(__package__).joinpath("reported.json").read_text("utf-8")
     return json.loads(text)

@@ -1,0 +1,63 @@
+"""Removes from a store what no command needs again."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from pathlib import Path
+
+from maskpolicy.store import upkeep
+from maskpolicy.store.artifacts import Store
+from maskpolicy.store.disk import Disk
+from maskpolicy.store.locks import KEY_LENGTH
+
+_DAY = 86_400  # seconds
+
+
+def prune(store: Store, older: float | None = None) -> dict[str, int]:
+    """Remove what no command needs again, and return the bytes freed in each sub-folder.
+
+    That is: quarantine; temporary folders and locks that nobody holds; checkpoints of committed
+    stages and damaged ones; manifests of dropped artifacts that are back. Checkpoints that a
+    command could resume stay, and so do all artifacts; with `older`, both are removed if no run
+    made or used them, or anything made from them, in so many days.
+    """
+    before = store.size()
+    since = -math.inf if older is None else time.time() - older * _DAY
+    with Disk(store.root).explained():
+        _prune_all(store, since)
+    after = store.size()
+    return {name: before[name] - after[name] for name in before}
+
+
+def _prune_all(store: Store, since: float) -> None:
+    """Remove quarantine, and of each key that nobody holds what is of no more use.
+
+    That goes for artifacts, and checkpoints of stages under way, not touched since a time too.
+    """
+    for key in upkeep.unused(store.root, since) if since > -math.inf else ():
+        store.drop(key)
+    for path in upkeep.entries(store.root, "quarantine"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for name in ("checkpoints", "dropped", "temporary", "locks"):
+        for path in upkeep.entries(store.root, name):
+            key = path.name[:KEY_LENGTH]
+            with store.try_lock(key) as mine:
+                if mine:
+                    _prune(store, key, name, path, since)
+
+
+def _prune(store: Store, key: str, name: str, path: Path, since: float) -> None:
+    is_committed = store.path(key).exists()
+    if name == "temporary":
+        shutil.rmtree(path, ignore_errors=True)
+    elif name == "locks":
+        path.unlink(missing_ok=True)  # filelock's waiters notice, and make a new one
+    elif name == "dropped" and is_committed:
+        path.unlink()
+    elif name == "checkpoints":
+        checkpoints = store.checkpoints(key)
+        is_old = path.stat().st_mtime < since
+        if is_committed or is_old or checkpoints.latest() is None:
+            checkpoints.clear()

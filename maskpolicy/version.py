@@ -1,0 +1,3 @@
+"""The version of maskpolicy."""
+
+VERSION = "0.1.0"
