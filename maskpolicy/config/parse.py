@@ -62,7 +62,7 @@ Budget = Annotated[Any, Stated("a block of keys")]
 
 @dataclass(frozen=True)
 class File:
-    """The keys of an experiment file, apart from those of Denoising; names are not looked up yet."""
+    """The keys of an experiment file except those of Denoising; names are not looked up yet."""
 
     model: NameOrKeys  # what is pre-trained further; a name stands for `{name: ..}`
     corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
