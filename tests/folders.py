@@ -14,7 +14,7 @@ from maskpolicy.files import write_file
 from maskpolicy.formats import sources
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.results import questions
+from maskpolicy.results import predictions
 from maskpolicy.results.cell import VERSION, cell_name
 from maskpolicy.types import Json
 from maskpolicy.world.settings import SUBJECT_KINDS
@@ -57,7 +57,7 @@ def write(
     stages: dict[str, str] = {}
     for task in tasks:
         asked = [f'{{"id": "{task}-{i}", "source": "what of {task} {i}?"}}\n' for i in range(n)]
-        write_file(questions.path(folder, task), "".join(asked).encode())
+        write_file(predictions.questions_file(folder, task), "".join(asked).encode())
         for index, (policy, share) in enumerate(policies.items()):
             for number in range(seeds):
                 seed, run = first + number, first + number % runs

@@ -31,7 +31,7 @@ def pretrain(
     policy: Annotated[str, typer.Option(metavar="NAME", help="What hides parts of the text.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
     corpus: Annotated[
-        list[str], typer.Option(metavar="FILE_OR_GLOB", help="Text, JSONL, Parquet; repeatable.")
+        list[str], typer.Option(metavar="FILE_OR_GLOB", help="Files of text; repeatable.")
     ],
     keys: Keys = None,
     store: StorePath = STORE,

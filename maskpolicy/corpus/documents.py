@@ -1,4 +1,4 @@
-"""Where the documents of a corpus come from: the embedded world, files, a Hub dataset."""
+"""Read the documents of a corpus: from the embedded world, files or a Hub dataset."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a worl
 
 
 def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> dict[str, Json]:
-    """Return what a corpus's passages depend on, with digests in place of paths.
+    """Return all that a corpus's passages depend on, with digests in place of paths.
 
-    A file's name stays: it says how it is read and is part of its documents' ids. The revision of
-    a Hub dataset becomes a commit. Raises ConfigError or DataError for what cannot be read.
+    Files keep their names, which decide how they are read and begin the ids of their documents. The
+    revision of a Hub dataset becomes a commit. Raises ConfigError or DataError for what cannot be
+    read.
     """
     block: dict[str, Json] = {"words": corpus.words, "limit": corpus.limit}
     if corpus.name == WORLD:
@@ -51,7 +52,7 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> dict[str, Js
 
 
 def where(corpus: CorpusBlock) -> dict[str, Json]:
-    """Return where a corpus lies and how it is fetched, which is not part of its identity."""
+    """Return the corpus's location and how it is fetched; neither is part of its identity."""
     lies = {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
     return {**lies, "revision": corpus.revision}
 
@@ -124,9 +125,9 @@ def _documents(block: Json, local: Mapping[str, Json], malformed: Malformed) -> 
 
 
 def _sources(block: Json, local: Mapping[str, Json]) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yield the rows of each file, or of the Hub dataset, and what their ids begin with.
+    """Yield, for each file or for the Hub dataset, the prefix of its ids and its rows.
 
-    Rows of Parquet and of the Hub may be single lines, as WikiText's: its headings are left out.
+    Rows of Parquet and of the Hub may be single lines, as in WikiText: headings are left out.
     """
     column, keys = block["column"], [block["column"], *block["columns"]]
     if "hub" in block:
@@ -148,9 +149,9 @@ def _without_headings(rows: Iterator[Row], column: str) -> Iterator[Row]:
 
 
 def _stems(names: Iterator[str]) -> list[str]:
-    """Return what the ids of each file's documents begin with: its name without endings.
+    """Return the prefix of each file's document ids: its name without endings.
 
-    Files of one name are told apart by their place in the list.
+    Files of the same name also get their index in the list.
     """
     stems = [readers.stem(name) for name in names]
     return [
@@ -159,7 +160,7 @@ def _stems(names: Iterator[str]) -> list[str]:
 
 
 def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Document | None:
-    """Return the document of a row; None where it has no text. Raises DataError without a place."""
+    """Return the document of a row, or None if it has no text; raises DataError without a place."""
     if row.error:
         raise DataError(row.error)
     text = row.value.get(column)
@@ -172,7 +173,7 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
 
 
 def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
-    """Return the [start, end] of a column, in characters; null: []. More items are passed over."""
+    """Return the [start, end] characters in a column; null means [], further items are ignored."""
     if name not in row:
         raise DataError(f"key {name!r} is missing")
     value = row[name] if row[name] is not None else []

@@ -29,7 +29,7 @@ _PIECE = 1 << 20  # characters of a JSON list that are read at once
 _BATCH = 256  # rows of Parquet that are decoded at once
 _TSV_CELL = 131_072  # characters of the longest cell of a quoted .tsv file
 _TOKEN = 16  # characters: more than an escape or a literal of JSON, or the end of a number, has
-_BLANKS = re.compile(r"[ \t\r\n]*")
+_NO_BLANK = re.compile(r"[^ \t\r\n]")
 _HEADING = re.compile(r"\s*(?:= )+(?!=).*\S(?: =)+\s*")  # WikiText's " = = Early life = = "
 _SECTION, _BULLET = "Section::::", re.compile(r"BULLET::::-?\s*")  # KILT's markers
 
@@ -184,54 +184,61 @@ def _json(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 def _items(stream: IO[bytes], path: Path) -> Iterator[Json]:
     """Yield the items of a JSON list, of which one at a time is in memory: files have gigabytes."""
-    decoder, source = json.JSONDecoder(), io.TextIOWrapper(stream, encoding="utf-8-sig")
-    text, at, number = "", 0, 0
-
-    def following() -> str:
-        """Return the next character that is not blank; at the end of the file, ""."""
-        nonlocal text, at
-        while (at := _BLANKS.match(text, at).end()) == len(text):  # type: ignore[union-attr]
-            if not (piece := source.read(_PIECE)):
-                return ""
-            text, at = piece, 0
-        return text[at]
-
-    def item() -> Json:
-        """Return the item that begins at `at`, and leave `at` behind it."""
-        nonlocal text, at
-        while True:
-            try:
-                value, end = decoder.raw_decode(text, at)
-                failed = ""
-            except json.JSONDecodeError as error:
-                end, failed = error.pos, error.msg
-            is_cut = len(text) - end < _TOKEN or failed.startswith("Unterminated string")
-            if is_cut and (piece := source.read(max(_PIECE, len(text) - at))):
-                text, at = text[at:] + piece, 0
-            elif failed:
-                raise DataError(f"{path}, row[{number}]: not JSON: {failed}")
-            else:
-                at = end
-                return value
-
+    text, number = _JsonText(stream), 0
     try:
-        if following() != "[":
+        if text.following() != "[":
             raise DataError(f"{path}: must hold a list of rows")
-        at += 1
-        while (mark := following()) != "]":
+        text.at += 1
+        while (mark := text.following()) != "]":
             if number and mark != ",":
-                raise DataError(f"{path}, row[{number}]: not JSON: Expecting ',' delimiter")
-            at += 1 if number else 0
-            following()
-            yield item()
+                raise ValueError("Expecting ',' delimiter")
+            text.at += 1 if number else 0
+            text.following()
+            yield text.item()
             number += 1
-        at += 1
-        if following():
-            raise DataError(f"{path}: not JSON: Extra data behind the list")
+        text.at += 1
+        if text.following():
+            raise ValueError("Extra data behind the list")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, row[{number}] or later: not UTF-8") from error
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise DataError(f"{path}, row[{number}]: not JSON: {error}") from error
+
+
+class _JsonText:
+    """JSON that is read piece by piece; `at` is the index in `text` of what comes next."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.text, self.at = "", 0
+        self._source = io.TextIOWrapper(stream, encoding="utf-8-sig")
+        self._decoder = json.JSONDecoder()
+
+    def following(self) -> str:
+        """Move to the next character that is not blank and return it; at the end, ""."""
+        while not (found := _NO_BLANK.search(self.text, self.at)):
+            self.text, self.at = self._source.read(_PIECE), 0
+            if not self.text:
+                return ""
+        self.at = found.start()
+        return found[0]
+
+    def item(self) -> Json:
+        """Move behind the value that begins here and return it; raises ValueError."""
+        while True:
+            value, failed = None, ""
+            try:
+                value, end = self._decoder.raw_decode(self.text, self.at)
+            except json.JSONDecodeError as error:
+                end, failed = error.pos, error.msg
+            is_cut = len(self.text) - end < _TOKEN or failed.startswith("Unterminated string")
+            size = max(_PIECE, len(self.text) - self.at)
+            if is_cut and (piece := self._source.read(size)):
+                self.text, self.at = self.text[self.at :] + piece, 0
+            elif failed:
+                raise ValueError(failed)
+            else:
+                self.at = end
+                return value
 
 
 def _enclosed(stream: IO[bytes], path: Path, at: str) -> Iterator[tuple[str, Json]]:

@@ -13,7 +13,7 @@ SEED = 0
 
 
 def linked(examples: Iterable[Example]) -> list[str]:
-    """Return a group for each example: that of all which share a source or context with it."""
+    """Return the group of each example: the same for examples that share a source or context."""
     texts = ([one.source, one.context] for one in examples)
     return connected([[alike(text) for text in both if text is not None] for both in texts])
 
@@ -29,15 +29,16 @@ def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]
 
 
 def connected(links: Sequence[Sequence[str]]) -> list[str]:
-    """Return a group for each of `links`: equal for two that share a text, also through others.
+    """Return the group of each of `links`, a list of one or more texts.
 
-    Each must hold a text; a group is called by its first text in alphabetical order.
+    Two that share a text, directly or through others, have the same group. A group is named after
+    its first text in alphabetical order.
     """
     parents: dict[str, str] = {}
 
     def root(text: str) -> str:
         while parents.setdefault(text, text) != text:
-            parents[text] = parents[parents[text]]  # keeps the ways short
+            parents[text] = parents[parents[text]]  # path halving
             text = parents[text]
         return text
 
@@ -53,8 +54,8 @@ def carve(
 ) -> set[str]:
     """Return the groups that belong to dev: those whose seeded hash is below `share`.
 
-    So a group falls on the same side in every file. Of two groups or more, each side gets one.
-    Those of `stay` are left in train, as far as there are others.
+    A group therefore falls on the same side in every file. With two groups or more, each side gets
+    at least one. Groups of `stay` remain in train unless there are no others.
     """
     ranks = {group: _rank(group, seed) for group in groups}
     if len(ranks) < 2:

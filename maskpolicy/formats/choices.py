@@ -1,4 +1,4 @@
-"""What multiple-choice tasks share: labelled choices, how a source shows them, the right one."""
+"""Multiple-choice tasks: read labelled choices, show them in a source, find the right one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from maskpolicy.datafiles import fields
 from maskpolicy.errors import DataError
 
 Choose = Literal["generate", "likelihood"]
-"""How a model chooses: it writes the text of a choice, or gives one of them the best likelihood."""
+"""How a model chooses: it generates a text, or the choice with the best likelihood is taken."""
 
 
 def read(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the text of each label, in order, HTML entities resolved."""
+    """Return {label: text} in order, with HTML entities resolved; raises DataError."""
     found = {fields.text(e, "label"): clean(fields.text(e, "text")) for e in entries}
     if len(found) < max(2, len(entries)):
         raise DataError("key 'choices' must hold two choices or more, each with a label of its own")
@@ -22,12 +22,12 @@ def read(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def shown(choices: Mapping[str, str]) -> str:
-    """Return the choices as a source has them: "(A) more (B) less" (UnifiedQA's form)."""
+    """Return the choices in UnifiedQA's form: "(A) more (B) less"."""
     return " ".join(f"({label}) {text}" for label, text in choices.items())
 
 
 def right(choices: Mapping[str, str], key: str, label: str) -> str:
-    """Return the text of the choice that `label`, found under `key`, names."""
+    """Return the text of the choice `label`; DataError names the `key` that holds a wrong one."""
     if label not in choices:
         raise DataError(f"key {key!r}: {label!r} is none of the choices {', '.join(choices)}")
     return choices[label]

@@ -1,4 +1,4 @@
-"""DPR's retriever files (Karpukhin et al. 2020): for each question, passages that answer it."""
+"""Look up contexts in DPR's retriever files (Karpukhin et al. 2020): passages for each question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from maskpolicy.types import Example, Json
 def companions(
     name: str, beside: Sequence[Path], splits: Sequence[str] = ("train", "dev", "test")
 ) -> list[Path]:
-    """Return biencoder-NAME-SPLIT.json of the first folder that has any of these splits."""
+    """Return the files biencoder-NAME-SPLIT.json of the first folder that has any of them."""
     for folder in beside:
         names = (f"biencoder-{name}-{split}.json" for split in splits)
         paths = (existing(folder / name) for name in names)
@@ -27,10 +27,11 @@ def companions(
 def passages(
     questions: Iterable[str], paths: Sequence[Path]
 ) -> Callable[[Json, Example], str | None]:
-    """Return a lookup of the first positive passage that holds an answer, or None.
+    """Return a function (row, example) -> the first positive passage with an answer, or None.
 
-    Questions are compared without case, blanks and question mark. The files are read once, and
-    only the wanted questions are kept.
+    Questions are compared without case, repeated blanks and question mark. The files are read once
+    (NQ's train file has 8 GB); only passages of `questions` are kept in memory. Raises DataError
+    for a malformed row, whatever the task's on_error: the rows are not those of the task.
     """
     wanted = {_plain(question) for question in questions}
     positive: dict[str, list[str]] = {}

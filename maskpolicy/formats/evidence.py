@@ -1,4 +1,4 @@
-"""Finds answers in documents: the first window of words that holds one."""
+"""Find answers in documents: all places of an answer, and the first window of words with one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def window(document: str, answers: Iterable[str], words: int = 100) -> str | None:
-    """Return the first window of `words` blank-separated words that holds an answer whole.
+    """Return the first window of `words` blank-separated words that contains a whole answer.
 
-    Windows overlap by half, so that no answer is cut. Answers are compared as lower-case words
-    without punctuation and articles (TriviaQA's normalisation).
+    Windows overlap by half. Answers are compared as lower-case words without punctuation and
+    articles (TriviaQA's normalisation). None: no window contains an answer.
     """
     span = occurrence(document, answers)
     if span is None:

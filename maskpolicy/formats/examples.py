@@ -1,4 +1,4 @@
-"""The examples of a task's split: official rows mapped, checked, carved and given a context."""
+"""Read the examples of a task's split: map rows, carve dev from train, look up contexts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED = 10  # repeated ids that a message names
 
 @dataclass(frozen=True)
 class Split:
-    """The examples of one split, and what was left out of it."""
+    """The examples of one split, and how much was left out."""
 
     examples: list[Example]
     unlabelled: int = 0  # rows (or examples) without any answer
@@ -64,8 +64,9 @@ def read(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> l
 def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> Split:
     """Read train, dev or test of a task from official files in `folder`, or from the Hub.
 
-    `contexts=False` looks none up outside the rows, unless the block asks for `context`. Raises
-    DataError for a missing file, a malformed row (unless on_error: skip) and an empty split.
+    With `contexts=False`, contexts outside the rows are looked up only if the block has
+    `context: true`. Raises DataError for a missing file, a malformed row (unless the block has
+    `on_error: skip`) and a split without examples.
     """
     reading = opened(block, split, folder)
     if contexts or block.context:
@@ -78,10 +79,10 @@ def load(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> S
 
 
 def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
-    """Read the pairs (row, example) of a split, contexts not looked up; raises as `load` does.
+    """Read the pairs (row, example) of a split without looking up contexts; raises as `load` does.
 
-    Two examples with one id are refused where a user's task makes the ids. Official files are taken
-    as they are: both examples stay, and `repeated` names the second.
+    If two examples share an id, a user's task gets an error. Official files are taken as they are:
+    both examples stay, and `repeated` names the second one.
     """
     task = sources.task(block)
     found = sources.source_of(task, block, split, folder)
@@ -111,7 +112,7 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
 
 
 def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> list[Path]:
-    """Return the files that `load` reads for a split, for cache keys; none from the Hub."""
+    """Return the files that `load` reads for a split, whose digests are in its key; Hub: none."""
     if block.data == "hub":
         return []
     task = sources.task(block)
@@ -126,7 +127,7 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
 
 
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:
-    """Yield a split as the experiments use it, as the JSON Lines of `maskpolicy examples`."""
+    """Yield a split, as experiments use it, as JSON Lines (the output of `maskpolicy examples`)."""
     for example in islice(read(block, split, folder), limit):
         row = {
             "id": example.id,
@@ -177,7 +178,7 @@ def look_up(reading: Reading) -> None:
 
 
 def _with_context(examples: list[Example], name: str) -> list[Example]:
-    """Append each context to its source: the oracle row."""
+    """Append each context to its source (`context: true`); raises DataError if there is none."""
     if not any(example.context for example in examples):
         raise DataError(
             f"{name}: context: true, but no example has a context: put the task's evidence or "
@@ -192,7 +193,7 @@ def _with_context(examples: list[Example], name: str) -> list[Example]:
 
 
 def _joined(source: str, context: str) -> str:
-    """Return both; a context that begins with lines of the source goes on behind them."""
+    """Join both; lines of the source that the context begins with are not repeated."""
     lines = source.split("\n")
     return "\n".join([*lines, *dropwhile(lambda line: line in lines, context.split("\n"))])
 

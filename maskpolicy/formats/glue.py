@@ -1,4 +1,4 @@
-"""What GLUE's tasks share (Wang et al. 2019): TSV rows or the Hub's columns, and their labels."""
+"""GLUE's tasks (Wang et al. 2019): rows of TSV files or of the Hub, and their labels."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def hub(config: str) -> Hub:
 
 
 def label(row: Json, labels: Sequence[str], *keys: str) -> str | None:
-    """Return the label of a row under the first key that it has; the Hub's are numbers.
+    """Return the label under the first of `keys` that a row has, or None if it has no label.
 
-    None: the row has none (-1 on the Hub).
+    The Hub has numbers for labels, and -1 for none. Raises DataError for an unknown label.
     """
     value: Any = next((row[key] for key in keys if row.get(key) not in (None, "")), None)
     if value is None or value == -1:
@@ -42,9 +42,9 @@ def example(
     keys: Sequence[str] = ("label",),
     group: str = "",
 ) -> Example | None:
-    """Map a row with one or two texts; None where it has no label.
+    """Return the example of a row with one or two texts, or None if it has no label.
 
-    `texts` and `keys` are columns, official or the Hub's. Rows of one `group` belong together.
+    `texts` are the columns of the texts ("official|the Hub's"), `keys` those of the label.
     """
     found = label(row, labels, *keys)
     if found is None:

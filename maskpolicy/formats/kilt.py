@@ -1,4 +1,4 @@
-"""What KILT's tasks share: answers and provenance of a row, paragraphs of the knowledge source."""
+"""KILT's tasks (Petroni et al. 2021): answers and provenance of rows, and the knowledge source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEPARATOR = "[SEP]"  # stands between subject and relation in zsRE's sources
 START, END = "[START_ENT]", "[END_ENT]"  # stand around the mention in entity linking's sources
 _PAGE = re.compile(rb'"wikipedia_id"\s*:\s*(?:"([^"]*)"|(\d+))')
 _HEAD = 400  # bytes of a page's line that hold its id
-_TURN = re.compile(r"._\d+\Z")  # ends a dialogue's id
+_TURN = re.compile(r"._\d+\Z")  # the end of a dialogue's id
 _NEEDS = {
     "zsre": f"key 'input' must read SUBJECT {SEPARATOR} RELATION",
     "wow": "key 'id' must read DIALOGUE_TURN, and key 'input' hold the turns alone",
@@ -30,14 +30,14 @@ Place = tuple[str, int, int]  # page, first and last paragraph
 
 
 def mention(source: str) -> str:
-    """Return the marked mention of a source of entity linking, "" where nothing is marked."""
+    """Return the mention that is marked in a source of entity linking, or ""."""
     _, start, rest = source.partition(START)
     inside, end, _ = rest.partition(END)
     return " ".join(inside.split()) if start and end else ""
 
 
 def answers(row: Json) -> tuple[str, ...]:
-    """Return every answer of a row; the Hub fills missing ones with ""."""
+    """Return the distinct answers of a row (the Hub has "" for a missing one)."""
     found = (entry.get("answer") for entry in fields.records(row, "output"))
     kept = [answer for answer in found if answer is not None]
     if not all(isinstance(answer, str) for answer in kept):
@@ -46,9 +46,10 @@ def answers(row: Json) -> tuple[str, ...]:
 
 
 def check(row: Json, task: str) -> None:
-    """Raise DataError unless a row reads like those of `task`, one of zsre, wow and nq.
+    """Raise DataError unless a row looks like those of `task` (zsre, wow or nq).
 
-    KILT's files share their keys. What tells them is the text of `input`, and the id of a dialogue.
+    All of KILT's files have the same keys; they differ in the form of `input` and of a dialogue's
+    `id`.
     """
     source = fields.text(row, "input")
     subject, mark, relation = source.partition(SEPARATOR)
@@ -64,16 +65,16 @@ def check(row: Json, task: str) -> None:
 
 
 def page(row: Json) -> str:
-    """Return the Wikipedia page that answers a row; "" where none is named."""
+    """Return the id of the Wikipedia page that answers a row, or ""."""
     pages = (origin.get("wikipedia_id") for origin in _origins(row))
     return str(next(filter(None, pages), ""))
 
 
 def places(row: Json, lead: bool = False) -> Iterator[Place]:
-    """Yield the paragraphs of a row's provenance, those that come with an answer first.
+    """Yield the places of a row's provenance, those with an answer first.
 
-    Of a page that is given without a paragraph, as in entity linking, `lead` takes its title and
-    first paragraph.
+    With `lead`, a page that is given without a paragraph, as in entity linking, stands for its
+    title and first paragraph.
     """
     for origin in _origins(row):
         page, start = origin.get("wikipedia_id"), origin.get("start_paragraph_id")
@@ -85,14 +86,14 @@ def places(row: Json, lead: bool = False) -> Iterator[Place]:
 
 
 def _origins(row: Json) -> Iterator[dict[str, Any]]:
-    """Yield the provenance entries of a row, those that come with an answer first."""
+    """Yield the provenance entries of a row, those with an answer first."""
     entries = fields.records(row, "output")
     for entry in sorted(entries, key=lambda entry: not entry.get("answer")):
         yield from fields.records(entry, "provenance")
 
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
-    """Return KILT's knowledge source where it lies in one of the folders, else nothing."""
+    """Return the file of KILT's knowledge source in the first folder that has it, or nothing."""
     found = (existing(folder / KNOWLEDGE) for folder in beside)
     return [path for path in found if path is not None][:1]
 
@@ -100,7 +101,10 @@ def knowledge(beside: Sequence[Path]) -> list[Path]:
 def paragraphs(
     rows: Iterable[Json], beside: Sequence[Path], lead: bool = False
 ) -> Callable[[Json, Example], str | None]:
-    """Return a lookup of a row's provenance text, read in one pass over the knowledge source."""
+    """Return a function (row, example) -> the text of the row's provenance, or None.
+
+    It reads the pages of all `rows` in one pass over the knowledge source in `beside`.
+    """
     wanted = {page for row in rows for page in _wanted(row, lead)}
     pages = {
         page: text for path in knowledge(beside) if wanted for page, text in _pages(path, wanted)
@@ -118,7 +122,7 @@ def paragraphs(
 
 
 def _wanted(row: Json, lead: bool) -> set[str]:
-    """Return the pages of a row; none when its provenance is malformed, which `find` reports."""
+    """Return the pages of a row; none if its provenance is malformed: the lookup reports that."""
     try:
         return {page for page, _, _ in places(row, lead)}
     except DataError:
@@ -126,7 +130,7 @@ def _wanted(row: Json, lead: bool) -> set[str]:
 
 
 def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield id and paragraphs of the wanted pages; other lines are not parsed."""
+    """Yield the id and the paragraphs of each wanted page; other lines are not parsed."""
     with opened(path) as stream:
         for number, line in enumerate(stream, start=1):
             head = _PAGE.search(line, 0, _HEAD)

@@ -1,33 +1,25 @@
-"""Official rows to examples: a task's code is called, what it gives is checked and made whole."""
+"""Turn an official row into examples: call the task's code, check what it returns, fill it in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from maskpolicy.datafiles import fields
 from maskpolicy.datafiles.rows import Row
 from maskpolicy.errors import DataError, MaskpolicyError
 from maskpolicy.formats import sources
 from maskpolicy.plugins import faults
-from maskpolicy.types import Example, Json
-
-
-class Task(Protocol):
-    """What a task's dataclass must define; its fields are the options of its YAML block.
-
-    `maskpolicy.plugins.hooks` lists what it may define besides.
-    """
-
-    def example(self, row: Json) -> Example | list[Example] | None:
-        """Map one official row; None: the row has no answers. Empty id and group are filled in."""
-        ...
+from maskpolicy.types import Example
 
 
 def examples(task: sources.Task, row: Row, official: str) -> list[Example]:
-    """Map one row and make its examples whole: ids, groups, clean distinct targets."""
+    """Return the examples of one row, with ids, groups and distinct targets without outer blanks.
+
+    `official` is the split's official name, from which missing ids are made. Raises DataError.
+    """
     if row.error:
         raise DataError(row.error)
     with told(task):
@@ -42,7 +34,7 @@ def examples(task: sources.Task, row: Row, official: str) -> list[Example]:
 
 @contextmanager
 def told(task: sources.Task) -> Iterator[None]:
-    """Raise as DataError what a task's code raises at a row."""
+    """Turn an exception of a task's code into a DataError that names the task and the line."""
     try:
         yield
     except MaskpolicyError:
@@ -54,7 +46,7 @@ def told(task: sources.Task) -> Iterator[None]:
 
 
 def _check(example: Any, task: str) -> None:
-    """Raise DataError unless a task's `example` gave an Example of the types that it states."""
+    """Raise DataError unless `example` is an Example whose fields have the stated types."""
     if not isinstance(example, Example):
         raise DataError(
             f"task {task!r}: example gave {type(example).__name__}: it must return a "

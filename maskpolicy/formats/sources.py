@@ -1,4 +1,4 @@
-"""Where a task's rows come from: its facts, its official files in a folder, its Hub dataset."""
+"""A task's facts, and the official file or the Hub dataset that each of its splits is read from."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 @dataclass(frozen=True)
 class Hub:
-    """A dataset on the Hub; `id` and `config` may differ by edition.
+    """A task's dataset on the Hub; `id` and `config` may depend on the edition.
 
-    `bare` ends the name of its configuration for a task with the field `documents: false`.
+    `bare` is appended to the configuration's name if the task's field `documents` is false.
     """
 
     id: str | Mapping[str, str]
@@ -41,28 +41,28 @@ class Hub:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What `@task(name, ...)` states of a task; `files` names its LABELLED official files."""
+    """The facts that `@task(name, ...)` states; `files` are the official files WITH labels."""
 
-    group: str  # closed-book | knowledge-intensive | multiple-choice | glue | extractive ..
+    group: str  # of columns: closed-book | knowledge-intensive | multiple-choice | glue | ..
     metric: str  # a name of maskpolicy.metrics
     files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
-    folders: tuple[str, ...] = ()  # official sub-folders in which the files may lie
+    folders: tuple[str, ...] = ()  # official sub-folders that may hold the files
     editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
     others: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see `names`
     at: str = ""  # the key under which a .json file keeps its rows, as in "data.paragraphs.qas"
-    mark: str = ""  # a key, as in "question.stem", by which a row is told from other tasks' rows
-    kind: Literal["text", "label", "span"] = "text"  # what is answered: it decides the head
+    mark: str = ""  # a key that tells its rows from other tasks' rows, as in "question.stem"
+    kind: Literal["text", "label", "span"] = "text"  # of the answers; it decides the head
     unanswerable: bool = False  # span tasks: some contexts hold no answer
-    columns: tuple[str, ...] = ()  # of a .tsv file without a line of names
+    columns: tuple[str, ...] = ()  # names of the columns of a .tsv file without a header
     hub: Hub | None = None
-    keep: Literal["start", "end"] = "start"  # what stays of a source that is too long
-    linked: bool = False  # examples that share a text belong together, also through others
-    dev_share: float = 0.1  # of the groups of train, where dev is carved from it
+    keep: Literal["start", "end"] = "start"  # the end of a long source that is not cut off
+    linked: bool = False  # examples that share a text form one group, also through others
+    dev_share: float = 0.1  # share of train's groups in a dev split that is carved from train
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
-    version: int = 1  # of a built-in task: raise it when an example would change
+    version: int = 1  # of a built-in task: raise it if an example changes
 
     def names(self, edition: str) -> dict[str, str]:
-        """Return the file names of an edition: those of `others`, or else `files` with its name."""
+        """Return the file names of an edition: `others[edition]`, or `files` with its name in."""
         named = self.others.get(edition, self.files)
         return {split: name.format(edition=edition) for split, name in named.items()}
 
@@ -72,10 +72,11 @@ class TaskFacts:
         return readers.rows(path, layout)
 
     def part(self, split: str, edition: str = "") -> tuple[str, str]:
-        """Return the official split that `split` is read from, and the side of the carve.
+        """Return the official split that `split` is read from, and which side of it.
 
-        test is the official labelled test, else the official dev; dev is the official dev where
-        it is not test, else carved from train. Sides: "all", "train" or "dev".
+        test is the official test if that has labels, otherwise the official dev. dev is the
+        official dev unless that serves as test; otherwise it is carved from train. The side is
+        "all", or "train" or "dev" if the split is carved.
         """
         if split not in SPLITS:
             raise ConfigError(unknown("split", split, SPLITS))
@@ -90,7 +91,7 @@ class TaskFacts:
 
 @dataclass(frozen=True)
 class Task:
-    """A task as one block of an experiment configures it."""
+    """A task with the fields and the edition that a block of an experiment sets."""
 
     name: str
     facts: TaskFacts
@@ -116,7 +117,7 @@ class SplitSource:
 
 
 def task(block: TaskBlock) -> Task:
-    """Return the task that `block` names, with the block's fields set."""
+    """Return the task that `block` names, with its fields; raises ConfigError."""
     plugin = discovery.instance("task", block.name, block.fields)
     edition, stated = hooks.EDITION.of(plugin), facts(find_plugin("task", block.name))
     if edition != "auto" and edition not in stated.editions:
@@ -125,7 +126,7 @@ def task(block: TaskBlock) -> Task:
 
 
 def facts(entry: Registered) -> TaskFacts:
-    """Return the facts of a registered task; missing or unknown ones raise ConfigError."""
+    """Return the facts of a registered task; raises ConfigError for missing or unknown ones."""
     where = f"{entry.where}: @task({entry.name!r})"
     known = {one.name: one for one in fields(TaskFacts)}
     for name in entry.facts:
@@ -150,14 +151,14 @@ def facts(entry: Registered) -> TaskFacts:
 
 
 def paths(task: Task) -> Iterator[Path]:
-    """Yield where each official file of a task may lie in a folder of data, as `find` looks."""
+    """Yield the places, relative to a folder of data, in which `find` looks for official files."""
     for edition in (task.edition,) if task.edition else task.facts.editions or ("",):
         for name in task.facts.names(edition).values():
             yield from (folder / name for folder in _places(task, Path()))
 
 
 def _places(task: Task, folder: Path) -> tuple[Path, ...]:
-    """Return the folders in which a task's files are looked for."""
+    """Return the folders in which a task's files may lie."""
     bases = (folder, folder / task.name)
     return tuple(base / sub for base in bases for sub in ("", *task.facts.folders))
 
@@ -165,9 +166,9 @@ def _places(task: Task, folder: Path) -> tuple[Path, ...]:
 def find(task: Task, split: str, folder: Path) -> SplitSource:
     """Find the official file that a split is read from, in `folder` or official sub-folders.
 
-    Of several editions the first that has any file there is read, so that no split mixes them.
-    A file of that name whose first row lacks the task's mark belongs to another task. A gzipped
-    file is found as well, with .gz behind its name.
+    The first edition with any file there serves all splits, so that they do not mix editions. A
+    file whose first row lacks the task's mark belongs to another task and is passed over. A gzipped
+    file (NAME.gz) is found too. Raises DataError if there is no such file.
     """
     stated = task.facts
     isolation.give(folder)
@@ -202,7 +203,7 @@ def find(task: Task, split: str, folder: Path) -> SplitSource:
 
 
 def _is_marked(path: Path, stated: TaskFacts) -> bool:
-    """Whether the first row that can be read has the task's mark."""
+    """Return whether the first readable row has the task's mark."""
     if not stated.mark:
         return True
     value = next((row.value for row in stated.rows(path) if not row.error), None)
@@ -214,7 +215,7 @@ def _is_marked(path: Path, stated: TaskFacts) -> bool:
 
 
 def hub_config(task: Task) -> tuple[str, str]:
-    """Return the Hub's dataset id and configuration of a task, for reading and for cache keys."""
+    """Return the id and configuration of a task's Hub dataset; raises DataError."""
     stated = task.facts
     if stated.hub is None:
         raise DataError(
@@ -226,7 +227,7 @@ def hub_config(task: Task) -> tuple[str, str]:
 
 
 def hub_splits(task: Task) -> dict[str, str]:
-    """Return the Hub's names of splits, where they are not the usual ones."""
+    """Return the Hub's names of splits that differ from the usual ones."""
     edition = task.edition or next(iter(task.facts.editions), "")
     named = task.facts.hub.splits if task.facts.hub else {}
     return {split: name.format(edition=edition) for split, name in named.items()}

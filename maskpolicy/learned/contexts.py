@@ -1,4 +1,4 @@
-"""What learned policies read: a text for each example of a task, and where it holds the answer."""
+"""The contexts that learned policies are fitted on: a text per example, and its answers' places."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEEP = 100  # passages by rank among which retrieval looks for an answer
 
 @dataclass
 class _Read:
-    """An example with the text that a policy reads and what counts as the answer in it."""
+    """An example, the text that a policy reads, and the answers that count in it."""
 
     example: Example
     text: str
@@ -36,12 +36,12 @@ def find(
 ) -> tuple[list[Json], dict[str, int]]:
     """Return the contexts of train or dev of a task, and counts of what was found.
 
-    A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}, ends
-    exclusive, in characters of the context: an answer counts at all its occurrences by normalised
-    text, but not inside a longer one of its aliases. Contexts without an answer are among them;
-    examples without a context are only counted. Where the task allows retrieval, contexts that are
-    missing are looked for in `corpus`. Raises DataError as `examples.load` does, and when no train
-    example has a context.
+    A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}, with
+    half-open ranges of characters of the context. Every occurrence of an answer counts (compared as
+    normalised text), except those inside an occurrence of a longer alias. Contexts without an
+    answer are returned too; examples without a context are only counted. If the task allows
+    retrieval, missing contexts are retrieved from `corpus`. Raises DataError as `examples.load`
+    does, and if no train example has a context.
     """
     reading = examples.opened(block, split, folder)
     read = _texts(reading)
@@ -102,7 +102,7 @@ def _row(read: _Read) -> Json:
 
 
 def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Leave out spans inside others: "Rome" of "City of Rome", where both are aliases."""
+    """Drop spans inside other spans: "Rome" in "City of Rome", if both are aliases."""
     kept: list[list[int]] = []
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not kept or end > kept[-1][1]:
@@ -111,7 +111,7 @@ def _outermost(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 
 def _retrieve(read: Sequence[_Read], corpus: Sequence[str]) -> None:
-    """Give each the best passage (BM25) that holds an answer and shares words with its source."""
+    """Set each text to the best passage (BM25) that contains an answer and words of its source."""
     import bm25s
 
     def words(texts: Sequence[str]) -> Any:

@@ -16,7 +16,7 @@ from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
 from maskpolicy.leaderboard.report import save_report
-from maskpolicy.results import collecting, questions, run_record
+from maskpolicy.results import collecting, predictions, run_record
 from maskpolicy.results.cell import Run
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
@@ -69,7 +69,7 @@ def _record(finished: FinishedRun) -> None:
 
 
 def _questions(finished: FinishedRun) -> None:
-    questions.save(finished.graph.cells, finished.store, finished.folder)
+    predictions.save_questions(finished.graph.cells, finished.store, finished.folder)
 
 
 def _page(finished: FinishedRun) -> None:

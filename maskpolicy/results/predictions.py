@@ -1,10 +1,10 @@
-"""The answers of one cell, read back: a score and a group for each test example."""
+"""The answers of a cell, with a score and a group for each test example, and their questions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.errors import DataError
+from maskpolicy.files import slug, write_file
+from maskpolicy.graph.nodes import Stage
 from maskpolicy.results.cell import Result
+from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 _CLOSE = 1e-6  # between the stored mean and that of the examples
@@ -89,3 +92,40 @@ def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
             "the experiment again"
         ) from None
     return row
+
+
+def questions_file(folder: Path, task: str) -> Path:
+    """Return where a run's folder holds the questions of a task, if it does."""
+    return folder / "questions" / f"{slug(task)}.jsonl"
+
+
+def save_questions(cells: Mapping[tuple[str, str, int], Stage], store: Store, folder: Path) -> None:
+    """Write questions/*.jsonl, ids and sources, for every task whose examples are in the store.
+
+    Raises StoreError.
+    """
+    stages: Mapping[str, Stage] = {task: stage for (_, task, _), stage in cells.items()}
+    for task, stage in stages.items():
+        examples = stage.inputs.get("examples")
+        if examples is None or store.peek(examples.key) is None:
+            continue
+        made = []
+        for _, line in lines(store.path(examples.key) / "test.jsonl"):
+            row = json.loads(line)
+            question = {"id": row["id"], "source": row["source"]}
+            made.append(f"{json.dumps(question, ensure_ascii=False)}\n")
+        write_file(questions_file(folder, task), "".join(made).encode())
+
+
+def read_questions(folder: Path, task: str, wanted: set[str]) -> dict[str, str]:
+    """Return the sources of some examples by id, as far as they are known; raises DataError."""
+    path = questions_file(folder, task)
+    found = {}
+    for number, line in lines(path) if path.is_file() else ():
+        try:
+            row = json.loads(line)
+            if row["id"] in wanted:
+                found[row["id"]] = str(row["source"])
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{path}, line {number}: not a question: run it again") from None
+    return found

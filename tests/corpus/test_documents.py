@@ -208,15 +208,6 @@ def test_bad_input_is_one_line_with_file_and_row(tmp_path, name, content, keys, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_gzip_file_is_named(tmp_path):
-    whole = gzip.compress(b"One.\n" * 1000)
-    (tmp_path / "cut.txt.gz").write_bytes(whole[:-10])
-    (tmp_path / "none.txt.gz").write_bytes(b"One.\n")
-    for name in ("cut.txt.gz", "none.txt.gz"):
-        with pytest.raises(DataError, match=f"{name}: damaged or no gzip"):
-            read(tmp_path / name)
-
-
 @pytest.mark.parametrize("name", ["a.docx", "json", "txt", ".txt", "a.txt.bz2"])
 def test_an_unknown_kind_of_file_is_refused_before_anything_is_read(name):
     with pytest.raises(ConfigError, match=r"its format is unknown: the name must end in \.txt"):

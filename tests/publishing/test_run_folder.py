@@ -13,6 +13,7 @@ from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Run, Stage, stage
 from maskpolicy.publishing.run_folder import CONTENTS, FinishedRun, write
+from maskpolicy.results.cell import MARKS
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
@@ -63,6 +64,10 @@ def test_results_are_written_before_anything_is_made_of_them(finished):
     assert [result.percent for result in finished.run.results] == [0.0, 100.0]
     assert (finished.folder / "results" / "random--zsre--0.json").is_file()
     assert not (finished.folder / "leaderboard.json").exists()
+
+
+def test_a_run_knows_its_own_folder_by_names_of_the_table():
+    assert set(MARKS) <= {content.name.partition("/")[0] for content in CONTENTS}
 
 
 def test_the_readme_names_all_that_a_run_leaves():

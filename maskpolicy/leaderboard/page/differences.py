@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.leaderboard.board import Board
-from maskpolicy.results import predictions, questions
+from maskpolicy.results import predictions
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 
@@ -74,7 +74,7 @@ def _task(board: Board, task: str, room: int) -> Json:
     shown: list[Json] = []
     chosen = list(dict.fromkeys(_choose(found, bases, names)))
     texts = _texts(found, set(chosen))
-    sources = questions.read(first.folder, task, {names[i] for i in chosen})
+    sources = predictions.read_questions(first.folder, task, {names[i] for i in chosen})
     for index in chosen:
         entry = _entry(found, index, texts[index], sources.get(names[index]))
         room -= len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace"))
