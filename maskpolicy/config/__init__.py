@@ -1,4 +1,4 @@
-"""An experiment file becomes frozen dataclasses: keys checked, defaults filled in.
+"""Experiment files: parsed, checked and completed into frozen dataclasses.
 
-Nothing is trained or read here.
+This package trains nothing and reads no data.
 """

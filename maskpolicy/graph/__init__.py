@@ -1,4 +1,4 @@
-"""The graph of stages: what a stage is, what a run would compute, and the run.
+"""The graph of stages: what a stage is, how a run is planned, and how it is executed.
 
-No stage is defined here.
+Stages are defined in `stages`.
 """

@@ -1,4 +1,4 @@
-"""Runs a graph of stages: only what is missing, once among all processes, failures contained."""
+"""Run a graph of stages: compute what is missing, once among all processes; contain failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from maskpolicy.plugins import edits
 from maskpolicy.store.artifacts import Artifact, Store
 from maskpolicy.types import Json
 
-_PAUSE = 0.1  # seconds between two looks at what other processes are at
+_PAUSE = 0.1  # seconds between two checks of what other processes have computed
 
 
 def execute(
@@ -37,12 +37,12 @@ def execute(
     workers: int = 1,
     logs: Path | None = None,
 ) -> dict[str, Outcome]:
-    """Compute what `targets` lack, in this process, and return the outcome of every stage by key.
+    """Compute what `targets` need, in this process, and return the outcome of every stage by key.
 
-    `targets` are by default the stages that no other one takes as an input; what only finished
-    stages need is neither computed nor verified. A stage that raises fails what depends on it and
-    nothing else. `logs` is a folder for what trackers write. Raises StoreError when the store
-    cannot be used, e.g. on a full disk.
+    `targets` are by default the sinks of the graph. Stages that only finished stages need are
+    neither computed nor verified. If a stage raises, what depends on it fails, and all else goes
+    on. `workers` is the number of processes that a stage may start, `logs` a folder for trackers.
+    Raises StoreError when the store cannot be used, e.g. on a full disk.
     """
     return _Execution(stages, store, progress or Silent(), targets, workers, logs).run()
 
@@ -50,8 +50,9 @@ def execute(
 class _Execution:
     """The state of one run.
 
-    A process holds several locks only while it computes: the stage's and those of its transient
-    inputs, deeper stages first, then by key. All processes keep this order: none can deadlock.
+    A process holds several locks only while it computes: that of the stage, and those of its
+    transient inputs, deeper stages first, then by key. All processes keep this order, so no
+    deadlock is possible.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class _Execution:
         return {stage.key: self.outcomes[stage.key] for stage in self.order}
 
     def _demand(self, stages: Iterable[Stage]) -> None:
-        """Look for artifacts, going on to the inputs only of those that are not there."""
+        """Look for artifacts; look for the inputs only of those that are missing."""
         waiting = list(stages)
         while waiting:
             stage = waiting.pop()
@@ -106,7 +107,7 @@ class _Execution:
         return all(needed.key in self.outcomes for needed in stage.inputs.values())
 
     def _wait(self, pending: Sequence[Stage]) -> None:
-        """Wait a little; other processes compute all that could be computed."""
+        """Wait a moment: other processes compute every stage that is ready."""
         busy = next(stage for stage in pending if self._is_ready(stage))
         if busy != self.awaited:
             self.progress.start(busy)
@@ -115,7 +116,7 @@ class _Execution:
         time.sleep(_PAUSE)
 
     def _step(self, stage: Stage) -> bool:
-        """Settle a stage if it is ready and free; say whether anything changed."""
+        """Settle a stage if it is ready and its lock is free; return whether anything changed."""
         if not self._is_ready(stage):
             return False
         inputs = stage.inputs.values()
@@ -130,7 +131,7 @@ class _Execution:
             return mine
 
     def _settle(self, stage: Stage) -> None:
-        """Look again under the lock, and compute what is still missing and still needed."""
+        """Look for the artifact again under the lock; compute it if missing and still needed."""
         artifact = self.store.get(stage.key)
         if artifact is not None:
             self._found(stage, artifact, hit=False)
@@ -199,9 +200,9 @@ class _Execution:
             function_of(stage.kind)(plain(stage.params), inputs, out, run)
 
     def _commit(self, made: Stage) -> Commit:
-        """Return what commits a by-product, unless it is there or another process is at it.
+        """Return a function that commits a by-product, unless another process has done or does it.
 
-        No deadlock: nobody waits here for a lock while holding one.
+        It never waits for a lock while it holds one, so no deadlock is possible.
         """
 
         def commit(write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
@@ -215,7 +216,7 @@ class _Execution:
         return commit
 
     def _is_needed(self, stage: Stage) -> bool:
-        """Say whether a missing stage is wanted, or needed by one that is still missing."""
+        """Return whether a missing stage is a target, or an input of a needed missing stage."""
         if any(stage.key == target.key for target in self.targets):
             return True
         return any(
@@ -227,7 +228,7 @@ class _Execution:
         )
 
     def _drop(self, stages: Iterable[Stage]) -> None:
-        """Remove transient artifacts that every user in this graph is done with."""
+        """Remove transient artifacts whose users in this graph have all finished."""
         kept = {target.key for target in self.targets}
         kept |= {stage.key for stage in self.order if not stage.transient}
         for key in {stage.key for stage in stages} - kept:

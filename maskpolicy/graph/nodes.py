@@ -1,4 +1,4 @@
-"""Stages: pure functions from committed artifacts to one artifact, and the keys of their work."""
+"""Stages: pure functions from committed artifacts to one artifact, and the keys of artifacts."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from maskpolicy.store.checkpoints import Checkpoints
 from maskpolicy.types import Json
 
 Commit: TypeAlias = Callable[[Callable[[Path], None], Mapping[str, Json]], None]
-"""commit(write, facts): commits what write(folder) puts into the folder that it is given.
+"""commit(write, facts): call write(folder), and commit the files that it puts into the folder.
 
-`facts` are noted in its manifest, as those of `Run` are.
+The manifest records `facts`, like those of `Run`.
 """
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a stage function gets besides its arguments; nothing here may change its result."""
+    """What a stage function gets besides params and inputs; nothing here may change its result."""
 
     checkpoints: Checkpoints
     local: Mapping[str, Json] = field(default_factory=dict)  # paths, device: not in the key
     workers: int = 1  # processes that it may start
-    facts: dict[str, Json] = field(default_factory=dict)  # to be noted in the manifest
+    facts: dict[str, Json] = field(default_factory=dict)  # for the stage to add to the manifest
     advance: Callable[[int, int, str], None] = lambda done, total, note: None
-    byproducts: Mapping[str, Commit] = field(default_factory=dict)  # what is wanted on the way
+    byproducts: Mapping[str, Commit] = field(default_factory=dict)  # the wanted ones, by name
     name: str = ""  # of the stage
-    logs: Path | None = None  # a folder for what only people read
+    logs: Path | None = None  # a folder for files that only people read
 
     def progress(self, done: int, total: int, note: str = "") -> None:
         """Report that `done` of `total` units are finished."""
@@ -42,7 +42,8 @@ class Run:
 StageFunction: TypeAlias = Callable[[Json, Mapping[str, Path], Path, Run], None]
 """(params, inputs, out, run): writes an artifact's files into the folder `out`.
 
-The same params and the same input files must give the same bytes.
+`inputs` are the folders of the input artifacts, by name. The same params and the same input files
+must give the same bytes.
 """
 
 
@@ -59,16 +60,16 @@ F = TypeVar("F", bound=StageFunction)
 
 
 def stage(kind: str, version: int = 1, *, shared: bool = False) -> Callable[[F], F]:
-    """Return a decorator that makes a module-level function the one that computes `kind`.
+    """Return a decorator that registers a module-level function as the one that computes `kind`.
 
-    `version` stands for the code: raise it whenever the same arguments give another result.
-    Where a command runs in several processes (`processes`), all of them compute a `shared` stage.
+    `version` stands for the code: raise it whenever the same arguments give another result. If a
+    command runs in several processes (`processes`), all of them compute a `shared` stage together.
     """
     return partial(_register, kind, version, shared)
 
 
 def is_shared(kind: str) -> bool:
-    """Say whether all processes of a command compute a kind of stage."""
+    """Return whether all processes of a command compute a kind of stage together."""
     return _registered(kind).shared
 
 
@@ -84,11 +85,11 @@ def version_of(kind: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One unit of work; two stages with the same key are the same work.
+    """One unit of work. Two stages with the same key are the same work.
 
     `params` and `local` are JSON; `local` (paths, device, workers) is not in the key. `logical`
-    says which place in which experiment this is, whatever its parameters. `byproducts` are stages
-    whose artifacts this one can make on its way, exactly as they would: not in the key either.
+    identifies the stage in its experiment, whatever its parameters. `byproducts` are stages whose
+    artifacts this stage can commit while it runs, with the same bytes; they are not in the key.
     """
 
     kind: str
@@ -97,14 +98,14 @@ class Stage:
     inputs: Mapping[str, Stage] = field(default_factory=dict, repr=False)
     local: Mapping[str, Json] = field(default_factory=dict, repr=False)
     experiment: str = ""
-    transient: bool = False  # drop the artifact once all that need it have committed
+    transient: bool = False  # drop the artifact once all stages that need it have committed
     byproducts: Mapping[str, Stage] = field(default_factory=dict, repr=False)
     version: int = field(init=False)
     key: str = field(init=False)
-    depth: int = field(init=False)  # stages on the longest way to it, itself included
+    depth: int = field(init=False)  # stages on the longest path to this one, itself included
 
     def __post_init__(self) -> None:
-        """Take copies, so that nothing changes the key afterwards, and compute it."""
+        """Copy params, local and inputs, so that the key cannot change, and compute it."""
         object.__setattr__(self, "params", plain(self.params, f"{self.kind}.params"))
         object.__setattr__(self, "local", plain(self.local, f"{self.kind}.local"))
         object.__setattr__(self, "inputs", dict(self.inputs))
@@ -115,12 +116,12 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """Kind and label, for messages."""
+        """The kind and the label, for messages."""
         return f"{self.kind} {self.label}".strip()
 
     @property
     def logical(self) -> dict[str, str]:
-        """The place of the stage: experiment, kind and label."""
+        """Experiment, kind and label of the stage."""
         return {"experiment": self.experiment, "kind": self.kind, "label": self.label}
 
     def record(self) -> dict[str, Json]:
@@ -137,7 +138,7 @@ class Stage:
 
 
 def topological(stages: Iterable[Stage]) -> list[Stage]:
-    """Return the stages and all that they need, each key once, inputs before their users."""
+    """Return the stages and all their inputs, each key once, inputs before their users."""
     order: dict[str, Stage] = {}
 
     def visit(stage: Stage) -> None:
@@ -152,7 +153,7 @@ def topological(stages: Iterable[Stage]) -> list[Stage]:
 
 
 def users_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
-    """Return for each key of `order` the stages in it that take its artifact."""
+    """Return for each key in `order` the stages that take its artifact as an input."""
     order = list(order)
     users: dict[str, list[Stage]] = {stage.key: [] for stage in order}
     for stage in order:
@@ -162,7 +163,7 @@ def users_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
 
 
 def sinks(order: Iterable[Stage]) -> list[Stage]:
-    """Return the stages of `order` that no other one takes as an input."""
+    """Return the stages of `order` that are not an input of another one."""
     order = list(order)
     users = users_of(order)
     return [stage for stage in order if not users[stage.key]]

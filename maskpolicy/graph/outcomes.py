@@ -1,4 +1,4 @@
-"""What becomes of the stages of a run, and who hears of it while it goes on."""
+"""The outcome of each stage of a run, and the interface through which progress is reported."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from maskpolicy.store.artifacts import Artifact
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage.
+    """The outcome of a stage.
 
-    A hit was there when the run began; one without an artifact was not needed: all that would have
-    used it is there. `seconds` are those of the computation, by whichever process, also of a hit,
-    earlier attempts included.
+    A hit was in the store when the run began. An outcome without artifact and error was not
+    needed, because everything that would use it exists. `seconds` is the time of the computation
+    in whichever process, of a hit too, earlier attempts included.
     """
 
     stage: Stage
@@ -27,29 +27,29 @@ class Outcome:
 
 
 class Progress(Protocol):
-    """Hears how a run goes on; `finish` comes once for each stage, `start` only for work."""
+    """Receives the progress of a run: `finish` once for each stage, `start` only for work."""
 
     def start(self, stage: Stage) -> None:
-        """Begin to compute a stage, or to wait for another process that computes it."""
+        """Report that a stage is being computed, by this process or by another one."""
         ...
 
     def advance(self, done: int, total: int, note: str) -> None:
-        """Go on in the stage that was started last; a `total` of 0 is unknown."""
+        """Report progress in the stage that was started last; a `total` of 0 is unknown."""
         ...
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """End a stage: a hit, computed, failed, or not run because of an input."""
+        """Report the outcome of a stage: found, computed, failed, or not run for an input."""
         ...
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """A `Progress` that ignores all reports."""
 
     def start(self, stage: Stage) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def advance(self, done: int, total: int, note: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Say nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""What a run would compute, and which input or parameter makes it so; computes nothing."""
+"""Plan a run without computing: the state of each stage, and which input or parameter changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _SHOWN = 4  # differences in one line
 
 @dataclass(frozen=True)
 class Planned:
-    """The state of a stage: hit (nothing to do), miss, partial (begun) or stale, and why."""
+    """The state of a stage and its reason.
+
+    A hit needs no work. A miss was never computed, a partial stage was begun, and a stale one was
+    computed with other inputs or parameters.
+    """
 
     stage: Stage
     state: State
@@ -29,7 +33,7 @@ def plan(
 ) -> list[Planned]:
     """Return the state of every stage in topological order; reads manifests and writes nothing.
 
-    `targets`: the stages whose artifacts are wanted, by default those that no other one takes.
+    `targets` are the stages whose artifacts are wanted, by default the sinks of the graph.
     """
     order = topological(stages)
     wanted = sinks(order) if targets is None else list(targets)
@@ -46,7 +50,7 @@ def plan(
 
 
 def missing(targets: Iterable[Stage], store: Store) -> set[str]:
-    """Return the keys to be computed: targets that are not there, and what these need."""
+    """Return the keys to compute: missing targets, and their missing inputs at any depth."""
     keys: set[str] = set()
     waiting = list(targets)
     while waiting:
@@ -62,7 +66,7 @@ def _planned(
 ) -> Planned:
     if stage.key not in needed:
         is_there = store.peek(stage.key) is not None
-        return Planned(stage, "hit", "" if is_there else "not there, and nothing needs it")
+        return Planned(stage, "hit", "" if is_there else "not in the store, and not needed")
     begun = _begun(stage, store)
     if begun:
         return Planned(stage, "partial", begun)
@@ -102,7 +106,7 @@ def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
 
 def _absence(stage: Stage, store: Store, dropped: bool, before: Mapping[str, Planned]) -> str:
     if store.path(stage.key).exists():
-        return "its files are not as their manifest says: the next run puts them in quarantine"
+        return "its files do not match their manifest: the next run puts them in quarantine"
     reasons = ["was dropped after use, and is needed again"] if dropped else []
     reasons += [
         f"input {name} is a {before[needed.key].state}"

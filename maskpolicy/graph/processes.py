@@ -1,6 +1,6 @@
-"""Several processes of one command (torchrun, accelerate launch): the first runs the graph.
+"""Several processes of one command (torchrun, accelerate launch): the first one runs the graph.
 
-The others wait, join it in each training, and write nothing that stays.
+The other processes wait, compute shared stages together with it, and write no artifacts.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from maskpolicy.graph.nodes import Run, Stage, function_of, topological
 from maskpolicy.keys import plain
 from maskpolicy.store.artifacts import Store
 
-_PATIENCE = timedelta(days=30)  # the first process may annotate or evaluate for long
+_TIMEOUT = timedelta(days=30)  # the first process may annotate or evaluate for a long time
 
 
 def count() -> int:
-    """Return the number of processes of this command, as their launcher says."""
+    """Return the number of processes of this command, as set by their launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Say whether this process is the one that runs the graph."""
+    """Return whether this process is the one that runs the graph."""
     return count() == 1 or os.environ.get("RANK", "0") == "0"
 
 
 def call(key: str) -> None:
-    """Have the other processes begin to compute a stage; for the first one, which computes it too.
+    """Tell the other processes to compute a stage; the first process then computes it too.
 
-    Does nothing where there are no others.
+    Does nothing if there are no others.
     """
     if count() > 1:
         _tell(key)
 
 
 def dismiss() -> None:
-    """Let the other processes end."""
+    """Tell the other processes to end."""
     if count() > 1:
         _tell(None)
 
 
 def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
-    """Compute what the first process calls for, with it, until it dismisses this process.
+    """Compute stages together with the first process, until it dismisses this process.
 
-    What a stage raises it raises in the first process too, where it is told.
+    An error that a stage raises is raised and reported in the first process too. Raises
+    ConfigError if the two processes plan different stages.
     """
     known = {stage.key: stage for stage in topological(stages)}
     while (key := _tell(None)) is not None:
@@ -69,9 +70,9 @@ def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
 
 
 def _tell(word: str | None) -> Any:
-    """Return the word of the first process."""
+    """Return the first process's `word`; all processes must call this."""
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    PartialState(cpu=hardware.device().type == "cpu", timeout=_PATIENCE)
+    PartialState(cpu=hardware.device().type == "cpu", timeout=_TIMEOUT)
     return broadcast_object_list([word])[0]

@@ -1,4 +1,4 @@
-"""Artifacts on disk, addressed by the digest of all that they depend on.
+"""Artifacts on disk, addressed by a digest of everything that they depend on.
 
-Nothing here knows what a stage computes.
+This package does not know what a stage computes.
 """

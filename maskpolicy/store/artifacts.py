@@ -1,10 +1,10 @@
-"""Artifacts addressed by the hash of their inputs: committed whole, verified when read, locked.
+"""Artifacts under the hash of their inputs: committed as a whole, verified when read, locked.
 
 artifacts/KEY/        the files of a committed stage and MANIFEST.json
-checkpoints/KEY/STEP/ of a stage under way, committed in the same way
+checkpoints/KEY/STEP/ of a stage that is not finished, committed in the same way
 dropped/KEY.json      the manifest of an artifact that was removed after use
-temporary/KEY-*/      being written; whatever a dead process left is removed by the key's next owner
-quarantine/KEY-*/     what its manifest did not verify
+temporary/KEY-*/      being written; the next owner of the key removes what a dead process left
+quarantine/KEY-*/     files that do not match their manifest
 locks/KEY.lock        one for each key
 hashes.sqlite         digests of data files
 """
@@ -42,10 +42,10 @@ class Artifact:
 
 
 class Store:
-    """One folder of artifacts, shared by any number of processes; not by threads of one."""
+    """One folder of artifacts. Any number of processes can share it, threads of one cannot."""
 
     def __init__(self, root: str | Path) -> None:
-        """Name the folder; it is made when something is first written. A file is a StoreError."""
+        """Take the folder, which the first write creates; raises StoreError if it is a file."""
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
             raise StoreError(
@@ -60,15 +60,15 @@ class Store:
         self._parsed: dict[str, Json] = {}
 
     def path(self, key: str) -> Path:
-        """Return where the artifact of a key lies once it is committed; StoreError for no key."""
+        """Return the folder of a key's committed artifact; raises StoreError for a bad key."""
         check_key(key)
         return self.root / "artifacts" / key
 
     def get(self, key: str) -> Artifact | None:
-        """Return the artifact if its manifest verifies every file; else quarantine it.
+        """Return the artifact, or None. One that does not match its manifest goes to quarantine.
 
-        Each file is read once per process. While another process works on the key nothing is
-        moved: the answer is None, and the caller looks again when it holds the lock.
+        Each file is read once per process. While another process holds the key's lock, nothing is
+        moved: the result is None, and the caller asks again once it holds the lock.
         """
         try:
             return self._load(key)
@@ -77,7 +77,7 @@ class Store:
                 return self._load_or_quarantine(key) if mine else None
 
     def peek(self, key: str) -> Json | None:
-        """Return the manifest if names and sizes of the files agree; reads and moves nothing."""
+        """Return the manifest if the files match it by name and size, else None; moves nothing."""
         try:
             with self._disk.explained():
                 return manifest.read(self.path(key), key=key)
@@ -85,19 +85,22 @@ class Store:
             return None
 
     def recall(self, key: str) -> Json | None:
-        """Return the manifest of an artifact, also of a dropped one; the files may be gone."""
+        """Return the manifest of an artifact, also of a dropped one, or None.
+
+        The files are not checked: they may be gone.
+        """
         paths = (self.path(key) / manifest.NAME, self.root / "dropped" / f"{key}.json")
         return next((known for path in paths if (known := self._record(path)) is not None), None)
 
     @contextmanager
     def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
-        """Give a temporary folder, and commit it as the artifact of `key` on a clean exit.
+        """Yield a temporary folder, and commit it as the artifact of `key` on a clean exit.
 
-        `record` is the resolved config; it stands in the manifest as it is at the exit. Holds the
-        key's lock. An exception removes the folder, keeps the checkpoints and passes through; a
-        full disk raises StoreError. If the key has an artifact already, that one stays.
+        `record` is the resolved config; the manifest holds it as it is at the exit. The key's lock
+        is held meanwhile. An exception removes the folder and keeps the checkpoints; a full disk
+        raises StoreError. If the key already has an artifact, that one stays.
         """
-        plain(record, "record")  # before hours of work, not after
+        plain(record, "record")  # fails here rather than after hours of work
         with self.lock(key):
             self._sweep(key)
             self._under_way[key] = checkpoints = Checkpoints(self._disk, key)
@@ -113,7 +116,7 @@ class Store:
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def drop(self, key: str) -> bool:
-        """Remove an artifact that nothing needs any more; its manifest stays for comparisons.
+        """Remove an artifact that is no longer needed; its manifest stays for comparisons.
 
         Returns False, and removes nothing, while another process holds the key's lock.
         """
@@ -124,9 +127,9 @@ class Store:
             return mine
 
     def tidy(self, key: str) -> None:
-        """Remove what a dead process left: folders, and checkpoints if it had committed.
+        """Remove what a dead process left: its folders, and its checkpoints if it committed.
 
-        Does nothing where another process is at work or the store is read-only.
+        Does nothing while another process works on the key, or if the store is read-only.
         """
         done = self.path(key).exists() and self.checkpoints(key).steps()
         if not done and not self._disk.leftovers(key):
@@ -138,35 +141,38 @@ class Store:
                 self.checkpoints(key).clear()
 
     def checkpoints(self, key: str) -> Checkpoints:
-        """Return the checkpoints of a stage; inside `write` it is the one whose clock counts."""
+        """Return the checkpoints of a key; inside `write`, those whose seconds are recorded."""
         return self._under_way.get(key) or Checkpoints(self._disk, key)
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Hold the key's lock, waiting for it if need be; the same store may take it again."""
+        """Wait for the key's lock and hold it; the same store can take it again."""
         with self._locks.hold(key, wait=True) as mine:
             yield mine
 
     @contextmanager
     def try_lock(self, key: str) -> Iterator[bool]:
-        """Hold the key's lock if it is free, and say whether that is so."""
+        """Hold the key's lock if it is free; yields whether it is held."""
         with self._locks.hold(key, wait=False) as mine:
             yield mine
 
     def is_busy(self, key: str) -> bool:
-        """Say whether another process works on the key just now; writes nothing."""
+        """Return whether another process works on the key; writes nothing."""
         return self._locks.is_busy(key)
 
     def was_interrupted(self, key: str) -> bool:
-        """Say whether an unfinished folder of the key lies about."""
+        """Return whether the key has an unfinished folder."""
         return bool(self._disk.leftovers(key))
 
     def hash_file(self, path: str | Path) -> str:
-        """Return a data file's sha256, remembered by path, size, mtime and inode (DataError)."""
+        """Return a data file's sha256, remembered by path, size, mtime and inode.
+
+        Raises DataError if the file cannot be read.
+        """
         return self._remembered.digest(Path(path))
 
     def find(self, logical: Json) -> list[Json]:
-        """Return the manifests, dropped ones too, whose record is `logical`; newest first."""
+        """Return the manifests with this `logical` record, newest first, dropped ones too."""
         found = [
             known
             for known in (self._record(path) for path in self._manifests())
@@ -179,7 +185,7 @@ class Store:
         return upkeep.size(self.root)
 
     def touch(self, key: str) -> None:
-        """Note that an artifact was of use just now."""
+        """Record that an artifact was used now."""
         upkeep.touch(self.path(key))
 
     def _keep_manifest(self, key: str) -> None:
@@ -210,7 +216,7 @@ class Store:
             return self._load(key)
         except manifest.Damaged as damage:
             self._disk.quarantine(self.path(key), key)
-            _log.warning("an artifact is damaged, it is quarantined and made again: %s", damage)
+            _log.warning("an artifact is damaged and will be computed again: %s", damage)
             return None
 
     def _commit(

@@ -1,4 +1,4 @@
-"""Checkpoints of a stage under way, committed as artifacts are, so that a stage can resume."""
+"""Checkpoints from which an interrupted stage resumes; they are committed like artifacts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one key; to be used by the holder of the key's lock."""
+    """The checkpoints of one key. Only the holder of the key's lock may use them."""
 
     def __init__(self, disk: Disk, key: str) -> None:
-        """Start the clock of an attempt at the stage."""
+        """Start the clock of this attempt at the stage."""
         self._disk = disk
         self._key = key
         self._folder = disk.root / "checkpoints" / key
@@ -29,17 +29,17 @@ class Checkpoints:
 
     @property
     def seconds(self) -> float:
-        """Seconds spent on the stage: this attempt, and earlier ones up to what was resumed."""
+        """Seconds spent on the stage: in this attempt, and before the resumed checkpoint."""
         return self._before + time.monotonic() - self._started
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, ascending, without looking into them."""
+        """Return the steps that have a checkpoint, in ascending order, without verifying them."""
         if not self._folder.is_dir():
             return []
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Commit what `write` puts into the folder it is given; the two newest are kept.
+        """Commit the files that `write` puts into a folder, and keep the two newest checkpoints.
 
         A checkpoint of the same step is replaced. Raises StoreError when the disk is full.
         """
@@ -58,9 +58,9 @@ class Checkpoints:
             self._remove(old)
 
     def latest(self) -> tuple[int, Path] | None:
-        """Return step and folder of the newest checkpoint that its manifest verifies.
+        """Return step and folder of the newest checkpoint that matches its manifest, or None.
 
-        What fails is quarantined, and the one before it is tried.
+        A damaged checkpoint goes to quarantine, and the one before it is tried.
         """
         for step in reversed(self.steps()):
             path = self._folder / _name(step)
@@ -77,7 +77,7 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """Remove all of them: the stage has committed."""
+        """Remove all checkpoints."""
         if self._folder.is_dir():
             self._disk.discard(self._key, self._folder)
 

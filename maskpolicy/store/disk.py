@@ -1,4 +1,4 @@
-"""The folders of a store on disk: durable renames, and disk errors as one clear line."""
+"""The folders of a store: durable renames, and disk errors reported in one line."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from maskpolicy.files import sync
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 27")
-_NOTHING_LEFT = 1 << 16  # bytes
+_NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
 
 
 class Disk:
     """The sub-folders of one store; all on one file system, so that renames are atomic."""
 
     def __init__(self, root: Path) -> None:
-        """Name the store's folder; nothing is made until something is written."""
+        """Take the store's folder; the first write creates it."""
         self.root = root
 
     def folder(self, *names: str) -> Path:
-        """Return a sub-folder, made durably if need be."""
+        """Return a sub-folder; if it does not exist, create it and flush it to disk."""
         path = self.root.joinpath(*names)
         if not path.is_dir():
             with self.explained():
@@ -39,7 +39,10 @@ class Disk:
         return path
 
     def temporary(self, key: str) -> Path:
-        """Return a new empty folder; only the holder of the key's lock may make or remove it."""
+        """Create an empty folder and return it.
+
+        Only the holder of the key's lock may create or remove it.
+        """
         path = self.folder("temporary") / f"{key}-{uuid4().hex[:12]}"
         with self.explained():
             path.mkdir()
@@ -50,30 +53,30 @@ class Disk:
         return sorted((self.root / "temporary").glob(f"{key}-*"))
 
     def place(self, source: Path, target: Path) -> None:
-        """Rename a finished folder or file to its place, durably."""
+        """Rename a finished folder or file to its final path, and flush that to disk."""
         with self.explained():
             source.rename(target)
             sync(target.parent)
 
     def discard(self, key: str, path: Path) -> None:
-        """Remove a folder so that no reader ever meets half of it: rename first, then delete."""
+        """Rename a folder, so that no reader sees half of it, and then delete it."""
         away = self.folder("temporary") / f"{key}-{uuid4().hex[:12]}"
         with suppress(FileNotFoundError):
             self.place(path, away)
         shutil.rmtree(away, ignore_errors=True)
 
     def quarantine(self, path: Path, name: str) -> Path:
-        """Move what cannot be trusted aside, for a person to look at."""
+        """Move a damaged folder to quarantine/, where a person can inspect it."""
         away = self.folder("quarantine") / f"{name}-{uuid4().hex[:12]}"
         self.place(path, away)
         return away
 
     @contextmanager
     def explained(self, ours: bool = True) -> Iterator[None]:
-        """Turn a full disk or a read-only store into a StoreError of one line.
+        """Raise a StoreError of one line for a full disk or a read-only store.
 
-        With `ours` false it guards a stage's own code: errors that are not about this store pass
-        through unchanged.
+        Set `ours` to False around a stage's own code: then errors that do not concern this store
+        pass unchanged.
         """
         try:
             yield
@@ -101,7 +104,7 @@ class Disk:
         return f"{_first_line(error)}: check the disk" if ours and number is not None else None
 
     def _is_full(self, error: BaseException | None) -> bool:
-        # safetensors and torch report a full disk in errors of their own, torch without saying so
+        # safetensors and torch raise errors of their own on a full disk, torch without a reason
         mute = any(isinstance(one, RuntimeError) for one in (error, error and error.__cause__))
         while error is not None:
             if isinstance(error, OSError) and error.errno in _FULL:

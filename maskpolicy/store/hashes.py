@@ -1,4 +1,4 @@
-"""The sha256 of files, remembered by path, size, time of change and inode."""
+"""Remember the sha256 of files by path, size, modification time and inode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.files import sha256
 
 Mark: TypeAlias = tuple[int, int, int]
-"""Size, mtime in nanoseconds, inode: a file that kept all three is taken to be unchanged."""
+"""Size, mtime in nanoseconds and inode. A file with the same three counts as unchanged."""
 
 _YOUNG = 2_000_000_000  # ns; a file written this recently may change again within one mtime tick
 
@@ -25,10 +25,10 @@ def mark(path: Path) -> Mark:
 
 
 class Verified:
-    """Digests seen by this process: a large artifact is read once, not at each use."""
+    """Digests that this process has computed, so that it reads a large artifact only once."""
 
     def __init__(self) -> None:
-        """Start knowing nothing."""
+        """Start without digests."""
         self._known: dict[Path, tuple[Mark, str]] = {}
 
     def digest(self, path: Path) -> str:
@@ -45,21 +45,21 @@ class Verified:
 
 
 class Remembered:
-    """Digests of data files, kept in a small database between processes.
+    """Digests of data files, kept in a small database that all processes share.
 
-    A memory that cannot be read or written only costs time: the file is hashed again.
+    If the database cannot be read or written, files are hashed again.
     """
 
     def __init__(self, database: Path) -> None:
-        """Name the database; it is made when the first digest is remembered.
+        """Take the path of the database, which is created with the first digest.
 
-        Its folder is not: until that is there, digests wait for `save`.
+        Its folder is not created: until it exists, digests wait for `save`.
         """
         self._database = database
         self._waiting: dict[Path, tuple[Mark, str]] = {}
 
     def digest(self, path: Path) -> str:
-        """Return the sha256 of a file; DataError names one that cannot be read."""
+        """Return the sha256 of a file; raises DataError if it cannot be read."""
         path = path.absolute()
         try:
             before = mark(path)
@@ -76,7 +76,7 @@ class Remembered:
         return found
 
     def save(self) -> None:
-        """Write what waits for the folder."""
+        """Write the digests that waited for the database's folder."""
         waiting, self._waiting = self._waiting, {}
         for path, (found, digest) in waiting.items():
             self._remember(path, found, digest)

@@ -14,32 +14,32 @@ KEY_LENGTH = 64
 
 
 def is_key(name: str) -> bool:
-    """Say whether a name is a sha256 in hexadecimal digits."""
+    """Return whether a name is a sha256 in hexadecimal digits."""
     return len(name) == KEY_LENGTH and set(name) <= set("0123456789abcdef")
 
 
 def check_key(name: str) -> None:
-    """Raise StoreError for what is no key.
+    """Raise StoreError for a name that is not a key.
 
-    Keys stand in files that others wrote: one like `../..` must not lead out of the store.
+    Keys are also read from files that others wrote: `../..` must not lead out of the store.
     """
     if not is_key(name):
         raise StoreError(f"{name!r} is not a key of the store: those have 64 hexadecimal digits")
 
 
 class Locks:
-    """The locks of one store; the operating system frees those of a process that died."""
+    """The locks of one store; the operating system releases those of a dead process."""
 
     def __init__(self, disk: Disk) -> None:
-        """Hold nothing."""
+        """Start without a lock."""
         self._disk = disk
         self._held: dict[str, FileLock] = {}
 
     @contextmanager
     def hold(self, key: str, wait: bool) -> Iterator[bool]:
-        """Hold a key's lock and give True; give False if it is taken and `wait` is false.
+        """Hold a key's lock and yield True; yield False if it is taken and `wait` is False.
 
-        Who holds a lock may take it again.
+        The holder of a lock can take it again.
         """
         check_key(key)
         held = self._held.get(key)
@@ -57,7 +57,7 @@ class Locks:
                 del self._held[key]
 
     def is_busy(self, key: str) -> bool:
-        """Say whether another process holds a key's lock; makes no lock file."""
+        """Return whether another process holds a key's lock; creates no lock file."""
         if key in self._held or not (self._disk.root / "locks" / f"{key}.lock").exists():
             return False
         with self.hold(key, wait=False) as mine:

@@ -1,4 +1,4 @@
-"""MANIFEST.json: written last into a finished folder, and what a reader trusts it by."""
+"""MANIFEST.json: lists a finished folder's files with their digests, and is written last."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ PACKAGES = (
 
 
 class Damaged(StoreError):
-    """A folder whose files are not those that its manifest lists."""
+    """The files of a folder do not match its manifest."""
 
 
 def seal(folder: Path, facts: Mapping[str, Json]) -> Json:
     """Flush a finished folder to disk, write its manifest last, and return the manifest.
 
-    `facts` join the list of files (path, size, sha256) and a digest of the manifest itself.
+    The manifest holds `facts`, the list of files (path, size, sha256) and a digest of itself.
+    Raises StageError for a link or special file, and for a file with the manifest's name.
     """
     if (folder / NAME).exists():
         raise StageError(f"a stage must not write {NAME}: choose another name for that file")
@@ -65,7 +66,7 @@ def write_json(path: Path, value: Json) -> None:
 
 
 def parse(path: Path) -> Json:
-    """Return a manifest that is whole; raises Damaged."""
+    """Return the manifest in a file; raises Damaged if it is missing, broken or was edited."""
     try:
         manifest = json.loads(path.read_bytes())
         rest = {name: value for name, value in manifest.items() if name != "sha256"}
@@ -80,9 +81,9 @@ def parse(path: Path) -> Json:
 
 
 def read(folder: Path, **expected: Json) -> Json:
-    """Return the manifest of a folder that holds the files it lists, by name and size.
+    """Return the manifest of a folder whose files match it by name and size.
 
-    `expected` are facts that must stand in it. Raises Damaged.
+    `expected` are facts that the manifest must contain. Raises Damaged.
     """
     manifest = parse(folder / NAME)
     for name, value in expected.items():
@@ -92,10 +93,10 @@ def read(folder: Path, **expected: Json) -> Json:
     try:
         present = dict(_present(folder, listed))
     except FileNotFoundError as error:
-        raise Damaged(f"{folder} vanished while it was read") from error
+        raise Damaged(f"{folder} was removed while it was read") from error
     for name in sorted({*listed, *present}):
         if listed.get(name) != present.get(name):
-            raise Damaged(f"{folder / name} is not as its manifest says")
+            raise Damaged(f"{folder / name} does not match its manifest")
     return manifest
 
 
@@ -107,11 +108,11 @@ def verify(folder: Path, manifest: Json, digest_of: Callable[[Path], str]) -> No
         except FileNotFoundError:
             found = None
         if found != entry["sha256"]:
-            raise Damaged(f"{folder / entry['path']} is not as its manifest says")
+            raise Damaged(f"{folder / entry['path']} does not match its manifest")
 
 
 def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    # hidden files that nobody listed come from file systems and desktops, not from stages
+    # hidden files that are not listed come from file systems and desktops, not from stages
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if name == NAME or (path.is_dir() and not path.is_symlink()):
@@ -122,7 +123,7 @@ def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int
 
 @cache
 def surroundings() -> dict[str, Json]:
-    """Return what made an artifact but is no part of its key: versions, commit and machine."""
+    """Return versions, commit and machine that make an artifact; its key does not hold them."""
     versions = {"maskpolicy": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -139,7 +140,7 @@ def surroundings() -> dict[str, Json]:
 
 
 def _commit() -> str | None:
-    """Return the commit of maskpolicy's own checkout, "-dirty" if edited; None elsewhere."""
+    """Return the commit of maskpolicy's checkout, with "-dirty" if it was edited, or None."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""Removes from a store what no command needs again."""
+"""Remove what no command needs again from a store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DAY = 86_400  # seconds
 def prune(store: Store, older: float | None = None) -> dict[str, int]:
     """Remove what no command needs again, and return the bytes freed in each sub-folder.
 
-    That is: quarantine; temporary folders and locks that nobody holds; checkpoints of committed
-    stages and damaged ones; manifests of dropped artifacts that are back. Checkpoints that a
-    command could resume stay, and so do all artifacts; with `older`, both are removed if no run
-    made or used them, or anything made from them, in so many days.
+    These are quarantine/, temporary folders and locks that no process holds, checkpoints that are
+    damaged or whose stage has committed, and manifests of dropped artifacts that exist again.
+    Artifacts and resumable checkpoints stay. With `older`, those of them are removed that no run
+    has used for so many days, neither themselves nor anything made from them.
     """
     before = store.size()
     since = -math.inf if older is None else time.time() - older * _DAY
@@ -32,9 +32,9 @@ def prune(store: Store, older: float | None = None) -> dict[str, int]:
 
 
 def _prune_all(store: Store, since: float) -> None:
-    """Remove quarantine, and of each key that nobody holds what is of no more use.
+    """Remove quarantine/, and what is not needed again of each key that no process holds.
 
-    That goes for artifacts, and checkpoints of stages under way, not touched since a time too.
+    Artifacts and resumable checkpoints are removed only if no run has used them since `since`.
     """
     for key in upkeep.unused(store.root, since) if since > -math.inf else ():
         store.drop(key)
@@ -53,7 +53,7 @@ def _prune(store: Store, key: str, name: str, path: Path, since: float) -> None:
     if name == "temporary":
         shutil.rmtree(path, ignore_errors=True)
     elif name == "locks":
-        path.unlink(missing_ok=True)  # filelock's waiters notice, and make a new one
+        path.unlink(missing_ok=True)  # a process that waits for it notices, and creates another
     elif name == "dropped" and is_committed:
         path.unlink()
     elif name == "checkpoints":

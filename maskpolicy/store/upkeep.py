@@ -1,4 +1,4 @@
-"""What lies in a store, and the removal of what no command needs again."""
+"""Measure a store, and find the artifacts that no run has used for a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDERS = ("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "lo
 
 
 def entries(root: Path, name: str) -> list[Path]:
-    """Return what the store itself made in a sub-folder: never a stranger's files."""
+    """Return the entries of a sub-folder that the store created, and no other files."""
     folder = root / name
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
@@ -28,15 +28,15 @@ def size(root: Path) -> dict[str, int]:
 
 
 def touch(folder: Path) -> None:
-    """Note that an artifact was of use just now, where the store can be written."""
+    """Record that an artifact was used now, if the store is writable."""
     with suppress(OSError):
         os.utime(folder / manifest.NAME)
 
 
 def unused(root: Path, since: float) -> list[str]:
-    """Return the keys of artifacts that were not of use since a time (of the epoch, in seconds).
+    """Return the keys of artifacts that no run has used since a time (seconds of the epoch).
 
-    Of use is what a run made or found, and all that this was made from.
+    A run uses the artifacts that it computes or finds, and all that these were made from.
     """
     inputs: dict[str, list[str]] = {}
     for path in (*_manifests(root), *entries(root, "dropped")):

@@ -44,7 +44,7 @@ def test_after_the_run_all_are_hits(store):
     assert states(diamond(), store) == [
         ("a", "hit", ""),
         ("b", "hit", ""),
-        ("c", "hit", "not there, and nothing needs it"),
+        ("c", "hit", "not in the store, and not needed"),
         ("d", "hit", ""),
     ]
 
@@ -152,7 +152,7 @@ def test_a_damaged_artifact_is_a_miss_and_stays_where_it_is(store):
     (store.path(stages[1].key) / "result.json").write_text("")
     assert states(stages, store)[1][1:] == (
         "miss",
-        "its files are not as their manifest says: the next run puts them in quarantine",
+        "its files do not match their manifest: the next run puts them in quarantine",
     )
     assert store.path(stages[1].key).exists()
 
