@@ -40,11 +40,7 @@ tops = {name.partition(".")[0] for name in sys.modules}
 print(json.dumps({
     "plugins": sorted([each.kind, each.name] for each in entries),
     "files": [each.file for each in entries] + [str(each.path) for each in shipped.listed()],
-    "foreign": [
-        one.name
-        for one in entries
-        if not discovery.is_builtin(one) or discovery.code_digests(one)
-    ],
+    "foreign": [one.name for one in entries if not registry.is_builtin(one.plugin)],
     "keys": [stage.key for stage in graph.stages],
     "tops": sorted(tops & {"policies", "tasks", "experiments"}),
 }))

@@ -22,7 +22,7 @@ from maskpolicy.config.row_names import apart, distinct, name_all
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import HOW_KEYS, Registered
+from maskpolicy.plugins.registry import HOW_KEYS
 from maskpolicy.schema import at
 from maskpolicy.types import Denoising, Json
 
@@ -90,7 +90,7 @@ def policy_block(
         if strange:
             raise ConfigError(f"{at(where, strange[0])}: {NONE} has no stage and takes no such key")
         return PolicyBlock(NONE, NONE)
-    entry = _find("policy", name, where, [NONE])
+    entry = find_plugin("policy", name, [NONE], where)
     others = ("name", "label", *HOW_KEYS)
     values = schema.block(entry.plugin, own, where, others=others)
     values = {k: budgets.with_warmup(value, own.get(k, {})) for k, value in values.items()}
@@ -100,7 +100,7 @@ def policy_block(
     how = how_block(asked, where, {**facts, **shared})
     if kind:
         how = _of_kind(how, {**shared, **asked}, kind, where)
-    return PolicyBlock(name, name, _plain(values, where), how)
+    return PolicyBlock(name, name, keys.plain(values, where), how)
 
 
 def refuse_fields(name: str, given: Iterable[str]) -> None:
@@ -108,7 +108,7 @@ def refuse_fields(name: str, given: Iterable[str]) -> None:
 
     For commands that are given a policy by name, and its fields as policy.FIELD=value.
     """
-    known = schema.fields_of(_find("policy", name, "policy", [NONE]).plugin)
+    known = schema.fields_of(find_plugin("policy", name, [NONE], "policy").plugin)
     for key in given:
         if key in known:
             raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
@@ -155,7 +155,7 @@ def task_block(
     Raises ConfigError at `where`. Paths are looked up in `folders`, then from here.
     """
     name = given["name"]
-    entry = _find("task", name, where)
+    entry = find_plugin("task", name, where=where)
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}
     own = {key: value for key, value in given.items() if key not in framework}
     values = schema.block(entry.plugin, own, where, others=framework)
@@ -163,7 +163,7 @@ def task_block(
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
     block["data"] = data_source(block["data"], at(where, "data"), folders)
-    block["fields"] = _plain(values, where)
+    block["fields"] = keys.plain(values, where)
     return TaskBlock(**block)
 
 
@@ -183,13 +183,6 @@ def _named(item: Any, where: str) -> Mapping[str, Any]:
     return item
 
 
-def _find(kind: str, name: str, where: str, others: Sequence[str] = ()) -> Registered:
-    try:
-        return find_plugin(kind, name, others)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
 def data_source(
     given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
 ) -> str:
@@ -201,7 +194,3 @@ def data_source(
         world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
         raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")
     return str(found)
-
-
-def _plain(values: Mapping[str, Any], where: str) -> dict[str, Json]:
-    return {key: keys.plain(value, at(where, key)) for key, value in values.items()}

@@ -65,10 +65,9 @@ def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
 
 
 def _fits(name: str, where: str) -> bool:
-    try:
-        return name != NONE and hooks.FIT.of(find_plugin("policy", name).plugin) is not None
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+    if name == NONE:
+        return False
+    return hooks.FIT.of(find_plugin("policy", name, where=where).plugin) is not None
 
 
 def chain(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:

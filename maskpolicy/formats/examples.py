@@ -15,7 +15,7 @@ from maskpolicy.datafiles import fields
 from maskpolicy.datafiles.rows import Malformed, Row
 from maskpolicy.errors import DataError
 from maskpolicy.formats import carving, mapping, sources
-from maskpolicy.plugins import faults, hooks
+from maskpolicy.plugins import hooks, registry
 from maskpolicy.types import Example
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) 
 def _map(reading: Reading) -> None:
     """Read the rows of the source into `kept`."""
     places: dict[str, str] = {}  # of ids
-    is_own = not faults.is_built_in(reading.task.plugin)
+    is_own = not registry.is_builtin(type(reading.task.plugin))
     for row in reading.source.rows:
         try:
             mapped = mapping.examples(reading.task, row, reading.source.official)

@@ -27,21 +27,22 @@ _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a p
 _INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
 
 
-def find_plugin(kind: str, name: str, others: Sequence[str] = ()) -> Registered:
+def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "") -> Registered:
     """Return the plugin `name`; entry points are imported only for a name not known without them.
 
-    Raises ConfigError for an unknown name, with the choices (`others` are some besides) and what
-    packages failed to load, and for a name that two plugins define.
+    Raises ConfigError at `where` for an unknown name, with the choices (`others` are some besides)
+    and what packages failed to load, and for a name that two plugins define.
     """
     load_builtin(kind)
+    place = f"{where}: " if where else ""
     broken = load_entry_points() if name not in registry.names(kind) else []
     if name not in registry.names(kind):
         more = f"; a package that may hold it failed: {broken[0]}" if broken else ""
-        raise ConfigError(unknown(kind, name, [*registry.names(kind), *others]) + more)
+        raise ConfigError(place + unknown(kind, name, [*registry.names(kind), *others]) + more)
     found = registry.entry(kind, name)
     clash = registry.clash(kind, name)
-    if clash and not is_builtin(found):
-        raise ConfigError(clash)
+    if clash and not registry.is_builtin(found.plugin):
+        raise ConfigError(place + clash)
     return found
 
 
@@ -92,7 +93,8 @@ def load_builtin(kind: str) -> None:
     """Import every module of the built-in package of one kind, if there is one."""
     if kind not in PACKAGES:
         return
-    for path in sorted(_folder(PACKAGES[kind]).glob("[!_]*.py")):
+    package = importlib.import_module(PACKAGES[kind])
+    for path in sorted(Path(str(package.__file__)).parent.glob("[!_]*.py")):
         importlib.import_module(f"{PACKAGES[kind]}.{path.stem}")
 
 
@@ -187,7 +189,7 @@ def code_digests(entry: Registered) -> dict[str, str]:
     not by path, so that a plugin may move. Other imports belong to installed distributions.
     """
     path = Path(entry.file)
-    if is_builtin(entry) or not path.is_file():
+    if registry.is_builtin(entry.plugin) or not path.is_file():
         return {}
     home = isolation.home_with(path)
     if home is None:
@@ -260,12 +262,3 @@ def _files(entry: Registered) -> list[Path]:
         below = path.rglob("*") if path.is_dir() else [path]
         found += sorted(each for each in below if each.is_file())
     return found
-
-
-def is_builtin(entry: Registered) -> bool:
-    """Return whether a plugin comes with maskpolicy."""
-    return Path(entry.file).resolve().parent in map(_folder, PACKAGES.values())
-
-
-def _folder(package: str) -> Path:
-    return Path(str(importlib.import_module(package).__file__)).resolve().parent

@@ -29,12 +29,7 @@ def of(plugin: Any, error: BaseException) -> str:
 def failed(kind: str, plugin: Any, doing: str, error: BaseException) -> StageError:
     """Return the error to raise where `plugin` failed `doing` something: whose it is, and why."""
     message = f"{name(kind, plugin)}: {doing} failed: {of(plugin, error)}"
-    return StageError(message) if is_built_in(plugin) else PluginError(message)
-
-
-def is_built_in(plugin: Any) -> bool:
-    """Return whether an instance is of a policy or task that comes with maskpolicy."""
-    return type(plugin).__module__.startswith("maskpolicy.")
+    return (StageError if registry.is_builtin(type(plugin)) else PluginError)(message)
 
 
 def name(kind: str, plugin: Any) -> str:

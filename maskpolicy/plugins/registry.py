@@ -122,6 +122,11 @@ def forget(files: Iterable[Path]) -> None:
             METRICS.pop(key[1], None)
 
 
+def is_builtin(plugin: Any) -> bool:
+    """Return whether a plugin's class, or its function, comes with maskpolicy."""
+    return str(plugin.__module__).startswith("maskpolicy.")
+
+
 def called(kind: str, instance: Any) -> str:
     """Return the name, or names, under which the class of an instance is registered; or ""."""
     known = [one.name for one in _ENTRIES.values() if one.kind == kind]

@@ -33,7 +33,7 @@ def entries(kind: str) -> list[Registered]:
     """Return the built-in plugins of a kind: other tests leave some of their own."""
     discovery.load_builtin(kind)
     found = [registry.entry(kind, name) for name in registry.names(kind)]
-    return [entry for entry in found if discovery.is_builtin(entry)]
+    return [entry for entry in found if registry.is_builtin(entry.plugin)]
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_a_name_stands_for_one_hook():
 def test_built_in_plugins_name_the_parameters_as_the_table_does():
     for kind in hooks.HOOKS:
         discovery.load_builtin(kind)
-    for entry in filter(discovery.is_builtin, registry.entries()):
+    for entry in (each for each in registry.entries() if registry.is_builtin(each.plugin)):
         for hook in hooks.HOOKS[entry.kind]:
             found = getattr(entry.plugin, hook.name, None)
             if hook.form == "method" and found is not None:
