@@ -127,13 +127,19 @@ def reason(error: Exception) -> str:
     return shorten(str(error), _LONGEST, placeholder=" ..") or type(error).__name__
 
 
-def note(kind: Literal["model", "dataset"], name: str, revision: str | None, commit: str) -> None:
+def note(
+    kind: Literal["model", "dataset"], name: str, revision: str | None, commit: str | None
+) -> None:
     """Have the cache remember the commit that a revision stood for, once it holds that commit.
 
     The libraries do so for what they fetch by its revision; we fetch by commit.
     """
     folder, noted = _places(kind, name, revision)
-    if not (folder / "snapshots" / commit).is_dir() or (revision and _COMMIT.fullmatch(revision)):
+    if (
+        commit is None
+        or not (folder / "snapshots" / commit).is_dir()
+        or (revision and _COMMIT.fullmatch(revision))
+    ):
         return
     with suppress(OSError):  # a cache that cannot be written is still good to read
         noted.parent.mkdir(parents=True, exist_ok=True)

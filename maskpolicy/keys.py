@@ -1,18 +1,22 @@
-"""Canonical JSON, the keys made of it, and what differs between two records."""
+"""Canonical JSON and its digests; dataclasses as keys hold them; the differences of two records."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import Field, field, fields, is_dataclass
+from typing import Any, TypeVar
 
+from maskpolicy import schema
 from maskpolicy.errors import ConfigError
 from maskpolicy.types import Json
 
 _ABSENT = object()
 _LONGEST = 40  # characters of a value in a message
+_OMIT = "omit"  # in a field's metadata: when keys leave it out; None: at its default
+T = TypeVar("T")
 
 
 def canonical(value: Json) -> str:
@@ -55,6 +59,53 @@ def plain(value: Json, where: str = "") -> Json:
         f"{where or 'value'}: a {type(value).__name__} cannot be written as JSON: "
         "use null, true, false, a number, a string, a list or a mapping"
     )
+
+
+def omitted(default: T, when: Callable[[Any], bool] | None = None) -> T:
+    """Return a dataclass field that keys leave out: at its default, or where `when(instance)`.
+
+    A field that is younger than keys in use is left out at its default, so that these keys stay.
+    """
+    return field(default=default, metadata={_OMIT: when})
+
+
+def unkeyed(default: T) -> T:
+    """Return a dataclass field that no key holds, because it changes no result."""
+    return omitted(default, lambda instance: True)
+
+
+def to_json(instance: object, where: str = "") -> dict[str, Json]:
+    """Return what a key holds of a dataclass, fields that are `omitted` left out.
+
+    Raises ConfigError as `plain` does.
+    """
+    found: dict[str, Json] = plain(_keyed(instance), where)
+    return found
+
+
+def from_json(kind: type[T], value: Json, where: str = "") -> T:
+    """Return the dataclass `kind` that `to_json` made JSON of; fields left out have their defaults.
+
+    Raises ConfigError for keys and types that it does not have.
+    """
+    made: T = schema.check(value, kind, where)
+    return made
+
+
+def _keyed(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in fields(value) if not _is_omitted(each, value)]
+        return {name: _keyed(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {key: _keyed(item) for key, item in value.items()}
+    return [_keyed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_omitted(each: Field[Any], instance: object) -> bool:
+    if _OMIT not in each.metadata:
+        return False
+    when = each.metadata[_OMIT]
+    return bool(getattr(instance, each.name) == each.default if when is None else when(instance))
 
 
 def differences(old: Json, new: Json, where: str) -> list[str]:

@@ -38,7 +38,7 @@ try:
     wanted = [cell.inputs["tokenizer"], built.pretrained["none", 0]]
     for outcome in execute(wanted, Store(sys.argv[1])).values():
         stage = outcome.stage
-        print(stage.kind, stage.key, stage.params["revision"], outcome.error or "fetched")
+        print(stage.kind, stage.key, stage.params.revision, outcome.error or "fetched")
 except MaskpolicyError as error:
     print("refused:", error)
 """

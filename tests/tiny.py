@@ -13,31 +13,63 @@ import resource
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from maskpolicy.errors import StoreError
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
+from maskpolicy.graph.stage_run import Local
 from maskpolicy.store.artifacts import Store
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """The parameters of a stage that has none."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How far to walk, and how often to keep the state."""
+
+    seed: int
+    steps: int
+    every: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a stage fails with."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyLocal(Local):
+    """Seconds of a step, and a file outside the store that counts computations by label."""
+
+    pause: float = 0
+    count: str | None = None
+    label: str = ""
+
+
 @stage("tiny-walk")
-def walk(params, inputs, out, run):
+def walk(params: Walk, inputs, out, run):
     """Step through a random walk, with a checkpoint every few steps."""
     count(run)
-    done, x, trace = 0, params["seed"], []
+    done, x, trace = 0, params.seed, []
     for name in sorted(inputs):
         x += json.loads((inputs[name] / "result.json").read_text())["x"]
     saved = run.checkpoints.latest()
     if saved is not None:
         done = saved[0]
         x, trace = json.loads((saved[1] / "state.json").read_text())
-    for step in range(done + 1, params["steps"] + 1):
+    for step in range(done + 1, params.steps + 1):
         x = (x * 6364136223846793005 + 1442695040888963407) % 2**64
         trace.append(x)
-        time.sleep(run.local.get("pause", 0))
-        run.progress(step, params["steps"], f"x {x}")
-        if step % params["every"] == 0:
+        time.sleep(run.local.pause)
+        run.progress(step, params.steps, f"x {x}")
+        if step % params.every == 0:
             state = json.dumps([x, trace])
             run.checkpoints.save(step, lambda to, s=state: (to / "state.json").write_text(s))
     (out / "deep").mkdir()
@@ -46,25 +78,25 @@ def walk(params, inputs, out, run):
 
 
 @stage("tiny-fail")
-def fail(params, inputs, out, run):
+def fail(params: Failure, inputs, out, run):
     """Fail, after having written something."""
     count(run)
     (out / "half.json").write_text("[")
-    raise ValueError(params["message"])
+    raise ValueError(params.message)
 
 
 def count(run):
     """Leave a line for each computation, in a file outside the store."""
-    if "count" in run.local:
-        with Path(run.local["count"]).open("a") as file:
-            file.write(run.local["label"] + "\n")
+    if run.local.count:
+        with Path(run.local.count).open("a") as file:
+            file.write(run.local.label + "\n")
 
 
 def node(label, seed=0, inputs=None, steps=6, every=2, transient=False, **local):
     """Return one walk."""
-    params = {"seed": seed, "steps": steps, "every": every}
-    local = {**local, "label": label} if "count" in local else local
-    return Stage("tiny-walk", label, params, inputs or {}, local, "tiny", transient)
+    told = TinyLocal(**local, label=label)
+    params = Walk(seed, steps, every)
+    return Stage("tiny-walk", label, params, inputs or {}, told, "tiny", transient)
 
 
 def diamond(**settings):

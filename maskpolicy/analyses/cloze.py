@@ -10,12 +10,14 @@ from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.findings import Findings
 from maskpolicy.findings.cache import derive
 from maskpolicy.findings.masked_sample import Staged, staged
+from maskpolicy.graph.nodes import params_of
 from maskpolicy.plots import Bars, Series
 from maskpolicy.plugins.registry import analysis
 from maskpolicy.results.cell import Run
-from maskpolicy.stages.cloze import read
+from maskpolicy.stages.cloze import ClozeParams, read
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.types import Json
+from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
 
@@ -57,16 +59,15 @@ class Cloze:
 
 def _rows(each: Staged, store: Store) -> list[Json]:
     """Return the row of each kind of subject for one intermediate stage."""
-    from maskpolicy.world import make
     from maskpolicy.world.cloze import blanks, majority
 
-    if each.params.get("kind") == ENCODER:
+    if each.params.kind == ENCODER:
         raise ConfigError("cloze: asks text-to-text models, and those of this run are encoders")
     settings = _world(each, store)
     inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
-    params = {"world": settings, "how": each.params["how"]}
+    params = ClozeParams(world=settings, how=each.params.how)
     answers = read(derive(store, "cloze", each.label, params, inputs).path)
-    known = list(blanks(make(settings)))
+    known = list(blanks(settings))
     rows = []
     for kind in dict.fromkeys(answer["kind"] for answer in answers):
         of_kind = [answer for answer in answers if answer["kind"] == kind]
@@ -84,10 +85,10 @@ def _rows(each: Staged, store: Store) -> list[Json]:
     return rows
 
 
-def _world(each: Staged, store: Store) -> Json:
+def _world(each: Staged, store: Store) -> Settings:
     """Return the settings of the world that a stage was trained on."""
     corpus = available(store, each.corpus, "its corpus")
     key = corpus.manifest["record"]["inputs"].get("world")
     if key is None:
         raise ConfigError("cloze: asks for facts of the embedded world: needs corpus: world")
-    return available(store, key, "its world").manifest["record"]["params"]
+    return params_of(available(store, key, "its world").manifest["record"], Settings)

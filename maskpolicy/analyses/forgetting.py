@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +17,18 @@ from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.findings import Findings
 from maskpolicy.findings.cache import derive
 from maskpolicy.findings.masked_sample import Staged, staged
-from maskpolicy.graph.nodes import version_of
+from maskpolicy.graph.nodes import params_of, version_of
+from maskpolicy.graph.stage_run import Local
 from maskpolicy.plots import Bars, Series
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import analysis
 from maskpolicy.results.cell import Run
 from maskpolicy.schema import Count, Seed
-from maskpolicy.stages.forgetting import LOSS
+from maskpolicy.stages.forgetting import LOSS, GeneralLossParams
+from maskpolicy.stages.params import GeneralParams
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
+from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
 _POLICY = "original"  # the objective of a model whose general stage is not ours
@@ -90,45 +93,46 @@ class Forgetting:
         values = json.loads((made.path / LOSS).read_text())
         return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
 
-    def _params(self, row: Staged, store: Store) -> tuple[Json, Json]:
+    def _params(self, row: Staged, store: Store) -> tuple[GeneralLossParams, Local]:
         """Return params and local of the stage: the objective of the general stage, its text."""
         base = store.peek(row.inputs["model"])
         if base is None:
             raise StoreError(f"the model before its stage is not in the store {store.root}")
         record = base["record"]
-        if record["params"].get("kind") == ENCODER:
+        if row.params.kind == ENCODER:
             raise ConfigError(
                 "forgetting: measures text-to-text models, and the models of this run are encoders "
                 "(model.kind: encoder)"
             )
-        own = record["kind"] == "general"
-        facts = find_plugin("policy", _POLICY).facts
-        objective = {
-            "masking": version_of("general"),
-            "policy": record["params"]["policy"] if own else _POLICY,
-            "fields": record["params"]["fields"] if own else {},
-            "how": record["params"]["how"] if own else facts,
-        }
-        sizes = {"seed": self.seed, "passages": self.passages, "words": self.words}
+        own = params_of(record, GeneralParams) if record["kind"] == "general" else None
+        params = GeneralLossParams(
+            masking=version_of("general"),
+            policy=own.policy if own else _POLICY,
+            fields=own.fields if own else {},
+            how=asdict(own.how) if own else find_plugin("policy", _POLICY).facts,
+            seed=self.seed,
+            passages=self.passages,
+            words=self.words,
+        )
         if self.text:
             corpus = CorpusBlock(files=tuple(str(Path(path).absolute()) for path in self.text))
-            block = documents.identify(corpus, store.hash_file)
-            return {**objective, **sizes, "corpus": block}, documents.where(corpus)
+            source = documents.identify(corpus, store.hash_file)
+            return replace(params, corpus=source), Local(corpus=corpus)
         if not own:
             raise ConfigError(
                 "forgetting: this model was pre-trained elsewhere: give general text that no stage "
                 "has seen, e.g. text='[wiki.txt]'"
             )
-        return {**objective, **sizes, "world": _world(record, store)}, {}
+        return replace(params, world=_world(record, store)), Local()
 
 
-def _world(record: Json, store: Store) -> Json:
+def _world(record: Json, store: Store) -> Settings:
     """Return the settings of the world that a general stage was trained on."""
     corpus = store.peek(record["inputs"]["corpus"])
     world = store.peek(corpus["record"]["inputs"]["world"]) if corpus else None
     if world is None:
         raise StoreError(f"the world of its general stage is not in the store {store.root}")
-    return world["record"]["params"]
+    return params_of(world["record"], Settings)
 
 
 def _difference(before: _Loss, after: _Loss) -> Json:

@@ -6,7 +6,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -15,10 +15,12 @@ from maskpolicy.findings import Findings
 from maskpolicy.findings.cache import derive
 from maskpolicy.findings.examples import Asked, answers, asked
 from maskpolicy.findings.masked_sample import Sampling, samples
+from maskpolicy.graph.nodes import params_of
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Bars, Series
 from maskpolicy.plugins.registry import analysis
 from maskpolicy.results.cell import Result, Run, cell_name
+from maskpolicy.stages.params import EvaluateParams
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
@@ -134,7 +136,7 @@ def _on_dev(store: Store, run: Run, cell: Result) -> Path | None:
     if manifest is None or store.peek(manifest["record"]["inputs"]["model"]) is None:
         return None
     record = manifest["record"]
-    params = {**record["params"], "split": "dev"}
+    params = replace(params_of(record, EvaluateParams), split="dev")
     label = f"{cell.policy}, {cell.task}, seed {cell.seed}, dev"
     return derive(store, "evaluate", label, params, record["inputs"]).path / "predictions.jsonl"
 

@@ -42,7 +42,7 @@ def _comparable(one: Sample, other: Sample) -> bool:
 
 
 def _seed(sample: Sample) -> Json:
-    return sample.row.params["spec"]["seed"]
+    return sample.row.params.spec.seed
 
 
 def _row(one: Sample, other: Sample) -> Json:

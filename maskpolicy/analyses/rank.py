@@ -148,8 +148,8 @@ class Rank:
 def _given(files: tuple[str, ...]) -> Iterator[Document]:
     """Yield the documents of files, of all kinds that a corpus may have."""
     corpus = CorpusBlock(files=files)
-    block = documents.identify(corpus, str)  # nothing is kept of it, so nothing is digested
-    return documents.read(block, {}, documents.where(corpus))
+    source = documents.identify(corpus, str)  # nothing is kept of it, so nothing is digested
+    return documents.read(source, {}, corpus)
 
 
 def _world() -> list[Document]:

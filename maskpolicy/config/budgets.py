@@ -7,6 +7,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from maskpolicy import hardware
+from maskpolicy.keys import omitted, unkeyed
 from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Training:
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
     weight_decay: Amount = 0.01  # of AdamW, on matrices alone
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
-    eps: Positive = 1e-8  # of AdamW: added to the root of the second moment
+    eps: Positive = omitted(1e-8)  # of AdamW: added to the root of the second moment
     clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
     # auto: bf16 where the machine is built for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -39,14 +40,11 @@ class Training:
     micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU
     max_source: Count = 512  # tokens; longer sources are cut
     max_target: Count = 512  # tokens; longer targets are cut
-    checkpoint_every: Positive = 60.0  # seconds between resumable checkpoints
+    checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints
     seed: Seed = 0  # of all that is drawn; fine-tuning takes the file's `seeds` instead
     eval_every: Steps = 0  # steps between two looks at dev (fit, fine-tuning); 0: none
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
-
-LATER = ("eps",)
-"""Settings that keys leave out at their defaults, as they are younger than keys that are in use."""
 
 GENERAL = Training(steps=500, lr=2e-3)
 INTERMEDIATE = Training(steps=1000, lr=1e-3)

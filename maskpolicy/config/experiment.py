@@ -19,6 +19,7 @@ SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
 RELATIVE = (
     "maskpolicy-roberta-relative"  # model_type of maskpolicy.models.relative_positions's encoders
 )
+ModelKind = Literal["seq2seq", "encoder"]
 OnError = Literal["raise", "skip"]
 Tracker: TypeAlias = Literal[
     "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
@@ -31,7 +32,7 @@ class ModelBlock:
 
     name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
     revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
-    kind: Literal["seq2seq", "encoder"] = "seq2seq"  # text-to-text (BART) or RoBERTa-style
+    kind: ModelKind = "seq2seq"  # text-to-text (BART) or RoBERTa-style
     layers: Count | None = None  # of an encoder built from scratch; null: the preset's
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
     # of an encoder built from scratch: an attention bias for each head and distance, beside

@@ -4,102 +4,157 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from maskpolicy import hub
-from maskpolicy.config.experiment import WORLD, CorpusBlock
+from maskpolicy.config.experiment import WORLD, CorpusBlock, OnError
 from maskpolicy.corpus.passages import FIXED, Document
 from maskpolicy.datafiles import fields, readers
 from maskpolicy.datafiles.readers import Layout
 from maskpolicy.datafiles.rows import Malformed, Row
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.types import Json
+from maskpolicy.keys import omitted
 
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
 
 
-def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> dict[str, Json]:
+@dataclass(frozen=True, kw_only=True)
+class WorldSource:
+    """A corpus of the embedded world, as keys of stages hold it."""
+
+    name: Literal["world"] = "world"
+    part: Literal["general", "intermediate"] = "intermediate"
+    words: int | None = omitted(None)  # of a passage; None: whole documents are read
+    limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource:
+    """A corpus of files, as keys of stages hold it."""
+
+    files: tuple[tuple[str, str], ...]  # (name, sha256) of each
+    column: str
+    columns: tuple[str, ...]
+    on_error: OnError
+    words: int | None = omitted(None)
+    limit: int
+    headings: Literal[False] | None = omitted(None)  # False: lines of WikiText that are none
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubSource:
+    """A corpus of the Hub, or of a local folder laid out as one, as keys of stages hold it."""
+
+    hub: str  # "": a folder of `files`
+    revision: str | None  # a commit
+    files: tuple[tuple[str, str], ...] | None = omitted(None)
+    subset: str | None
+    split: str
+    column: str
+    columns: tuple[str, ...]
+    on_error: OnError
+    words: int | None = omitted(None)
+    limit: int
+    headings: Literal[False] = False
+
+
+Source: TypeAlias = WorldSource | FileSource | HubSource
+
+
+def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> Source:
     """Return all that a corpus's passages depend on, with digests in place of paths.
 
     Files keep their names, which decide how they are read and begin the ids of their documents. The
     revision of a Hub dataset becomes a commit. Raises ConfigError or DataError for what cannot be
     read.
     """
-    block: dict[str, Json] = {"words": corpus.words, "limit": corpus.limit}
     if corpus.name == WORLD:
         if corpus.columns:
             raise ConfigError(f"corpus.columns: the world has {', '.join(_GOLD)}: leave it out")
-        return {"name": WORLD, "part": "intermediate", **block}
+        return WorldSource(words=corpus.words, limit=corpus.limit)
     _check_names(corpus)
-    block |= {"column": corpus.column, "columns": list(corpus.columns)}
-    block["on_error"] = corpus.on_error
     if corpus.hub is None:
         paths = [Path(path) for path in corpus.files]
         _stems(path.name for path in paths)
-        if any(readers.has_lines(path.name) for path in paths):
-            block["headings"] = False  # WikiText's are no documents
-        return {"files": [[path.name, digest(path)] for path in paths], **block}
-    block |= {"subset": corpus.subset, "split": corpus.split, "headings": False}
+        has_lines = any(readers.has_lines(path.name) for path in paths)
+        return FileSource(
+            files=tuple((path.name, digest(path)) for path in paths),
+            column=corpus.column,
+            columns=corpus.columns,
+            on_error=corpus.on_error,
+            words=corpus.words,
+            limit=corpus.limit,
+            headings=False if has_lines else None,
+        )
     folder = Path(corpus.hub)
+    files = None
     if folder.is_dir():
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        found = [[path.relative_to(folder).as_posix(), digest(path)] for path in paths]
-        return {"hub": "", "revision": None, "files": found, **block}
-    commit = hub.commit("dataset", corpus.hub, corpus.revision)
-    return {"hub": corpus.hub, "revision": commit, **block}
-
-
-def where(corpus: CorpusBlock) -> dict[str, Json]:
-    """Return the corpus's location and how it is fetched; neither is part of its identity."""
-    lies = {"files": list(corpus.files), "hub": corpus.hub, "stream": corpus.stream}
-    return {**lies, "revision": corpus.revision}
+        files = tuple((path.relative_to(folder).as_posix(), digest(path)) for path in paths)
+    return HubSource(
+        hub="" if files is not None else corpus.hub,
+        revision=None if files is not None else hub.commit("dataset", corpus.hub, corpus.revision),
+        files=files,
+        subset=corpus.subset,
+        split=corpus.split,
+        column=corpus.column,
+        columns=corpus.columns,
+        on_error=corpus.on_error,
+        words=corpus.words,
+        limit=corpus.limit,
+    )
 
 
 def read(
-    block: Json,
+    source: Source,
     inputs: Mapping[str, Path],
-    local: Mapping[str, Json],
+    corpus: CorpusBlock | None = None,
     malformed: Malformed | None = None,
 ) -> Iterator[Document]:
-    """Yield the documents of a corpus; `inputs["world"]` is the world's folder.
+    """Yield the documents of a corpus: `corpus` says where its files are.
+
+    Those of the world are in the folder `inputs["world"]`.
 
     Rows without text are passed over. `malformed` decides about rows that cannot be used; it is
     that of the block if it is left out. Raises DataError for such a row unless they are skipped,
     and when there is no text.
     """
-    if block.get("name") == WORLD:
-        found = world(inputs["world"] / f"{block['part']}.jsonl")
-        yield from islice(found, block["limit"] or None)
+    if isinstance(source, WorldSource):
+        found = world(inputs["world"] / f"{source.part}.jsonl")
+        yield from islice(found, source.limit or None)
         return
-    malformed = malformed or malformed_rows(block)
+    if corpus is None:
+        raise DataError("corpus: where its files are is not known: run its experiment again")
+    malformed = malformed or malformed_rows(source)
     number = 0
     try:
-        for document in islice(_documents(block, local, malformed), block["limit"] or None):
+        for document in islice(_documents(source, corpus, malformed), source.limit or None):
             number += 1
             yield document
     finally:
         malformed.warn("corpus")
     if not number:
-        raise DataError(_no_text(block, local, malformed))
+        raise DataError(_no_text(source, corpus, malformed))
 
 
-def malformed_rows(block: Json) -> Malformed:
+def malformed_rows(source: Source) -> Malformed:
     """Return what a corpus does with rows that cannot be used."""
-    return Malformed("corpus.on_error: skip", block.get("on_error") == "skip")
+    is_skipped = not isinstance(source, WorldSource) and source.on_error == "skip"
+    return Malformed("corpus.on_error: skip", is_skipped)
 
 
-def _no_text(block: Json, local: Mapping[str, Json], malformed: Malformed) -> str:
+def _no_text(source: FileSource | HubSource, corpus: CorpusBlock, malformed: Malformed) -> str:
     """Return why a corpus is of no use, and what to do."""
     bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
-    name = local["hub"] if "hub" in block else ", ".join(local["files"])
-    if "hub" not in block and all(map(readers.is_plain, local["files"])):
+    name = corpus.hub or ", ".join(corpus.files)
+    if not corpus.hub and all(map(readers.is_plain, corpus.files)):
         return f"{name}: the corpus holds no text{bad}: name files that hold some"
-    key = block["column"]
     return (
-        f"{name}: the corpus holds no text in {key!r}{bad}: name another key (corpus.column=KEY), "
-        "or files that hold some"
+        f"{name}: the corpus holds no text in {source.column!r}{bad}: name another key "
+        "(corpus.column=KEY), or files that hold some"
     )
 
 
@@ -112,11 +167,13 @@ def world(path: Path) -> Iterator[Document]:
             yield Document(row["id"], row["text"], columns)
 
 
-def _documents(block: Json, local: Mapping[str, Json], malformed: Malformed) -> Iterator[Document]:
-    for prefix, rows in _sources(block, local):
+def _documents(
+    source: FileSource | HubSource, corpus: CorpusBlock, malformed: Malformed
+) -> Iterator[Document]:
+    for prefix, rows in _sources(source, corpus):
         for row in rows:
             try:
-                document = _document(row, prefix, block["column"], block["columns"])
+                document = _document(row, prefix, source.column, source.columns)
             except DataError as error:
                 malformed.add(row, str(error))
             else:
@@ -124,20 +181,20 @@ def _documents(block: Json, local: Mapping[str, Json], malformed: Malformed) -> 
                     yield document
 
 
-def _sources(block: Json, local: Mapping[str, Json]) -> Iterator[tuple[str, Iterator[Row]]]:
+def _sources(
+    source: FileSource | HubSource, corpus: CorpusBlock
+) -> Iterator[tuple[str, Iterator[Row]]]:
     """Yield, for each file or for the Hub dataset, the prefix of its ids and its rows.
 
     Rows of Parquet and of the Hub may be single lines, as in WikiText: headings are left out.
     """
-    column, keys = block["column"], [block["column"], *block["columns"]]
-    if "hub" in block:
-        place = (block["subset"], block["split"], block["revision"], local["stream"])
-        yield (
-            block["split"],
-            _without_headings(readers.hub_rows(local["hub"], keys, *place), column),
-        )
+    column, keys = source.column, [source.column, *source.columns]
+    if isinstance(source, HubSource):
+        place = (source.subset, source.split, source.revision, corpus.stream)
+        rows = readers.hub_rows(str(corpus.hub), keys, *place)
+        yield source.split, _without_headings(rows, column)
         return
-    paths = [Path(path) for path in local["files"]]
+    paths = [Path(path) for path in corpus.files]
     for path, prefix in zip(paths, _stems(path.name for path in paths), strict=True):
         rows = readers.rows(path, Layout(keys=keys))
         is_by_line = readers.has_lines(path.name)

@@ -11,9 +11,9 @@ from typing import Any
 from maskpolicy import findings, keys
 from maskpolicy.files import sha256
 from maskpolicy.findings import Analysis, Findings
-from maskpolicy.graph.nodes import Run as StageRun
-from maskpolicy.graph.nodes import function_of, version_of
-from maskpolicy.keys import digest, plain
+from maskpolicy.graph.nodes import compute, version_of
+from maskpolicy.graph.stage_run import Local, StageRun
+from maskpolicy.keys import digest, plain, to_json
 from maskpolicy.plugins import edits
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.results.cell import Run
@@ -27,18 +27,20 @@ def derive(
     store: Store,
     kind: str,
     label: str,
-    params: Json,
+    params: object,
     inputs: Mapping[str, str],
-    local: Mapping[str, Json] | None = None,
+    local: Local | None = None,
 ) -> Artifact:
     """Return the artifact of a stage whose inputs, named by their keys, are in the store.
 
-    It is computed unless the store has it. Raises StoreError when an input is not there.
+    `params` is of the dataclass that the stage takes. The artifact is computed unless the store has
+    it. Raises StoreError when an input is not there.
     """
+    keyed, local = to_json(params, kind), local or Local()
     resolved = {
         "kind": kind,
         "version": version_of(kind),
-        "params": plain(params),
+        "params": keyed,
         "inputs": dict(inputs),
     }
     key = digest(resolved)
@@ -46,13 +48,13 @@ def derive(
     if found is not None:
         return found
     paths = {name: available(store, needed, name).path for name, needed in inputs.items()}
-    record = {**resolved, **_logical(kind, label), "local": dict(local or {}), "facts": {}}
+    record = {**resolved, **_logical(kind, label), "local": to_json(local), "facts": {}}
     with store.lock(key):
         if store.get(key) is None:
             with store.write(key, record) as out:
-                run = StageRun(store.checkpoints(key), record["local"], facts=record["facts"])
+                run = StageRun(store.checkpoints(key), local, facts=record["facts"])
                 with edits.guarded(params, run.checkpoints.clear):
-                    function_of(kind)(plain(params), paths, out, run)
+                    compute(kind, keyed, paths, out, run)
     return available(store, key, label)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,15 +14,15 @@ from maskpolicy import ragged
 from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.findings.cache import derive
-from maskpolicy.graph.nodes import Run as StageRun
-from maskpolicy.graph.nodes import stage, version_of
+from maskpolicy.graph.nodes import params_of, stage, version_of
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.masking import selection
 from maskpolicy.plugins.discovery import code_digests, instance, plugin_of_run
 from maskpolicy.ragged import Ragged, RaggedWriter
 from maskpolicy.results.cell import Run, plugin_files
 from maskpolicy.schema import Count, Seed
+from maskpolicy.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.store.artifacts import Store, available
-from maskpolicy.types import Json
 
 FILE = "hidden.safetensors"
 _BATCH = 1024  # passages that are masked at once
@@ -56,7 +56,7 @@ class Staged:
     label: str
     number: int  # of the intermediate run
     key: str
-    params: Json
+    params: IntermediateParams
     inputs: Mapping[str, str]  # keys
     version: int  # of the stage: it stands for what its masking hides
     color: int = 0  # place among the run's policies
@@ -87,7 +87,7 @@ def staged(
                     continue
                 record = manifest["record"]
                 version = record["version"]
-                params, inputs = record["params"], record["inputs"]
+                params, inputs = params_of(record, IntermediateParams), record["inputs"]
                 found.append(Staged(run, name, number, key, params, inputs, version, color))
     return found, notes
 
@@ -114,20 +114,28 @@ def _lacking(store: Store, run: Run, label: str) -> str:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class HiddenParams(PolicyParams):
+    """What a policy hides in a sample of a corpus."""
+
+    masking: int  # version of the stage "intermediate"
+    seed: int
+    sampling: Sampling
+
+
 @stage("hidden")
-def hidden(params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Mask a sample of passages. params: {"policy", "fields", "seed", "sampling", "code"}."""
+def hidden(params: HiddenParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Mask a sample of passages."""
     annotations = [inputs["annotate"]] if "annotate" in inputs else []
     passages = Passages.open(inputs["corpus"], *annotations)
-    policy = instance("policy", params["policy"], params["fields"])
-    sampling = Sampling(**params["sampling"])
+    policy, sampling = instance("policy", params.policy, params.fields), params.sampling
     places = sampling.places(len(passages))
     with RaggedWriter(out / FILE) as file:
         for epoch in range(sampling.draws):
             for start in range(0, len(places), _BATCH):
                 at = places[start : start + _BATCH]
                 batch = [passages[place] for place in at.tolist()]
-                found = selection.select(policy, batch, params["seed"], [epoch] * len(batch))
+                found = selection.select(policy, batch, params.seed, [epoch] * len(batch))
                 for place, spans in zip(at, found, strict=True):
                     file.append({"spans": spans.astype(np.int32), "places": place.reshape(1)})
 
@@ -187,12 +195,11 @@ def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
     Raises StoreError when its corpus is not in the store, ConfigError when the file of its policy
     is not the one that it was trained with.
     """
-    files = plugin_files(row.run.folder)
-    code = code_digests(plugin_of_run("policy", row.params["policy"], files))
-    if code != row.params["code"]:
+    files, trained = plugin_files(row.run.folder), row.params
+    code = code_digests(plugin_of_run("policy", trained.policy, files))
+    if code != trained.code:
         raise ConfigError(
-            f"policy {row.params['policy']} was changed since its training: run its experiment "
-            "again"
+            f"policy {trained.policy} was changed since its training: run its experiment again"
         )
     inputs = {name: key for name, key in row.inputs.items() if name in ("corpus", "annotate")}
     if row.version != version_of("intermediate"):
@@ -200,14 +207,14 @@ def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
             f"{row.label}: was trained by a version of maskpolicy that masks otherwise: run its "
             "experiment again"
         )
-    params = {
-        "masking": row.version,
-        "policy": row.params["policy"],
-        "fields": row.params["fields"],
-        "code": code,
-        "seed": row.params["spec"]["seed"],
-        "sampling": asdict(sampling),
-    }
+    params = HiddenParams(
+        masking=row.version,
+        policy=trained.policy,
+        fields=trained.fields,
+        code=code,
+        seed=trained.spec.seed,
+        sampling=sampling,
+    )
     made = derive(store, "hidden", row.label, params, inputs)
     arrays = ragged.load(made.path / FILE)
     names = [name for name in ("corpus", "annotate") if name in inputs]

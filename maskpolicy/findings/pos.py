@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import ragged
-from maskpolicy.config.experiment import WORLD
 from maskpolicy.corpus import pipelines
+from maskpolicy.corpus.documents import WorldSource
 from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import ConfigError
 from maskpolicy.findings.cache import derive
 from maskpolicy.findings.masked_sample import Sample, Sampling
-from maskpolicy.graph.nodes import Run as StageRun
-from maskpolicy.graph.nodes import stage
+from maskpolicy.graph.nodes import params_of, stage
+from maskpolicy.graph.stage_run import Local, StageRun
 from maskpolicy.ragged import Ragged, RaggedWriter
+from maskpolicy.stages.params import CorpusParams
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json, Passage
 from maskpolicy.world.tags import tag
@@ -30,17 +32,26 @@ TAGS = (
 )  # Universal Dependencies
 
 
+@dataclass(frozen=True, kw_only=True)
+class TagsParams:
+    """The parts of speech of a sample's words."""
+
+    pipeline: Json  # what tells a spaCy pipeline from others; None: the world's gold
+    sampling: Sampling
+    masking: int  # version of the stage "intermediate"
+
+
 @stage("tags")
-def tags(params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Tag the words of a sample. params: {"pipeline": its identity or None, "sampling"}."""
+def tags(params: TagsParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Tag the words of a sample."""
     passages = Passages.open(inputs["corpus"])
-    places = Sampling(**params["sampling"]).places(len(passages))
+    places = params.sampling.places(len(passages))
     sampled = [passages[place] for place in places.tolist()]
-    if params["pipeline"] is None:
+    if run.local.pipeline is None:
         rows = map(_gold, sampled)
     else:
         texts = (passage.text for passage in sampled)
-        rows = map(_aligned, sampled, pipelines.parts_of_speech(texts, run.local["pipeline"]))
+        rows = map(_aligned, sampled, pipelines.parts_of_speech(texts, run.local.pipeline))
     with RaggedWriter(out / FILE) as file:
         for row in rows:
             file.append({"tags": row})
@@ -52,16 +63,18 @@ def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Stor
     Without a pipeline the corpus must be the world's, else ConfigError.
     """
     manifest = store.peek(sample.row.corpus)
-    is_world = manifest and manifest["record"]["params"]["corpus"].get("name") == WORLD
+    corpus = params_of(manifest["record"], CorpusParams).corpus if manifest else None
+    is_world = isinstance(corpus, WorldSource)
     if pipeline is None and not (is_world and GOLD in sample.passages.columns):
         raise ConfigError(
             "a tagger is needed: this corpus has no gold parts of speech; run `python -m spacy "
             "download en_core_web_sm` and give pipeline=en_core_web_sm"
         )
     identity = None if pipeline is None else pipelines.identity(pipeline)
-    once = {"passages": sampling.passages, "draws": 1, "seed": sampling.seed}
-    params = {"pipeline": identity, "sampling": once, "masking": sample.row.version}
-    made = derive(store, "tags", "", params, {"corpus": sample.row.corpus}, {"pipeline": pipeline})
+    once = replace(sampling.sampling, draws=1)
+    params = TagsParams(pipeline=identity, sampling=once, masking=sample.row.version)
+    inputs, local = {"corpus": sample.row.corpus}, Local(pipeline=pipeline)
+    made = derive(store, "tags", "", params, inputs, local)
     rows = ragged.load(made.path / FILE)["tags"]
     return Ragged.cut(np.tile(rows.flat, sampling.draws), np.tile(rows.lengths, sampling.draws))
 

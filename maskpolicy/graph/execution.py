@@ -9,18 +9,9 @@ from pathlib import Path
 
 from maskpolicy.errors import StoreError, cause
 from maskpolicy.graph import processes
-from maskpolicy.graph.nodes import (
-    Commit,
-    Run,
-    Stage,
-    function_of,
-    is_shared,
-    sinks,
-    topological,
-    users_of,
-)
+from maskpolicy.graph.nodes import Stage, compute, is_shared, sinks, topological, users_of
 from maskpolicy.graph.outcomes import Outcome, Progress, Silent
-from maskpolicy.keys import plain
+from maskpolicy.graph.stage_run import Commit, StageRun
 from maskpolicy.plugins import edits
 from maskpolicy.store.artifacts import Artifact, Store
 from maskpolicy.types import Json
@@ -180,9 +171,9 @@ class _Execution:
     def _call(
         self, stage: Stage, inputs: dict[str, Path], out: Path, facts: dict[str, object]
     ) -> None:
-        run = Run(
+        run = StageRun(
             checkpoints=self.store.checkpoints(stage.key),
-            local=plain(stage.local),
+            local=stage.local,
             workers=self.workers,
             facts=facts,
             advance=self.progress.advance,
@@ -197,7 +188,7 @@ class _Execution:
         if is_shared(stage.kind):
             processes.call(stage.key)
         with edits.guarded(stage.params, run.checkpoints.clear):
-            function_of(stage.kind)(plain(stage.params), inputs, out, run)
+            compute(stage.kind, stage.keyed, inputs, out, run)
 
     def _commit(self, made: Stage) -> Commit:
         """Return a function that commits a by-product, unless another process has done or does it.

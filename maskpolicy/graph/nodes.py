@@ -4,52 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
-from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.keys import digest, plain
-from maskpolicy.store.checkpoints import Checkpoints
+from maskpolicy.errors import ConfigError, StoreError, unknown
+from maskpolicy.graph.stage_run import Local, StageRun
+from maskpolicy.keys import digest, from_json, plain, to_json
 from maskpolicy.types import Json
 
-Commit: TypeAlias = Callable[[Callable[[Path], None], Mapping[str, Json]], None]
-"""commit(write, facts): call write(folder), and commit the files that it puts into the folder.
-
-The manifest records `facts`, like those of `Run`.
-"""
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a stage function gets besides params and inputs; nothing here may change its result."""
-
-    checkpoints: Checkpoints
-    local: Mapping[str, Json] = field(default_factory=dict)  # paths, device: not in the key
-    workers: int = 1  # processes that it may start
-    facts: dict[str, Json] = field(default_factory=dict)  # for the stage to add to the manifest
-    advance: Callable[[int, int, str], None] = lambda done, total, note: None
-    byproducts: Mapping[str, Commit] = field(default_factory=dict)  # the wanted ones, by name
-    name: str = ""  # of the stage
-    logs: Path | None = None  # a folder for files that only people read
-
-    def progress(self, done: int, total: int, note: str = "") -> None:
-        """Report that `done` of `total` units are finished."""
-        self.advance(done, total, note)
-
-
-StageFunction: TypeAlias = Callable[[Json, Mapping[str, Path], Path, Run], None]
+StageFunction: TypeAlias = Callable[[Any, Mapping[str, Path], Path, StageRun], None]
 """(params, inputs, out, run): writes an artifact's files into the folder `out`.
 
-`inputs` are the folders of the input artifacts, by name. The same params and the same input files
-must give the same bytes.
+`params` is annotated with a frozen dataclass, which the stage's key holds as JSON. `inputs` are the
+folders of the input artifacts, by name. The same params and the same input files must give the same
+bytes.
 """
 
 
 @dataclass(frozen=True)
 class _Registered:
     function: StageFunction
+    params: Any  # the dataclass of its parameters, or a union of several
     version: int
     where: str
     shared: bool
@@ -57,6 +34,7 @@ class _Registered:
 
 _KINDS: dict[str, _Registered] = {}
 F = TypeVar("F", bound=StageFunction)
+P = TypeVar("P")
 
 
 def stage(kind: str, version: int = 1, *, shared: bool = False) -> Callable[[F], F]:
@@ -73,9 +51,13 @@ def is_shared(kind: str) -> bool:
     return _registered(kind).shared
 
 
-def function_of(kind: str) -> StageFunction:
-    """Return the function that computes a kind of stage."""
-    return _registered(kind).function
+def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Write the files of a stage into the folder `out`; `params` is the JSON of its key.
+
+    The function gets nothing that the key does not hold. Raises what it raises.
+    """
+    known = _registered(kind)
+    known.function(from_json(known.params, plain(params), kind), inputs, out, run)
 
 
 def version_of(kind: str) -> int:
@@ -83,33 +65,51 @@ def version_of(kind: str) -> int:
     return _registered(kind).version
 
 
+def params_of(record: Json, kind: type[P]) -> P:
+    """Return the parameters of a stage from its manifest's `record`.
+
+    Raises StoreError where another version of maskpolicy wrote them.
+    """
+    try:
+        return from_json(kind, record["params"], record["kind"])
+    except ConfigError as error:
+        raise StoreError(
+            f"{record['kind']}: was computed by another version of maskpolicy ({error}): run its "
+            "experiment again"
+        ) from error
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """One unit of work. Two stages with the same key are the same work.
 
-    `params` and `local` are JSON; `local` (paths, device, workers) is not in the key. `logical`
-    identifies the stage in its experiment, whatever its parameters. `byproducts` are stages whose
-    artifacts this stage can commit while it runs, with the same bytes; they are not in the key.
+    `params` is an instance of the dataclass that the kind's function takes, `keyed` its JSON in the
+    key. `logical` identifies the stage in its experiment, whatever its parameters. `byproducts` are
+    stages whose artifacts this stage can commit while it runs, with the same bytes. They are not in
+    the key, and neither is `local` (paths, device, workers).
     """
 
     kind: str
     label: str
-    params: Json = field(default_factory=dict)
+    params: object
     inputs: Mapping[str, Stage] = field(default_factory=dict, repr=False)
-    local: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    local: Local = field(default_factory=Local, repr=False)
     experiment: str = ""
     transient: bool = False  # drop the artifact once all stages that need it have committed
     byproducts: Mapping[str, Stage] = field(default_factory=dict, repr=False)
+    keyed: Mapping[str, Json] = field(init=False, repr=False)
     version: int = field(init=False)
     key: str = field(init=False)
     depth: int = field(init=False)  # stages on the longest path to this one, itself included
 
     def __post_init__(self) -> None:
-        """Copy params, local and inputs, so that the key cannot change, and compute it."""
-        object.__setattr__(self, "params", plain(self.params, f"{self.kind}.params"))
-        object.__setattr__(self, "local", plain(self.local, f"{self.kind}.local"))
+        """Compute the key from copies of params and inputs, so that it cannot change."""
+        known = _registered(self.kind)
+        if not isinstance(self.params, known.params):
+            raise ConfigError(f"stage {self.kind}: its params must be of {known.params}")
+        object.__setattr__(self, "keyed", to_json(self.params, f"{self.kind}.params"))
         object.__setattr__(self, "inputs", dict(self.inputs))
-        object.__setattr__(self, "version", _registered(self.kind).version)
+        object.__setattr__(self, "version", known.version)
         object.__setattr__(self, "key", digest(self._resolved()))
         depth = 1 + max((needed.depth for needed in self.inputs.values()), default=0)
         object.__setattr__(self, "depth", depth)
@@ -126,13 +126,13 @@ class Stage:
 
     def record(self) -> dict[str, Json]:
         """Return what the manifest keeps of the stage."""
-        return {**self._resolved(), "logical": self.logical, "local": self.local}
+        return {**self._resolved(), "logical": self.logical, "local": to_json(self.local)}
 
     def _resolved(self) -> dict[str, Json]:
         return {
             "kind": self.kind,
             "version": self.version,
-            "params": self.params,
+            "params": self.keyed,
             "inputs": {name: stage.key for name, stage in self.inputs.items()},
         }
 
@@ -177,7 +177,10 @@ def _register(kind: str, version: int, shared: bool, function: F) -> F:
     known = _KINDS.get(kind)
     if known is not None and known.where != where:
         raise ConfigError(f"stage {kind!r} is defined twice: {known.where} and {where}")
-    _KINDS[kind] = _Registered(function, version, where, shared)
+    params = get_type_hints(function).get("params")
+    if not all(map(is_dataclass, get_args(params) or [params])):
+        raise ConfigError(f"{where}: annotate `params` of stage {kind!r} with a frozen dataclass")
+    _KINDS[kind] = _Registered(function, params, version, where, shared)
     return function
 
 

@@ -90,7 +90,7 @@ def _begun(stage: Stage, store: Store) -> str:
 
 def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
     lines = differences(old["version"], stage.version, f"version of stage {stage.kind}")
-    lines += differences(old["params"], stage.params, stage.kind)
+    lines += differences(old["params"], stage.keyed, stage.kind)
     for name in sorted({*old["inputs"], *stage.inputs}):
         needed = stage.inputs.get(name)
         if needed is None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from maskpolicy import hardware
 from maskpolicy.errors import ConfigError, MaskpolicyError
-from maskpolicy.graph.nodes import Run, Stage, function_of, topological
-from maskpolicy.keys import plain
+from maskpolicy.graph.nodes import Stage, compute, topological
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.store.artifacts import Store
 
 _TIMEOUT = timedelta(days=30)  # the first process may annotate or evaluate for a long time
@@ -61,10 +61,10 @@ def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
             )
         stage = known[key]
         inputs = {name: store.path(needed.key) for name, needed in stage.inputs.items()}
-        run = Run(store.checkpoints(key), plain(stage.local), workers)
+        run = StageRun(store.checkpoints(key), stage.local, workers)
         with TemporaryDirectory() as out:
             try:
-                function_of(stage.kind)(plain(stage.params), inputs, Path(out), run)
+                compute(stage.kind, stage.keyed, inputs, Path(out), run)
             except MaskpolicyError:
                 continue
 

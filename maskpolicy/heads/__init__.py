@@ -9,35 +9,31 @@ from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.heads import label, span, text
+from maskpolicy.heads.answering import AnswerParams, HeadKind, HeadParams
 from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.objectives import Cut, ExampleSteps
-from maskpolicy.types import Example, Json
+from maskpolicy.types import Example
 
 
 @dataclass(frozen=True)
 class Head:
-    """One kind of task; `params` are those of the stages finetune and evaluate."""
+    """One kind of task."""
 
     start: Callable[[Path, Sequence[Example], int], Any]
     """(folder, train examples, seed) -> the pre-trained model with a fresh head"""
     open: Callable[[Path], Any]
     """(folder) -> a fine-tuned model"""
-    steps: Callable[[Any, Any, Sequence[Example], Any, Json], ExampleSteps]
+    steps: Callable[[Any, Any, Sequence[Example], Training, AnswerParams], ExampleSteps]
     """(model, tokenizer, examples, spec, params)"""
     loss: Loss
     answer: Callable[..., list[str]]
     """(model, tokenizer, examples, params, spec, progress) -> a prediction for each example"""
-    cuts: Callable[[Any, Sequence[Example], Training, Json, bool], list[Cut]]
+    cuts: Callable[[Any, Sequence[Example], Training, HeadParams, bool], list[Cut]]
     """(tokenizer, examples, spec, params, whether they are trained on) -> texts that are cut"""
 
 
-TASK_HEADS: Mapping[str, Head] = {
+TASK_HEADS: Mapping[HeadKind, Head] = {
     "text": Head(text.start, text.load, text.steps, text.loss, text.answer, text.cuts),
     "label": Head(label.start, label.load, label.steps, label.loss, label.answer, label.cuts),
     "span": Head(span.start, span.load, span.steps, span.loss, span.answer, span.cuts),
 }
-
-
-def of(params: Json) -> Head:
-    """Return the head that a stage's parameters name; without the key it is that of text."""
-    return TASK_HEADS[params.get("head", "text")]

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
+from maskpolicy.heads.answering import AnswerParams, HeadParams
 from maskpolicy.heads.inputs import BETWEEN, Progress, batches, cut, joined, tuned, with_head
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
 from maskpolicy.training.objectives import ENDS, Cut, ExampleSteps, Specials, tokenize
-from maskpolicy.types import Example, Json
+from maskpolicy.types import Example
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +38,7 @@ def load(folder: Path) -> Any:
 
 
 def steps(
-    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json
+    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
     """Return the steps over (texts, class)."""
     marks = Specials.of_encoder(tokenizer)
@@ -61,7 +62,7 @@ def answer(
     model: Any,
     tokenizer: Any,
     examples: Sequence[Example],
-    params: Json,
+    params: AnswerParams,
     spec: Training,
     progress: Progress | None = None,
 ) -> list[str]:
@@ -83,7 +84,11 @@ def answer(
 
 
 def cuts(
-    tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json, training: bool
+    tokenizer: Any,
+    examples: Sequence[Example],
+    spec: Training,
+    params: HeadParams,
+    training: bool,
 ) -> list[Cut]:
     """Count the inputs, of one text or of two, that lose an end."""
     firsts = tokenize([example.source for example in examples], tokenizer)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import encode
+from maskpolicy.heads.answering import AnswerParams, HeadParams
 from maskpolicy.heads.inputs import BETWEEN, Progress, batches, joined, tuned, with_head
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
 from maskpolicy.training.objectives import Cut, ExampleSteps, Specials, tokenize
-from maskpolicy.types import Example, Json
+from maskpolicy.types import Example
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,7 @@ def load(folder: Path) -> Any:
 
 
 def steps(
-    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json
+    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
     """Return the steps over windows with the first answer's place, or <s> where it is not."""
     marks = Specials.of_encoder(tokenizer)
@@ -74,13 +75,13 @@ def answer(
     model: Any,
     tokenizer: Any,
     examples: Sequence[Example],
-    params: Json,
+    params: AnswerParams,
     spec: Training,
     progress: Progress | None = None,
 ) -> list[str]:
     """Return the best span of each example's windows.
 
-    {"unanswerable": true} in params allows "": where <s> scores above every span, in each window.
+    params.unanswerable allows "": where <s> scores above every span, in each window.
     """
     import torch
 
@@ -100,15 +101,18 @@ def answer(
             best[window.example] = max(best[window.example], found, key=lambda pair: pair[0])
             none = float(scores[0].sum())
             nothing[window.example] = min(nothing[window.example], none)
-    allowed = params.get("unanswerable", False)
     return [
-        "" if allowed and none > score else text
+        "" if params.unanswerable and none > score else text
         for (score, text), none in zip(best, nothing, strict=True)
     ]
 
 
 def cuts(
-    tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json, training: bool
+    tokenizer: Any,
+    examples: Sequence[Example],
+    spec: Training,
+    params: HeadParams,
+    training: bool,
 ) -> list[Cut]:
     """Count the questions that lose an end; contexts are read whole, window by window."""
     questions = tokenize([example.source for example in examples], tokenizer)

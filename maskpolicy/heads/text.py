@@ -8,10 +8,11 @@ from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
+from maskpolicy.heads.answering import AnswerParams, HeadParams
 from maskpolicy.heads.generation import generate, rank
 from maskpolicy.models import seq2seq as models
 from maskpolicy.training.objectives import ENDS, Cut, ExampleSteps, Specials, tokenize
-from maskpolicy.types import Example, Json
+from maskpolicy.types import Example
 
 Progress = Callable[[int, int, str], None]
 _SLACK = 8  # tokens that an answer may be longer than the longest one in train
@@ -29,14 +30,11 @@ def load(folder: Path) -> Any:
 
 
 def steps(
-    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json
+    model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
-    """Return the steps over (source, first target), and bound the model's answers by the longest.
-
-    params: {"keep"}.
-    """
+    """Return the steps over (source, first target); bound the model's answers by the longest."""
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
-    made = ExampleSteps.of(examples, tokenizer, specials, spec, params["keep"])
+    made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
     longest = int(made.pairs.targets.lengths.max())
     positions = model.config.max_position_embeddings
     model.generation_config.max_new_tokens = min(longest + _SLACK, positions - 1)
@@ -47,37 +45,47 @@ def answer(
     model: Any,
     tokenizer: Any,
     examples: Sequence[Example],
-    params: Json,
+    params: AnswerParams,
     spec: Training,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Return the model's answer to each example.
-
-    params: {"keep"}; {"choose": "likelihood"} takes the likeliest of the choices.
-    """
+    """Return the model's answer to each example: written, or the likeliest of its choices."""
     import torch
 
     model.to(torch.bfloat16 if spec.precision == "bf16" else torch.float32)
-    how = {"max_source": spec.max_source, "keep": params["keep"], "progress": progress}
-    sources = [example.source for example in examples]
-    if params.get("choose") == "likelihood":
-        how["max_target"] = spec.max_target
-        return rank(model, tokenizer, sources, _choices(examples), **how)
-    return generate(model, tokenizer, sources, **how)
+    sources, limit = [example.source for example in examples], spec.max_source
+    if params.choose == "generate":
+        return generate(
+            model, tokenizer, sources, max_source=limit, keep=params.keep, progress=progress
+        )
+    return rank(
+        model,
+        tokenizer,
+        sources,
+        _choices(examples),
+        max_source=limit,
+        max_target=spec.max_target,
+        keep=params.keep,
+        progress=progress,
+    )
 
 
 def cuts(
-    tokenizer: Any, examples: Sequence[Example], spec: Training, params: Json, training: bool
+    tokenizer: Any,
+    examples: Sequence[Example],
+    spec: Training,
+    params: HeadParams,
+    training: bool,
 ) -> list[Cut]:
     """Count the sources that lose an end, and the targets or choices that do.
 
-    params: {"choose"}. Only the targets of train are read by the model.
+    Only the targets of train are read by the model.
     """
     found = [_cut("sources", [one.source for one in examples], tokenizer, spec, "max_source")]
     if training:
         first = [one.targets[0] for one in examples]
         found.append(_cut("targets", first, tokenizer, spec, "max_target"))
-    elif params.get("choose") == "likelihood":
+    elif params.choose == "likelihood":
         every = [choice for given in _choices(examples) for choice in given]
         found.append(_cut("choices", every, tokenizer, spec, "max_target"))
     return found

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maskpolicy.corpus.passages import Document, tokenize
-from maskpolicy.graph.nodes import Run
-from maskpolicy.training import loop
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.training.interfaces import Loss, Step
 from maskpolicy.types import Denoising, Json, Passage, Spans, as_spans
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from maskpolicy.config.budgets import Training
+    from maskpolicy.training.loop import Loss, Step
 
 COUNTS = "counts.json"
 
@@ -68,7 +68,7 @@ class Tools:
     model: Path  # the text-to-text model before its intermediate stage
     tokenizer: Path
     init: Path | None  # what was fitted for the policy of the field `init`
-    run: Run
+    run: StageRun
     how: Denoising = field(default_factory=Denoising)  # of the row, if the policy is fitted to it
 
     def train(
@@ -80,8 +80,7 @@ class Tools:
         **more: Any,
     ) -> dict[str, Any]:
         """Train `module` in place through the one loop; see `training.train`."""
-        run = self.run
-        return loop.train(module, steps, loss, spec, run.checkpoints, run.progress, **more)
+        return self.run.train(module, steps, loss, spec, **more)
 
 
 def load(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from maskpolicy.training.batching import Batch
-    from maskpolicy.types import Denoising, Json
+    from maskpolicy.types import Denoising
 
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _OFFSET = 2  # RoBERTa's first position is that of the padding's id (1) and one more
@@ -57,22 +57,29 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def build(params: Json, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return a fresh encoder.
+def build(
+    preset: str,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    *,
+    layers: int | None = None,
+    relative_positions: bool = False,
+) -> Any:
+    """Return a fresh encoder of a preset, its weights drawn from `seed`; `layers` replaces its own.
 
-    params: {"preset", "layers", "spec": {"seed"}}; {"relative_positions": true} adds these.
+    `relative_positions` adds a bias for each head and distance to its attention.
     """
     import torch
     from transformers import RobertaConfig, RobertaModel
 
     kinds: Any = (RobertaConfig, RobertaModel)
-    if params.get("relative_positions"):
-        from maskpolicy.models import relative_positions
+    if relative_positions:
+        from maskpolicy.models.relative_positions import RelativeRobertaConfig, RelativeRobertaModel
 
-        kinds = (relative_positions.RelativeRobertaConfig, relative_positions.RelativeRobertaModel)
-    shape = dict(PRESETS[params["preset"]].config)
-    if params["layers"] is not None:
-        shape["num_hidden_layers"] = params["layers"]
+        kinds = (RelativeRobertaConfig, RelativeRobertaModel)
+    shape = dict(PRESETS[preset].config)
+    if layers is not None:
+        shape["num_hidden_layers"] = layers
     config = kinds[0](
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
@@ -81,7 +88,7 @@ def build(params: Json, tokenizer: PreTrainedTokenizerBase) -> Any:
         **shape,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(params["spec"]["seed"])
+        torch.manual_seed(seed)
         return kinds[1](config, add_pooling_layer=False)
 
 
@@ -105,19 +112,19 @@ def load(name: str, revision: str | None = None) -> Any:
     return found
 
 
-def learner(encoder: Any, how: Denoising, params: Json) -> Any:
+def learner(encoder: Any, how: Denoising, layers: int, seed: int) -> Any:
     """Return the module that pre-trains `encoder`, which is part of it, on masked tokens.
 
-    The decoder and the head are drawn from the seed and thrown away afterwards.
-    params: {"decoder_layers", "spec": {"seed"}}.
+    Its decoder of `layers` layers, if `how` asks for one, and its head are drawn from `seed` and
+    thrown away afterwards.
     """
     import torch
 
     deep = how.mask_exclusion > 0 or how.shallow_decoder
-    seed = generator(params["spec"]["seed"], 0, "", "learner").integers(2**63)
+    drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
-        torch.manual_seed(int(seed))  # not the stream that a fresh encoder was drawn from
-        decoder = _decoder(encoder.config, params["decoder_layers"]) if deep else None
+        torch.manual_seed(int(drawn))  # not the stream that a fresh encoder was drawn from
+        decoder = _decoder(encoder.config, layers) if deep else None
         return _learner_class()(encoder, decoder)
 
 

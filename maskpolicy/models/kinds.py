@@ -8,30 +8,51 @@ from typing import Any
 
 from maskpolicy.config.blocks import AT_POSITIONS
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import ENCODER, SEQ2SEQ
+from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, ModelBlock, ModelKind
+from maskpolicy.keys import omitted
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoder, seq2seq
 from maskpolicy.models.seq2seq import Preset
 from maskpolicy.training.batching import Pairs
 from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.objectives import Specials
-from maskpolicy.types import Denoising, Json
+from maskpolicy.types import Denoising
+
+
+def _is_seq2seq(params: Any) -> bool:
+    return bool(params.kind == SEQ2SEQ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelParams:
+    """What a stage's key holds of a model: nothing of one that is text-to-text."""
+
+    kind: ModelKind = omitted("seq2seq")
+    decoder_layers: int = omitted(ModelBlock.decoder_layers, _is_seq2seq)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshParams(ModelParams):
+    """The same of a model that is built from scratch."""
+
+    preset: str
+    layers: int | None = omitted(None, _is_seq2seq)  # None: the preset's
+    relative_positions: bool = omitted(False)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of model; `params` are those of the stage that uses it."""
+    """One kind of model."""
 
     family: str  # in words
     presets: Mapping[str, Preset]
     general: Denoising  # how passages are written in the general stage
     tasks: tuple[str, ...]  # kinds of tasks that it can be fine-tuned on
-    build: Callable[[Json, Any], Any]  # (params, tokenizer) -> a fresh model
+    build: Callable[[FreshParams, Any, int], Any]  # (params, tokenizer, seed) -> a fresh model
     load: Callable[[str, str | None], Any]  # (folder or name, revision)
     specials: Callable[[Any, Any], Specials]  # (tokenizer, model)
-    learner: Callable[
-        [Any, Denoising, Json], Any
-    ]  # (model, how, params) -> the module under training
+    learner: Callable[[Any, Denoising, int, int], Any]
+    """(model, how, layers of a shallow decoder, seed) -> the module under training"""
     kept: Callable[[Any], Any]  # what is saved of that module
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs]
     loss: Loss
@@ -43,12 +64,10 @@ MODEL_KINDS: Mapping[str, Kind] = {
         presets=seq2seq.PRESETS,
         general=Denoising(target="full"),
         tasks=("text",),
-        build=lambda params, tokenizer: seq2seq.build(
-            params["preset"], tokenizer, params["spec"]["seed"]
-        ),
+        build=lambda params, tokenizer, seed: seq2seq.build(params.preset, tokenizer, seed),
         load=seq2seq.load,
         specials=lambda tokenizer, made: Specials.of(tokenizer, made.config.decoder_start_token_id),
-        learner=lambda made, how, params: made,
+        learner=lambda made, how, layers, seed: made,
         kept=lambda module: module,
         pairs=Specials.pairs,
         loss=seq2seq.token_loss,
@@ -58,7 +77,13 @@ MODEL_KINDS: Mapping[str, Kind] = {
         presets=encoder.PRESETS,
         general=AT_POSITIONS,
         tasks=("label", "span"),
-        build=encoder.build,
+        build=lambda params, tokenizer, seed: encoder.build(
+            params.preset,
+            tokenizer,
+            seed,
+            layers=params.layers,
+            relative_positions=params.relative_positions,
+        ),
         load=encoder.load,
         specials=lambda tokenizer, made: Specials.of_encoder(tokenizer),
         learner=encoder.learner,

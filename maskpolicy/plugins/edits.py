@@ -13,14 +13,13 @@ from maskpolicy.files import sha256
 from maskpolicy.plugins import discovery, isolation, registry
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.plugins.registry import Registered
-from maskpolicy.types import Json
 
 _WARNED: set[tuple[Path, str]] = set()  # a file and its digest in a key
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def guarded(params: Json, discard: Callable[[], None] = lambda: None) -> Iterator[None]:
+def guarded(params: object, discard: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Compute a stage with these parameters; `compare` its plugin's files before and after.
 
     Raises ConfigError also if the plugin was refused a file and caught that error. `discard`
@@ -36,23 +35,22 @@ def guarded(params: Json, discard: Callable[[], None] = lambda: None) -> Iterato
         raise
 
 
-def compare(params: Json) -> None:
+def compare(params: object) -> None:
     """Compare the files of the plugins that a stage's parameters name with the digests in them.
 
     Raises ConfigError if a file has changed and the stage may have read the new bytes. A module
     that was compiled from the bytes in the key cannot have affected the result: its change is
     logged once.
     """
-    if not isinstance(params, dict):
-        return
-    code, metric = params.get("code"), params.get("metric")
+    metric = getattr(params, "metric", None)
     if metric in registry.names("metric"):
-        entry = find_plugin("metric", metric)
+        entry = find_plugin("metric", str(metric))
         compare_files(entry, code_digests(entry))
+    code: Mapping[str, str] = getattr(params, "code", {})
     if code:
-        is_policy = "policy" in params
-        name = params["policy"] if is_policy else params["task"]["name"]
-        compare_files(find_plugin("policy" if is_policy else "task", name), code)
+        policy, task = getattr(params, "policy", None), getattr(params, "task", None)
+        entry = find_plugin("task", task.name) if task else find_plugin("policy", str(policy))
+        compare_files(entry, code)
 
 
 def compare_files(entry: Registered, code: Mapping[str, str]) -> None:

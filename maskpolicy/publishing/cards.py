@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.config.budgets import SCRATCH
+from maskpolicy.config.budgets import SCRATCH, Training
+from maskpolicy.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.errors import ConfigError
+from maskpolicy.keys import to_json
 from maskpolicy.markdown import plain
 from maskpolicy.plugins.discovery import plugin_of_run
+from maskpolicy.stages.params import FinetuneParams, IntermediateParams
 from maskpolicy.types import Json
 
 _TAGS = ("maskpolicy",)
@@ -61,7 +64,7 @@ class CardScore:
 
 @dataclass(frozen=True)
 class ModelHistory:
-    """What a card says of a checkpoint; params are those of its stages."""
+    """What a card says of a checkpoint."""
 
     name: str  # of the folder
     model: str  # a preset, an absolute folder or a Hub name
@@ -73,11 +76,11 @@ class ModelHistory:
     is_relative: bool = False  # it has relative positions, which a stock RoBERTa lacks
     head: str | None = None  # kind of the task that it was fine-tuned on
     policy: str | None = None  # None: no intermediate stage
-    intermediate: Json = None  # params of the intermediate stage
-    corpus: Json = None  # the block of its corpus
+    intermediate: IntermediateParams | None = None
+    corpus: Source | None = None  # of the intermediate stage
     work: Json = None
     task: str | None = None  # what it was fine-tuned on
-    finetune: Json = None  # params of the fine-tuning
+    finetune: FinetuneParams | None = None
     scores: Sequence[CardScore] = ()
     tuned_with: str = ""  # the budget of the fine-tunings behind the scores
 
@@ -180,32 +183,33 @@ def _is_local(made: ModelHistory) -> bool:
 
 
 def _stage(made: ModelHistory) -> list[str]:
-    if made.policy is None:
-        return []
     params = made.intermediate
+    if made.policy is None or params is None or made.corpus is None:
+        return []
     return [
         "## Policy",
-        _table({"name": made.policy, **params["fields"], **params["how"]}),
+        _table({"name": made.policy, **params.fields, **to_json(params.how)}),
         "## Corpus",
         _corpus(made.corpus),
         "## Budget",
-        _table(_budget(params["spec"], made.positions)),
+        _table(_budget(params.spec, made.positions)),
         "## Work done",
         _table(made.work),
     ]
 
 
 def _tuning(made: ModelHistory) -> list[str]:
-    if not made.task:
+    if made.finetune is None:
         return []
-    return ["## Fine-tuning", _table(_budget(made.finetune["spec"], made.positions))]
+    return ["## Fine-tuning", _table(_budget(made.finetune.spec, made.positions))]
 
 
-def _budget(spec: Json, positions: int | None) -> Json:
+def _budget(spec: Training, positions: int | None) -> dict[str, Json]:
     """Return a budget as it was used: sources and targets end where the model's positions do."""
-    if positions is None:
-        return spec
-    return {**spec, **{key: min(spec[key], positions) for key in ("max_source", "max_target")}}
+    if positions is not None:
+        source, target = (min(limit, positions) for limit in (spec.max_source, spec.max_target))
+        spec = replace(spec, max_source=source, max_target=target)
+    return to_json(spec)
 
 
 def _results(made: ModelHistory) -> str:
@@ -239,12 +243,13 @@ def _data_set(score: CardScore) -> str:
     return told.get(score.source, score.task)
 
 
-def _corpus(block: Mapping[str, Json]) -> str:
-    settings = {"words in a passage": block["words"], "most documents": block["limit"] or "all"}
-    files = block.get("files") or []
-    if not files:
-        settings = {"source": block.get("hub") or "the embedded world", **settings}
-        return _table(settings | {"revision": block["revision"]} if block.get("hub") else settings)
+def _corpus(source: Source) -> str:
+    settings = {"words in a passage": source.words, "most documents": source.limit or "all"}
+    if isinstance(source, WorldSource):
+        return _table({"source": "the embedded world", **settings})
+    files = source.files or ()
+    if isinstance(source, HubSource) and not files:
+        return _table({"source": source.hub, **settings, "revision": source.revision})
     rows = [f"| {_cell(name)} | `{digest}` |" for name, digest in files[:_SHOWN]]
     more = [f"| and {len(files) - _SHOWN} more | see maskpolicy.json |"] if files[_SHOWN:] else []
     return "\n".join([_table(settings), "", "| file | sha256 |", "|---|---|", *rows, *more])

@@ -8,12 +8,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from maskpolicy.errors import ConfigError, StoreError, unknown
+from maskpolicy.graph.nodes import params_of
+from maskpolicy.keys import to_json
 from maskpolicy.leaderboard import measured
 from maskpolicy.models.loading import is_relative, refuse_code
 from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import CardScore, ModelHistory
 from maskpolicy.publishing.pretraining import place, positions
 from maskpolicy.results.cell import Result, Run
+from maskpolicy.stages.params import (
+    CorpusParams,
+    FinetuneParams,
+    IntermediateParams,
+    PretrainedParams,
+)
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.types import Json
 
@@ -80,9 +88,9 @@ def _record(about: ModelHistory, cell: Result, key: str) -> Json:
         "version": 1,
         "stage": key,
         "stages": dict(cell.stages),
-        "intermediate": about.intermediate,
-        "corpus": about.corpus,
-        "finetune": about.finetune,
+        "intermediate": about.intermediate and to_json(about.intermediate),
+        "corpus": about.corpus and to_json(about.corpus),
+        "finetune": about.finetune and to_json(about.finetune),
         "scores": [asdict(score) for score in about.scores],
         "work": cell.work,
     }
@@ -127,7 +135,9 @@ def _about(
     config = cells[0].config
     stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
     corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
-    params = tuned["record"]["params"] if task is not None and tuned else None
+    finetune = None
+    if task is not None and tuned is not None:
+        finetune = params_of(tuned["record"], FinetuneParams)
     return ModelHistory(
         name=out.name,
         model=config["model"]["name"],
@@ -135,13 +145,13 @@ def _about(
         command=command,
         manifest=tuned if task is not None else stage,
         kind=config["model"]["kind"],
-        head=params.get("head", "text") if params else None,
+        head=finetune.head if finetune else None,
         policy=config["policy"]["name"] if stage else None,
-        intermediate=stage["record"]["params"] if stage else None,
-        corpus=corpus["record"]["params"]["corpus"] if corpus else None,
+        intermediate=params_of(stage["record"], IntermediateParams) if stage else None,
+        corpus=params_of(corpus["record"], CorpusParams).corpus if corpus else None,
         work=cells[0].work,
         task=task,
-        finetune=params,
+        finetune=finetune,
         scores=_scores(run, cells),
         tuned_with=measured.stage(config, "finetune"),
     )
@@ -150,8 +160,9 @@ def _about(
 def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
     """Return the commit of the Hub's model, which its own stage knows."""
     base = manifests.get("pretrained")
-    own = base["record"]["params"].get("revision") if base else None
-    return own or config["model"]["revision"]
+    own = params_of(base["record"], PretrainedParams).revision if base else None
+    revision: str | None = own or config["model"]["revision"]
+    return revision
 
 
 def _scores(run: Run, cells: list[Result]) -> list[CardScore]:

@@ -21,6 +21,7 @@ from maskpolicy.config.experiment import NONE, WORLD, Experiment
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import claim_folder, sync
+from maskpolicy.graph.nodes import params_of
 from maskpolicy.models import seq2seq as models
 from maskpolicy.models.loading import is_relative, load_weights
 from maskpolicy.plugins import discovery
@@ -28,6 +29,7 @@ from maskpolicy.plugins.registry import HOW_KEYS
 from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import ModelHistory
 from maskpolicy.stages.models import WORK
+from maskpolicy.stages.params import CorpusParams, IntermediateParams
 from maskpolicy.store import manifest
 from maskpolicy.types import Json
 
@@ -106,7 +108,7 @@ def tell(out: Path, stage: Stage) -> None:
     old = _record(out)
     if not old or old.get("stage") == stage.key:
         return
-    new = {**stage.params, "corpus": stage.inputs["corpus"].params["corpus"]}
+    new = _settings(stage)
     before = {key: value for key, value in old.items() if key not in _NO_SETTING}
     found = _differences(before, new)
     more = f"; {len(found) - _SHOWN} more" if found[_SHOWN:] else ""
@@ -162,24 +164,28 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path, command: str
     if artifact is None or tokenizer is None:
         raise StoreError(f"store {store.root}: {stage.name} is not there: give the command again")
     work = json.loads((artifact.path / WORK).read_text())
-    corpus = stage.inputs["corpus"].params["corpus"]
-    record = {"version": 1, "stage": stage.key, **stage.params, "corpus": corpus, "work": work}
+    record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
     about = ModelHistory(
         name=out.name,
         model=made.model.name,
-        revision=stage.inputs["model"].params.get("revision"),
+        revision=stage.inputs["model"].keyed.get("revision"),
         command=command,
         manifest=artifact.manifest,
         kind=made.model.kind,
         positions=positions(artifact.path),
         is_relative=is_relative(str(artifact.path)),
         policy=made.policies[0].name,
-        intermediate=stage.params,
-        corpus=corpus,
+        intermediate=params_of(artifact.manifest["record"], IntermediateParams),
+        corpus=params_of(stage.inputs["corpus"].record(), CorpusParams).corpus,
         work=work,
     )
     parts = (tokenizer.path, artifact.path)
     place(out, parts, cards.card(about), record, about.positions)
+
+
+def _settings(stage: Stage) -> dict[str, Json]:
+    """Return what the model of an intermediate stage depends on."""
+    return {**stage.keyed, **stage.inputs["corpus"].keyed}
 
 
 def positions(folder: Path) -> int:

@@ -47,6 +47,7 @@ from maskpolicy.results.cell import (
 from maskpolicy.results.compatibility import TRAININGS
 from maskpolicy.stages import Graph
 from maskpolicy.stages.answers import AUDIT
+from maskpolicy.stages.params import AnnotateParams, IntermediateParams
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 from maskpolicy.world.settings import RECORD
@@ -218,11 +219,12 @@ def _code(behind: Iterable[Stage]) -> Json:
     That is a user's own code and what the policy's `depends` gives, e.g. a pipeline's version.
     """
     found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
-    params = {kind: stage.params for kind, stage in found.items()}
-    rests_on = {
-        "code": params.get("intermediate", {}).get("code"),
-        "depends": params.get("annotate", {}).get("depends"),
-    }
+    rests_on: dict[str, Json] = {"code": None, "depends": None}
+    for stage in found.values():
+        if isinstance(stage.params, IntermediateParams):
+            rests_on["code"] = stage.params.code
+        elif isinstance(stage.params, AnnotateParams):
+            rests_on["depends"] = stage.params.depends
     versions = {kind: stage.version for kind, stage in found.items()}
     return {
         "versions": versions,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from maskpolicy.config import budgets, learned_policies
+from maskpolicy.config import learned_policies
 from maskpolicy.config.budgets import Training, resolve_auto
 from maskpolicy.config.experiment import SEQ2SEQ, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.errors import ConfigError
@@ -20,7 +20,16 @@ from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages import answers, models  # noqa: F401 (they register the stages)
 from maskpolicy.stages.fit import CONTEXTS
 from maskpolicy.stages.inputs import Digest, Inputs
-from maskpolicy.types import Json
+from maskpolicy.stages.params import (
+    AnnotateParams,
+    AuditParams,
+    EvaluateParams,
+    FinetuneParams,
+    FitParams,
+    GeneralParams,
+    IntermediateParams,
+    MajorityParams,
+)
 
 GENERAL_POLICY = "original"  # what a model built from scratch is pre-trained with
 
@@ -122,23 +131,20 @@ class _Builder:
 
     def _general(self, number: int) -> Stage:
         """A model built from scratch, pre-trained on the general corpus."""
-        spec = self.experiment.general
-        params = {
-            "preset": self.experiment.model.name,
-            "policy": GENERAL_POLICY,
-            "fields": {},
-            "how": asdict(self.kind.general),
-            "spec": _spec(replace(spec, seed=spec.seed + number)),
+        spec, model = self.experiment.general, self.experiment.model
+        params = GeneralParams(
+            preset=model.name,
+            policy=GENERAL_POLICY,
+            fields={},
+            how=self.kind.general,
+            spec=resolve_auto(replace(spec, seed=spec.seed + number)),
+            layers=model.layers,
+            relative_positions=model.relative_positions,
             **self.inputs.of_kind(),
-        }
-        if params.get("kind"):
-            params["layers"] = self.experiment.model.layers
-        if self.experiment.model.relative_positions:
-            params["relative_positions"] = True
+        )
         inputs = {"tokenizer": self.inputs.tokenizer, "corpus": self.inputs.general_corpus}
-        name = self.experiment.model.name
-        label = f"{name}, model {number}" if number else name
-        return _resumable(self.inputs.stage("general", label, params, **inputs), spec)
+        label = f"{model.name}, model {number}" if number else model.name
+        return self.resumable(self.inputs.stage("general", label, params, **inputs), spec)
 
     def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
         """The model that a row fine-tunes: after the intermediate stage, if it has one.
@@ -154,15 +160,15 @@ class _Builder:
         if not block.has_stage:
             return self.base(run)
         spec = self.experiment.intermediate
-        params = {
+        params = IntermediateParams(
             **self.policy(block),
-            "how": asdict(block.how),
-            "spec": _spec(replace(spec, seed=spec.seed + run)),
+            how=block.how,
+            spec=resolve_auto(replace(spec, seed=spec.seed + run)),
+            until=until,
             **self.inputs.of_kind(),
-        }
+        )
         label = f"{block.label}, run {run}"
         if until:
-            params["until"] = until
             label = f"{label}, first {until} of {spec.steps} steps"
         made = self.inputs.stage(
             "intermediate",
@@ -175,7 +181,7 @@ class _Builder:
         )
         before = [step for step in self.experiment.keep_at if step < (until or spec.steps)]
         kept = {str(step): self.pretrained(block, run, step) for step in before}
-        return replace(_resumable(made, spec), byproducts=kept)
+        return replace(self.resumable(made, spec), byproducts=kept)
 
     def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
         """The columns that a policy computes of the corpus, if it does."""
@@ -183,8 +189,8 @@ class _Builder:
         if hooks.ANNOTATE.of(policy) is None:
             return None
         fit = self.fit(block, run) if learned_policies.is_learned(block) else None
-        params = {**self.policy(block), "depends": hooks.DEPENDS.of(policy)()}
-        params["fields"] = learned_policies.fitted_fields(block)
+        fields = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
+        params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
         corpus = self.inputs.intermediate_corpus
         return self.inputs.stage("annotate", label, params, corpus=corpus, fit=fit)
@@ -198,13 +204,12 @@ class _Builder:
                 f"is {kind}: leave it out, or set model.kind: {SEQ2SEQ}"
             )
         spec = self.experiment.fit
-        params = {
-            **self.policy(block),
-            "fields": learned_policies.fitted_fields(block),
-            "spec": _spec(replace(spec, seed=spec.seed + run)),
-        }
-        if learned_policies.fits_to_how(block):
-            params["how"] = asdict(block.how)
+        policy = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
+        params = FitParams(
+            **policy,
+            spec=resolve_auto(replace(spec, seed=spec.seed + run)),
+            how=block.how if learned_policies.fits_to_how(block) else None,
+        )
         before = learned_policies.start(block)
         label = f"{of}{block.label}, run {run}"
         inputs: dict[str, Stage | None] = {
@@ -215,10 +220,10 @@ class _Builder:
         tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):
             inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
-        return _resumable(self.inputs.stage("fit", label, params, **inputs), spec)
+        return self.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
 
     def policy(self, block: PolicyBlock) -> dict[str, Any]:
-        """What a stage's key says of a policy."""
+        """The fields of `PolicyParams`."""
         code = code_digests(find_plugin("policy", block.name))
         return {"policy": block.name, "fields": block.fields, "code": code}
 
@@ -226,26 +231,26 @@ class _Builder:
         """What to know of a task's data: no score depends on it."""
         model, spec = self.experiment.model, self.experiment.finetune
         positions = self.kind.presets[model.name].positions if model.is_scratch else None
-        limits = {"max_source": spec.max_source, "max_target": spec.max_target}
+        params = AuditParams(
+            max_source=spec.max_source,
+            max_target=spec.max_target,
+            positions=positions,
+            **self.head(task),
+        )
         return self.inputs.stage(
             "audit",
             task.label,
-            {**limits, "positions": positions, **self.head(task)},
+            params,
             tokenizer=self.inputs.tokenizer,
             examples=self.inputs.examples(task),
             model=None if model.is_scratch else self.external,
         )
 
-    def head(self, task: TaskBlock) -> dict[str, Json]:
-        """What a stage's key says of how a task is answered; nothing of a text that is written."""
+    def head(self, task: TaskBlock) -> dict[str, Any]:
+        """The fields of `HeadParams`."""
         facts = sources.facts(find_plugin("task", task.name))
-        params: dict[str, Json] = {}
-        if facts.kind != "text":
-            params |= {"head": facts.kind, "unanswerable": facts.unanswerable}
         choose = hooks.CHOOSE.of(sources.task(task).plugin)
-        if choose != hooks.CHOOSE.default:
-            params["choose"] = choose
-        return params
+        return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
 
     def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
         """Fine-tune a model on a task, and answer its test examples."""
@@ -253,33 +258,38 @@ class _Builder:
         facts, metric = made.facts, made.metric
         self.check(task, facts.kind)
         inputs = {"tokenizer": self.inputs.tokenizer, "examples": self.inputs.examples(task)}
-        params: dict[str, Json] = {
-            "spec": _spec(replace(self.experiment.finetune, seed=seed)),
+        spec = self.experiment.finetune
+        shared = {
+            "spec": resolve_auto(replace(spec, seed=seed)),
             "keep": facts.keep,
             "metric": metric.name,
             **self.head(task),
         }
-        if self.experiment.finetune.eval_every and metric.version != 1:
-            params["metric_version"] = metric.version  # it chooses the weights
-        tuned = self.inputs.stage("finetune", label, params, model=model, **inputs)
+        chooses = bool(spec.eval_every)  # the metric chooses the weights
+        finetune = FinetuneParams(**shared, metric_version=metric.version if chooses else 1)
+        tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
         tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
-        tuned = _resumable(tuned, self.experiment.finetune)
-        params = {**params, "metric_version": metric.version}
-        return self.inputs.stage("evaluate", label, params, model=tuned, **inputs)
+        tuned = self.resumable(tuned, spec)
+        evaluate = EvaluateParams(**shared, metric_version=metric.version)
+        return self.inputs.stage("evaluate", label, evaluate, model=tuned, **inputs)
 
     def majority(self, task: TaskBlock) -> Stage:
         """Guess a task's answers without a model."""
         made = sources.task(task)
         facts, metric = made.facts, made.metric
-        params: dict[str, Json] = {
-            "metric": metric.name,
-            "metric_version": metric.version,
-            "kind": facts.kind,
-            "keep": facts.keep,
-            "unanswerable": facts.unanswerable,
-        }
+        params = MajorityParams(
+            metric=metric.name,
+            metric_version=metric.version,
+            kind=facts.kind,
+            keep=facts.keep,
+            unanswerable=facts.unanswerable,
+        )
         examples = self.inputs.examples(task)
         return self.inputs.stage("majority", task.label, params, examples=examples)
+
+    def resumable(self, stage: Stage, spec: Training) -> Stage:
+        """Return a training that is told how often to keep its state, which changes no result."""
+        return self.inputs.located(stage, checkpoint_every=spec.checkpoint_every)
 
     def check(self, task: TaskBlock, kind: str) -> None:
         """Raise ConfigError where the model cannot be fine-tuned on a task as it is set up."""
@@ -295,18 +305,3 @@ class _Builder:
                 f"tasks: {task.label} is a {kind} task, which a model of kind {model.kind} cannot "
                 f"do (it does {' and '.join(self.kind.tasks)} tasks): set model.kind: {able}"
             )
-
-
-def _resumable(stage: Stage, spec: Training) -> Stage:
-    """Tell a training how often to keep its state, which changes no result."""
-    return replace(stage, local={**stage.local, "checkpoint_every": spec.checkpoint_every})
-
-
-def _spec(spec: Training) -> dict[str, Json]:
-    """Return a budget with its choices made for this machine, without what changes no result."""
-    made = asdict(resolve_auto(spec))
-    del made["checkpoint_every"]
-    for name in budgets.LATER:
-        if made[name] == getattr(Training, name):
-            del made[name]
-    return made

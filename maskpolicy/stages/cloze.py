@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware
 from maskpolicy.errors import DataError
-from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.graph.nodes import stage
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.heads.generation import generate
 from maskpolicy.models import seq2seq as models
-from maskpolicy.types import Json
+from maskpolicy.types import Denoising, Json
+from maskpolicy.world.settings import Settings
 
 ANSWERS = "cloze.json"
 _SLACK = 8  # tokens that an answer may be longer than the text that it may have to repeat
 _MOST = 510  # tokens of a source
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClozeParams:
+    """A world whose values are asked for, and the objective that the model was trained with."""
+
+    world: Settings
+    how: Denoising
+
+
 @stage("cloze")
-def cloze(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Hide each asked value of the world's entries alone and let a model fill it in.
 
-    params: {"world": settings, "how": the objective that the model was trained with}. Writes a row
-    for each value: kind and relation, and whether it was filled in right under the name of its
-    subject and under that of another.
+    Writes a row for each value: kind and relation, and whether it was filled in right under the
+    name of its subject and under that of another.
     """
-    from maskpolicy.world import make
     from maskpolicy.world.cloze import blanks
 
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device())
-    found = list(blanks(make(params["world"])))
+    found = list(blanks(params.world))
     if not found:
         raise DataError("cloze: this world has no two subjects that could exchange their names")
-    full = params["how"]["target"] == "full"
+    full = params.how.target == "full"
     texts = [blank.text for blank in found] + [blank.renamed for blank in found]
     longest = max(len(ids) for ids in tokenizer(texts)["input_ids"])
     model.generation_config.max_new_tokens = longest + _SLACK

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from maskpolicy import hub
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import TaskBlock
 from maskpolicy.config.learned_policies import TRAIN_ON
 from maskpolicy.corpus import annotation
 from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import MaskpolicyError
-from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.graph.nodes import stage
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.learned import fit_tools, hits
 from maskpolicy.models import seq2seq as models
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import faults
 from maskpolicy.plugins.discovery import instance
+from maskpolicy.stages.params import FitParams, TaskParams
 from maskpolicy.types import Denoising, Json, Spans
 
 CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
@@ -29,14 +31,14 @@ REPORT = "report.json"
 
 
 @stage("contexts")
-def contexts(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Find what learned policies read of a task's train and dev. params: as examples.
+def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Find what learned policies read of a task's train and dev.
 
     inputs: "world" or a local folder, and "corpus" where contexts may be retrieved from it.
     """
-    plugin_files.load_files(run.local.get("plugins", ()))
-    block = TaskBlock(**params["task"])
-    folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.get("folder", "."))
+    plugin_files.load_files(run.local.plugins)
+    block = params.task
+    folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
     counts: dict[str, Json] = {}
     for split in task_contexts.SPLITS:
         rows, counts[split] = task_contexts.find(block, split, folder, _texts(inputs))
@@ -45,8 +47,8 @@ def contexts(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     about = {"task": block.name, "counts": counts}
     (out / fit_tools.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
     run.facts.update(counts)
-    if "hub" in params and block.revision:
-        hub.note("dataset", params["hub"][0], run.local.get("revision"), block.revision)
+    if params.hub and block.revision:
+        hub.note("dataset", params.hub[0], run.local.revision, block.revision)
 
 
 class _Texts(Sequence[str]):
@@ -68,21 +70,20 @@ def _texts(inputs: Mapping[str, Path]) -> Sequence[str]:
 
 
 @stage("fit", version=2, shared=True)
-def fit(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Fit a learned policy. params: {"policy", "fields", "code", "spec"}, "how" if it reads it.
+def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Fit a learned policy.
 
     inputs: "model", "tokenizer", the contexts of each task, and "init" if the policy has one.
     """
-    plugin_files.load_files(run.local.get("plugins", ()))
-    policy: Any = instance("policy", params["policy"], params["fields"])
+    plugin_files.load_files(run.local.plugins)
+    policy: Any = instance("policy", params.policy, params.fields)
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
-    labels = params["fields"].get(TRAIN_ON, ())
+    labels = params.fields.get(TRAIN_ON, ())
     pairs = zip(folders, labels, strict=True)
     data = [fit_tools.load(folder, tokenizer, label) for folder, label in pairs]
-    every = run.local.get("checkpoint_every", Training.checkpoint_every)
-    spec = Training(**params["spec"], checkpoint_every=every)
-    how = Denoising(**params.get("how", {}))
+    spec = replace(params.spec, checkpoint_every=run.local.checkpoint_every)
+    how = params.how or Denoising()
     tools = fit_tools.Tools(inputs["model"], inputs["tokenizer"], inputs.get("init"), run, how)
     report = {"training": _fitted(policy, data, spec, out, tools), "contexts": _counts(data)}
     report["dev"] = _dev(policy, data, out)

@@ -3,49 +3,71 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import CorpusBlock
 from maskpolicy.corpus import documents
+from maskpolicy.corpus.documents import Source
 from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.errors import DataError
-from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.graph.nodes import stage
+from maskpolicy.graph.stage_run import StageRun
+from maskpolicy.keys import omitted
 from maskpolicy.models import seq2seq as models
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.training.objectives import MaskedSteps, Specials
 from maskpolicy.types import Denoising, Json
+from maskpolicy.world.settings import Settings
 
 LOSS = "loss.json"
 _BATCH = 32  # passages
 
 
+@dataclass(frozen=True, kw_only=True)
+class GeneralLossParams:
+    """An objective, and held-out text of the world or of a corpus to measure it on."""
+
+    masking: int  # version of the stage "general"
+    policy: str
+    fields: Mapping[str, Json]
+    how: Mapping[str, Json]  # the keys of How that are not at their defaults, or all
+    seed: int
+    passages: int
+    words: int  # of a passage
+    world: Settings | None = omitted(None)
+    corpus: Source | None = omitted(None)
+
+
 @stage("general-loss")
-def general_loss(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+def general_loss(
+    params: GeneralLossParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
     """Measure the loss of an objective on text that no stage has seen, each passage once.
 
-    params: {"policy", "fields", "how", "seed", "passages"} and {"world": settings} or {"corpus":
-    its block}. Writes sums and numbers of tokens of each batch.
+    Writes sums and numbers of tokens of each batch.
     """
     import torch
 
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device()).eval()
-    found = islice(_documents(params, run.local), params["passages"])
-    passages = Passages(build_passages(found, tokenizer, params["words"]))
+    found = islice(_documents(params, run.local.corpus), params.passages)
+    passages = Passages(build_passages(found, tokenizer, params.words))
     size = min(_BATCH, len(passages.arrays.get("tokens", ())))
     if not size:
         raise DataError("there is no held-out general text")
     steps = MaskedSteps(
         passages,
-        instance("policy", params["policy"], params["fields"]),
-        Denoising(**params["how"]),
+        instance("policy", params.policy, params.fields),
+        Denoising(**params.how),
         Specials.of(tokenizer, model.config.decoder_start_token_id),
-        models.bounded(Training(passages=size, seed=params["seed"], micro_tokens=4096), model),
+        models.bounded(Training(passages=size, seed=params.seed, micro_tokens=4096), model),
     )
     sums, counts = [], []
     with torch.no_grad():
@@ -60,11 +82,11 @@ def general_loss(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) 
     (out / LOSS).write_text(json.dumps({"sums": sums, "tokens": counts}))
 
 
-def _documents(params: Json, local: Mapping[str, Json]) -> Any:
-    if "corpus" in params:
-        return documents.read(params["corpus"], {}, local)
-    from maskpolicy.world import make
-    from maskpolicy.world.heldout import held_out
+def _documents(params: GeneralLossParams, where: CorpusBlock | None) -> Iterator[Document]:
+    if params.corpus is not None:
+        yield from documents.read(params.corpus, {}, where)
+    elif params.world is not None:
+        from maskpolicy.world.heldout import held_out
 
-    entries = held_out(make(params["world"]), params["passages"])
-    return (Document(entry.id, entry.text) for entry in entries)
+        for entry in held_out(params.world, params.passages):
+            yield Document(entry.id, entry.text)

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from maskpolicy import hub
-from maskpolicy.config.experiment import HUB, SEQ2SEQ, WORLD, CorpusBlock, Experiment, TaskBlock
+from maskpolicy.config.experiment import HUB, WORLD, CorpusBlock, Experiment, TaskBlock
 from maskpolicy.corpus import documents
+from maskpolicy.corpus.documents import Source, WorldSource
 from maskpolicy.errors import ConfigError
 from maskpolicy.formats import examples as task_examples
 from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage
+from maskpolicy.graph.stage_run import Local
 from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.models.kinds import MODEL_KINDS
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages import preparation  # noqa: F401 (it registers the stages)
-from maskpolicy.types import Json
+from maskpolicy.stages.params import (
+    CorpusParams,
+    ModelTokenizer,
+    NewTokenizer,
+    PretrainedParams,
+    TaskParams,
+)
 
-GENERAL_CORPUS = CorpusBlock(name="world")  # what a model built from scratch is pre-trained on
+GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
+"""What a model built from scratch is pre-trained on."""
 Digest = Callable[[Path], str]
 """digest(data file) -> its sha256."""
 
@@ -32,19 +42,19 @@ class Inputs:
     def __init__(self, experiment: Experiment, digest: Digest) -> None:
         self.experiment, self.digest = experiment, digest
         self.scratch, self.kind = experiment.model.is_scratch, MODEL_KINDS[experiment.model.kind]
-        self.plugins = {"plugins": list(experiment.plugins)}
-        self.tracker = {"tracker": experiment.tracker} if experiment.tracker else {}
+        self.local = Local(plugins=experiment.plugins, tracker=experiment.tracker)
 
-    def stage(self, kind: str, label: str, params: Json, **inputs: Stage | None) -> Stage:
+    def stage(self, kind: str, label: str, params: object, **inputs: Stage | None) -> Stage:
         """Make a stage of this experiment; inputs that are None are left out."""
         given = {name: stage for name, stage in inputs.items() if stage is not None}
-        local = {**self.plugins, **self.tracker}
-        return Stage(kind, label, params, given, local, self.experiment.name)
+        return Stage(kind, label, params, given, self.local, self.experiment.name)
 
     @cached_property
     def world(self) -> Stage:
         """The embedded world."""
-        return self.stage("world", "", self.experiment.world)
+        from maskpolicy.world import make
+
+        return self.stage("world", "", make(self.experiment.world))
 
     @cached_property
     def tokenizer(self) -> Stage:
@@ -52,14 +62,19 @@ class Inputs:
         model = self.experiment.model
         if not self.scratch:
             return self.external("tokenizer")
-        corpora = [GENERAL_CORPUS, self.experiment.corpus]
-        blocks = [documents.identify(corpus, self.digest) for corpus in corpora]
-        blocks[0]["part"] = "general"
-        for block in blocks:
-            del block["words"]  # it trains on documents, not on passages
-        params = {"vocabulary": self.kind.presets[model.name].vocabulary, "corpora": blocks}
+        corpus = self.experiment.corpus
+        corpora = (GENERAL_SOURCE, documents.identify(corpus, self.digest))
+        params = NewTokenizer(
+            vocabulary=self.kind.presets[model.name].vocabulary,
+            # it is trained on documents, not on passages of so many words
+            corpora=tuple(replace(source, words=None) for source in corpora),
+        )
         made = self.stage("tokenizer", model.name, params, world=self.world)
-        return replace(made, local={**made.local, **documents.where(self.experiment.corpus)})
+        return self.located(made, corpus=corpus, revision=corpus.revision)
+
+    def located(self, stage: Stage, **local: Any) -> Stage:
+        """Return a stage that is told where its data are; see `Local`."""
+        return replace(stage, local=replace(stage.local, **local))
 
     def external(self, kind: str) -> Stage:
         """A stage that takes a model's weights or tokenizer from a folder or the Hub."""
@@ -67,9 +82,8 @@ class Inputs:
         folder = Path(model.name)
         if not folder.is_dir():
             pinned = hub.commit("model", model.name, model.revision)
-            params: Json = {"name": model.name, "revision": pinned}
-            made = self.stage(kind, model.name, params | self.of_kind(kind == "pretrained"))
-            return replace(made, local={**made.local, "revision": model.revision})
+            params = self._external(kind, name=model.name, revision=pinned)
+            return self.located(self.stage(kind, model.name, params), revision=model.revision)
         if not (folder / "config.json").is_file():
             raise ConfigError(
                 f"model {folder}: holds no model (no config.json): name a folder that Transformers "
@@ -79,34 +93,35 @@ class Inputs:
         if kind == "pretrained":
             files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
         digests = {path.name: self.digest(path) for path in files}
-        params = {"name": "", "revision": None, "files": digests}
-        made = self.stage(kind, folder.name, params | self.of_kind(kind == "pretrained"))
-        return replace(made, local={**made.local, "folder": str(folder)})
+        params = self._external(kind, name="", revision=None, files=digests)
+        return self.located(self.stage(kind, folder.name, params), folder=str(folder))
 
-    def corpus(self, label: str, corpus: CorpusBlock) -> Stage:
+    def _external(self, kind: str, **of_model: Any) -> ModelTokenizer:
+        if kind == "tokenizer":
+            return ModelTokenizer(**of_model)
+        return PretrainedParams(**of_model, **self.of_kind())
+
+    def corpus(self, label: str, source: Source) -> Stage:
         """The passages of a corpus."""
-        block = documents.identify(corpus, self.digest)
-        if label == "general":
-            block["part"] = "general"
-        world = self.world if corpus.name == WORLD else None
-        made = self.stage("corpus", label, {"corpus": block}, tokenizer=self.tokenizer, world=world)
-        return replace(made, local={**made.local, **documents.where(corpus)})
+        world = self.world if isinstance(source, WorldSource) else None
+        params = CorpusParams(corpus=source)
+        return self.stage("corpus", label, params, tokenizer=self.tokenizer, world=world)
 
     @cached_property
     def general_corpus(self) -> Stage:
         """The corpus of the general stage."""
-        return self.corpus("general", GENERAL_CORPUS)
+        return self.corpus("general", GENERAL_SOURCE)
 
     @cached_property
     def intermediate_corpus(self) -> Stage:
         """The corpus of the intermediate stage."""
-        return self.corpus("intermediate", self.experiment.corpus)
+        corpus = self.experiment.corpus
+        made = self.corpus("intermediate", documents.identify(corpus, self.digest))
+        return self.located(made, corpus=corpus, revision=corpus.revision)
 
-    def of_kind(self, wanted: bool = True) -> dict[str, Json]:
-        """What a stage's key says of a model that is not text-to-text."""
+    def of_kind(self) -> dict[str, Any]:
+        """The fields of `ModelParams`."""
         model = self.experiment.model
-        if model.kind == SEQ2SEQ or not wanted:
-            return {}
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
 
     def contexts(self, block: TaskBlock) -> Stage:
@@ -145,31 +160,29 @@ class Inputs:
         **inputs: Stage | None,
     ) -> Stage:
         """A stage that reads `splits` of a task, with the contexts that lie outside its rows."""
-        code = code_digests(find_plugin("task", block.name))
-        task = {**asdict(block), "label": ""}
-        params: dict[str, Json] = {"task": task, "code": code}
-        version = sources.task(block).facts.version
-        if version > 1:  # so that tasks which never changed keep their keys
-            params["version"] = version
+        params = TaskParams(
+            task=replace(block, label=""),
+            code=code_digests(find_plugin("task", block.name)),
+            version=sources.task(block).facts.version,
+        )
         if block.data == WORLD:
             self.check_world(block)
             return self.stage(kind, block.label, params, world=self.world, **inputs)
-        local: dict[str, Json] = dict(self.plugins)
         if block.data == HUB:
-            params["hub"] = place = list(sources.hub_config(sources.task(block)))
-            params["task"] = {**task, "revision": hub.commit("dataset", place[0], block.revision)}
-            local["revision"] = block.revision
-        else:
-            folder = Path(block.data)
-            found = {
-                path: self.digest(path)
-                for split in splits
-                for path in task_examples.files(block, split, folder, contexts)
-            }
-            params["files"] = sorted([path.name, digest] for path, digest in found.items())
-            params["task"] = {**task, "data": "folder"}
-            local["folder"] = block.data
-        return replace(self.stage(kind, block.label, params, **inputs), local=local)
+            place = sources.hub_config(sources.task(block))
+            pinned = hub.commit("dataset", place[0], block.revision)
+            params = replace(params, hub=place, task=replace(params.task, revision=pinned))
+            made = self.stage(kind, block.label, params, **inputs)
+            return self.located(made, revision=block.revision)
+        folder = Path(block.data)
+        found = {
+            path: self.digest(path)
+            for split in splits
+            for path in task_examples.files(block, split, folder, contexts)
+        }
+        files = tuple(sorted((path.name, digest) for path, digest in found.items()))
+        params = replace(params, files=files, task=replace(params.task, data="folder"))
+        return self.located(self.stage(kind, block.label, params, **inputs), folder=block.data)
 
 
 def _asked_about(block: TaskBlock) -> str:

@@ -7,7 +7,9 @@ from itertools import islice
 from pathlib import Path
 
 from maskpolicy import hub
+from maskpolicy.config.experiment import CorpusBlock
 from maskpolicy.corpus import annotation, documents
+from maskpolicy.corpus.documents import HubSource
 from maskpolicy.corpus.passages import (
     PASSAGES_FILE,
     Document,
@@ -16,36 +18,38 @@ from maskpolicy.corpus.passages import (
     write_passages,
 )
 from maskpolicy.errors import DataError
-from maskpolicy.graph.nodes import Run, stage
+from maskpolicy.graph.nodes import stage
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.models import seq2seq as models
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.types import Json, Spans
+from maskpolicy.stages.params import AnnotateParams, CorpusParams, ModelTokenizer, NewTokenizer
+from maskpolicy.types import Spans
+from maskpolicy.world.settings import Settings
 
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus that a new tokenizer is trained on
 
 
 @stage("world", version=5)
-def world(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Write the embedded world. params: its settings."""
-    from maskpolicy.world import make, write
+def world(params: Settings, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Write the embedded world."""
+    from maskpolicy.world import write
 
-    write(make(params), out)
+    write(params, out)
 
 
 @stage("tokenizer")
-def tokenizer(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Train a tokenizer on the text of the corpora, or take that of a model.
-
-    params: {"vocabulary"} and {"corpora": [corpus block, ..]}, or {"name", "revision"} of a model.
-    """
-    if "name" in params:
-        made = models.load_tokenizer(run.local.get("folder") or params["name"], params["revision"])
-        if params["name"]:
-            hub.note("model", params["name"], run.local.get("revision"), params["revision"])
+def tokenizer(
+    params: NewTokenizer | ModelTokenizer, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Train a tokenizer on the text of the corpora, or take that of a model."""
+    if isinstance(params, ModelTokenizer):
+        made = models.load_tokenizer(run.local.folder or params.name, params.revision)
+        if params.name:
+            hub.note("model", params.name, run.local.revision, params.revision)
     else:
-        sources = [documents.read(block, inputs, run.local) for block in params["corpora"]]
-        made = models.train_tokenizer(_texts(sources), params["vocabulary"])
+        sources = [documents.read(each, inputs, run.local.corpus) for each in params.corpora]
+        made = models.train_tokenizer(_texts(sources), params.vocabulary)
     made.save_pretrained(out)
 
 
@@ -55,25 +59,24 @@ def _texts(sources: list[Iterator[Document]]) -> Iterator[str]:
 
 
 @stage("corpus")
-def passages(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Cut a corpus into passages and tokenise them. params: {"corpus": its block}."""
-    block = params["corpus"]
-    malformed = documents.malformed_rows(block)
-    found = documents.read(block, inputs, run.local, malformed)
+def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Cut a corpus into passages and tokenise them."""
+    source = params.corpus
+    malformed = documents.malformed_rows(source)
+    found = documents.read(source, inputs, run.local.corpus, malformed)
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    write_passages(
-        out / PASSAGES_FILE, passage_rows(found, tokenizer, block["words"], run.progress)
-    )
+    words = CorpusBlock.words if source.words is None else source.words
+    write_passages(out / PASSAGES_FILE, passage_rows(found, tokenizer, words, run.progress))
     run.facts["malformed"] = malformed.count
-    if block.get("hub"):
-        hub.note("dataset", block["hub"], run.local.get("revision"), block["revision"])
+    if isinstance(source, HubSource) and source.hub:
+        hub.note("dataset", source.hub, run.local.revision, source.revision)
 
 
 @stage("annotate")
-def annotate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    """Compute a policy's columns of a corpus. params: {"policy", "fields"}; inputs may hold fit."""
-    plugin_files.load_files(run.local.get("plugins", ()))
-    policy = instance("policy", params["policy"], params["fields"])
+def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Compute a policy's columns of a corpus; inputs may hold "fit"."""
+    plugin_files.load_files(run.local.plugins)
+    policy = instance("policy", params.policy, params.fields)
     opened = Passages.open(inputs["corpus"])
     found = 0
 
@@ -89,6 +92,6 @@ def annotate(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> N
     write_passages(out / PASSAGES_FILE, rows())
     if not found:
         raise DataError(
-            f"policy {params['policy']}: found nothing in {len(opened)} passages: "
+            f"policy {params.policy}: found nothing in {len(opened)} passages: "
             "there is nothing that it could hide in this corpus: name another corpus or policy"
         )

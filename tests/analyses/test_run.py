@@ -321,7 +321,7 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
     store, other = Store(home / "store"), Store(tmp_path / "store")
     plan = stages.build(experiment, store.hash_file)
     early = plan.early["random", "zsre", 0, 2].inputs["model"].inputs["model"]
-    assert early.params["until"] == 2
+    assert early.params.until == 2
     execute([early], other)
     names = ("model.safetensors", "work.json", "config.json")
     for name in names:

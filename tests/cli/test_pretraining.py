@@ -76,8 +76,7 @@ def test_an_encoder_is_pre_trained_further_as_mae_lm(call, store, texts, tmp_pat
     folder = tmp_path / "small-roberta"
     tokenizer = seq2seq.train_tokenizer([TEXT] * 9, 400)
     tokenizer.save_pretrained(folder)
-    params = {"preset": "mini", "layers": 1, "spec": {"seed": 0}}
-    encoder.build(params, tokenizer).save_pretrained(folder)
+    encoder.build("mini", tokenizer, 0, layers=1).save_pretrained(folder)
     files = ("--corpus", texts / "one.txt")
     keys = ("model.kind=encoder", "model.decoder_layers=1", "mask_exclusion=1.0", *SHORT)
     words = ("pretrain", "--model", folder, *files, "--policy", "random", *keys)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -9,22 +10,29 @@ from rich.console import Console
 from maskpolicy.cli import progress
 from maskpolicy.cli.progress import ProgressBars, StageSummary
 from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Run, Stage, stage
+from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.outcomes import Outcome
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
 
+@dataclass(frozen=True)
+class Step:
+    fails: bool = False
+    number: int = 0
+
+
 @stage("progress-step")
-def step(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    if params.get("fails"):
+def step(params: Step, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    if params.fails:
         raise ValueError("no such luck")
     run.progress(1, 2, "half")
     (out / "done").write_text("")
 
 
 def one(label: str, **params: Json) -> Stage:
-    return Stage("progress-step", label, params)
+    return Stage("progress-step", label, Step(**params))
 
 
 def of_kind(kind: str, **changes: Json) -> Outcome:
@@ -68,7 +76,7 @@ def test_a_file_gets_no_empty_line_before_what_follows(tmp_path):
 
 
 def test_a_cause_that_stages_share_is_told_once(tmp_path):
-    bad, other = one("bad", fails=True), one("other", fails=True, again=True)
+    bad, other = one("bad", fails=True), one("other", fails=True, number=1)
     assert told(tmp_path, bad, other) == [
         "✗ progress-step bad: ValueError: no such luck",
         "✗ progress-step other: as progress-step bad",

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import logging
+from dataclasses import replace
 
 import pyarrow
 import pytest
@@ -38,7 +39,7 @@ def read(*paths, malformed=None, **keys):
     """Return the documents of some files."""
     corpus = CorpusBlock(files=tuple(map(str, paths)), **keys)
     block = documents.identify(corpus, digest)
-    return list(documents.read(block, {}, documents.where(corpus), malformed))
+    return list(documents.read(block, {}, corpus, malformed))
 
 
 def texts(*paths, **keys):
@@ -103,7 +104,7 @@ def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
     ]
     corpus = CorpusBlock(hub=str(tmp_path))
     block = documents.identify(corpus, digest)
-    found = list(documents.read(block, {}, documents.where(corpus)))
+    found = list(documents.read(block, {}, corpus))
     assert [(one.id, one.text.strip()) for one in found] == [
         ("train:2", "She was born ."),
         ("train:4", "a = b"),
@@ -218,7 +219,7 @@ def test_a_file_that_has_gone_is_named(tmp_path):
     corpus = CorpusBlock(files=(str(tmp_path / "a.txt"),))
     block = documents.identify(corpus, lambda path: "0")
     with pytest.raises(DataError, match=r"a\.txt: cannot be read: No such file"):
-        list(documents.read(block, {}, documents.where(corpus)))
+        list(documents.read(block, {}, corpus))
 
 
 def test_skipped_rows_are_counted_and_the_first_ten_named(tmp_path, caplog):
@@ -282,9 +283,8 @@ def test_a_hub_dataset_is_read_whole_or_streamed(tmp_path, monkeypatch, stream):
     (tmp_path / "data").mkdir()
     corpus = hub_folder(tmp_path / "data")
     block = documents.identify(corpus, digest)
-    assert [name for name, _ in block["files"]] == ["train.jsonl"]
-    local = {**documents.where(corpus), "stream": stream}
-    found = list(documents.read(block, {}, local))
+    assert [name for name, _ in block.files] == ["train.jsonl"]
+    found = list(documents.read(block, {}, replace(corpus, stream=stream)))
     assert [(d.id, d.text, d.columns) for d in found] == [
         ("train:0", "A.", {"spans": [[0, 1]]}),
         ("train:1", "B.", {"spans": []}),

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from maskpolicy.config.budgets import Training
 from maskpolicy.formats import audit
 from maskpolicy.heads import TASK_HEADS
+from maskpolicy.heads.answering import AnswerParams, HeadParams
 from maskpolicy.heads.inputs import BETWEEN
 from maskpolicy.models import seq2seq
-from maskpolicy.models.kinds import MODEL_KINDS
+from maskpolicy.models.kinds import MODEL_KINDS, FreshParams
 from maskpolicy.training.objectives import ENDS, tokenize
 from maskpolicy.types import Example
 
@@ -64,8 +65,10 @@ def test_what_is_counted_is_what_training_cuts(spare):
     source, target = lengths(LONG, "Rome")
     spec = Training(max_source=source + ENDS + spare, max_target=target + ENDS + spare)
     rows = [ask(LONG), ask("Who?")]
-    found = TASK_HEADS["text"].cuts(small.tokenizer(), rows, spec, {}, True)
-    steps = TASK_HEADS["text"].steps(small.bart(), small.tokenizer(), rows, spec, {"keep": "start"})
+    found = TASK_HEADS["text"].cuts(small.tokenizer(), rows, spec, HeadParams(), True)
+    steps = TASK_HEADS["text"].steps(
+        small.bart(), small.tokenizer(), rows, spec, AnswerParams(keep="start")
+    )
     assert [(cut.what, cut.count, cut.texts) for cut in found] == [
         ("sources", -spare, 2),
         ("targets", -2 * spare, 2),
@@ -79,7 +82,9 @@ def test_a_label_tasks_texts_are_counted_together(context, room):
     rows = [ask(LONG, context=context)]
     size = sum(lengths(LONG, context or "")) + room
     counts = [
-        TASK_HEADS["label"].cuts(small.tokenizer(), rows, Training(max_source=most), {}, True)
+        TASK_HEADS["label"].cuts(
+            small.tokenizer(), rows, Training(max_source=most), HeadParams(), True
+        )
         for most in (size, size - 1)
     ]
     assert [cut.count for (cut,) in counts] == [0, 1]
@@ -90,14 +95,16 @@ def test_of_span_tasks_only_questions_are_cut():
     for most, count in ((2 * size + BETWEEN, 0), (2 * size + BETWEEN - 2, 1)):
         rows = [ask(LONG, context=LONG * 9)]
         spec = Training(max_source=most)
-        (cut,) = TASK_HEADS["span"].cuts(small.tokenizer(), rows, spec, {}, True)
+        (cut,) = TASK_HEADS["span"].cuts(small.tokenizer(), rows, spec, HeadParams(), True)
         assert (cut.what, cut.count) == ("questions", count)
 
 
 def test_choices_are_counted_where_they_are_ranked():
     rows = [ask("Who?", choices=("Rome", LONG))]
     spec = Training(max_source=99, max_target=9)
-    cut = TASK_HEADS["text"].cuts(small.tokenizer(), rows, spec, {"choose": "likelihood"}, False)[1]
+    cut = TASK_HEADS["text"].cuts(
+        small.tokenizer(), rows, spec, HeadParams(choose="likelihood"), False
+    )[1]
     assert (cut.what, cut.count, cut.texts) == ("choices", 1, 2)
 
 
@@ -122,7 +129,5 @@ def test_presets_know_their_positions():
     for kind in MODEL_KINDS.values():
         for name, preset in kind.presets.items():
             if name != "base":  # takes seconds to build, and is of mini's class
-                made = kind.build(
-                    {"preset": name, "layers": None, "spec": {"seed": 0}}, small.tokenizer()
-                )
+                made = kind.build(FreshParams(preset=name), small.tokenizer(), 0)
                 assert seq2seq.positions(made.config) == preset.positions

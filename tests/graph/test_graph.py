@@ -11,6 +11,7 @@ from tiny import diamond, node
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, sinks, stage, topological
+from maskpolicy.stages.params import AnnotateParams
 from maskpolicy.store.artifacts import Store
 
 
@@ -52,8 +53,8 @@ class Heard:
 
 def broken(label="broken", inputs=None, **local):
     """Return a stage that always fails."""
-    local = {**local, "label": label} if "count" in local else local
-    return Stage("tiny-fail", label, {"message": "bad luck\nand more"}, inputs or {}, local)
+    told = tiny.TinyLocal(**local, label=label)
+    return Stage("tiny-fail", label, tiny.Failure("bad luck\nand more"), inputs or {}, told)
 
 
 # keys
@@ -77,11 +78,17 @@ def test_parameters_inputs_and_their_names_are_in_the_key():
     assert len({each.key for each in stages}) == len(stages)
 
 
-def test_the_key_stays_when_the_caller_changes_its_dict():
-    params = {"seed": 1, "steps": 6, "every": 2}
-    made = Stage("tiny-walk", "a", params)
-    params["seed"] = 5
-    assert made.params["seed"] == 1
+def test_the_key_stays_when_the_caller_changes_a_dict():
+    fields = {"ratio": 0.15}
+    params = AnnotateParams(policy="random", fields=fields, code={}, depends={})
+    made = Stage("annotate", "a", params)
+    fields["ratio"] = 0.3
+    assert made.keyed["fields"] == {"ratio": 0.15}
+
+
+def test_parameters_of_another_kind_are_refused():
+    with pytest.raises(ConfigError, match=r"stage tiny-walk: its params must be .*Walk"):
+        Stage("tiny-walk", "a", tiny.Failure("no walk"))
 
 
 def test_paths_are_refused_in_parameters(tmp_path):
@@ -91,7 +98,7 @@ def test_paths_are_refused_in_parameters(tmp_path):
 
 def test_an_unknown_kind_lists_the_choices():
     with pytest.raises(ConfigError, match="did you mean 'tiny-walk'"):
-        Stage("tiny-wakl", "a")
+        Stage("tiny-wakl", "a", tiny.Walk(1, 6, 2))
 
 
 def test_a_kind_is_registered_once():

@@ -108,13 +108,10 @@ def test_inputs_that_come_and_go_are_named(store):
 
 
 def test_many_differences_are_cut(store):
-    execute([Stage("tiny-walk", "a", {"seed": 1, "steps": 2, "every": 1})], store)
-    changed = Stage(
-        "tiny-walk",
-        "a",
-        {"seed": 2, "steps": 3, "every": 2, "extra": 1, "more": 2},
-    )
-    assert states([changed], store)[0][2].endswith("; and 1 more")
+    a = node("a", 1)
+    execute([node("b", 1, {"old": a}, steps=2, every=1)], store)
+    changed = node("b", 2, {"new": a}, steps=3, every=2)
+    assert states([changed], store)[1][2].endswith("; and 1 more")
 
 
 def test_a_checkpoint_makes_a_stage_partial(store):

@@ -10,6 +10,7 @@ import torch
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
+from maskpolicy.heads.answering import AnswerParams
 from maskpolicy.heads.generation import generate, rank
 from maskpolicy.heads.text import answer
 from maskpolicy.models import seq2seq as models
@@ -140,14 +141,14 @@ def examples(choices=CHOICES):
 
 
 def test_likelihood_answers_with_one_of_the_choices(chooser):
-    params = {"metric": "multiple_choice", "keep": "start", "choose": "likelihood"}
+    params = AnswerParams(keep="start", choose="likelihood")
     spec = Training(precision="fp32")
     predictions = answer(*chooser, examples(), params, spec)
     assert all(given in of for given, of in zip(predictions, CHOICES, strict=True))
 
 
 def test_likelihood_needs_choices(chooser):
-    params = {"metric": "multiple_choice", "keep": "start", "choose": "likelihood"}
+    params = AnswerParams(keep="start", choose="likelihood")
     bare = examples([*CHOICES[:3], ()])
     with pytest.raises(DataError, match="example 'q3' has no choices"):
         answer(*chooser, bare, params, Training(precision="fp32"))

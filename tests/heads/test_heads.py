@@ -10,13 +10,14 @@ import small
 import torch
 from transformers import RobertaConfig, RobertaModel
 
-from maskpolicy import heads
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
-from maskpolicy.heads import TASK_HEADS, inputs, label, span
+from maskpolicy.heads import TASK_HEADS, inputs, span
+from maskpolicy.heads.answering import AnswerParams
 from maskpolicy.training.objectives import Specials
 from maskpolicy.types import Example
 
+PARAMS = AnswerParams(keep="start")
 SPEC = Training(passages=4, micro_tokens=4096, max_source=64, precision="fp32")
 MARKS = Specials.of_encoder(small.tokenizer())
 TEXT = "Lindau is a town on the Oder. It has two bridges, a mill and a café."
@@ -56,7 +57,7 @@ def asked(context=TEXT, answer="the Oder", **keys):
 
 def learn(head, model, examples, steps=60, lr=5e-3):
     """Train a little, outside of the loop."""
-    made = head.steps(model, small.tokenizer(), examples, SPEC, {"keep": "start"})
+    made = head.steps(model, small.tokenizer(), examples, SPEC, PARAMS)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     model.train()
     for number in range(steps):
@@ -75,7 +76,7 @@ def test_two_texts_are_read_as_roberta_reads_them(folder):
     head = TASK_HEADS["label"]
     one, two = labelled(), labelled(context="Boats.")
     model = head.start(folder, [one], 0)
-    sources = head.steps(model, small.tokenizer(), [one, two], SPEC, {}).pairs.sources
+    sources = head.steps(model, small.tokenizer(), [one, two], SPEC, PARAMS).pairs.sources
     assert [read(row) for row in sources] == [
         "<s> Boats go down it.</s>",
         "<s> Boats go down it.</s></s> Boats.</s>",
@@ -100,7 +101,7 @@ def test_a_classifier_learns_and_answers_with_labels(folder):
     ]
     model = learn(head, head.start(folder, examples, 0), examples)
     assert model.config.num_labels == 3
-    answers = head.answer(model, small.tokenizer(), examples, {}, SPEC)
+    answers = head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)
     assert answers == [example.targets[0] for example in examples]
 
 
@@ -108,11 +109,11 @@ def test_without_choices_a_number_is_learnt(folder):
     head = TASK_HEADS["label"]
     examples = [labelled("4.5", choices=()), labelled("0.5", "Boats.", choices=())]
     model = head.start(folder, examples, 0)
-    steps = head.steps(model, small.tokenizer(), examples, SPEC, {})
+    steps = head.steps(model, small.tokenizer(), examples, SPEC, PARAMS)
     assert {batch.labels.dtype for batch in steps(0).batches} == {torch.float32}
     assert steps(0).units == SPEC.passages
     learn(head, model, examples, 150)
-    found = [float(one) for one in head.answer(model, small.tokenizer(), examples, {}, SPEC)]
+    found = [float(one) for one in head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)]
     assert found == pytest.approx([4.5, 0.5], abs=0.5)
 
 
@@ -121,7 +122,7 @@ def test_a_label_that_is_none_is_one_line(folder, target, choices):
     head = TASK_HEADS["label"]
     model = head.start(folder, [labelled()], 0)
     with pytest.raises(DataError, match="example 'a': its label"):
-        head.steps(model, small.tokenizer(), [labelled(target, choices=choices)], SPEC, {})
+        head.steps(model, small.tokenizer(), [labelled(target, choices=choices)], SPEC, PARAMS)
 
 
 @pytest.mark.parametrize("kind", ["label", "span"])
@@ -188,9 +189,15 @@ def test_a_reader_learns_spans_and_when_there_is_none(folder):
     other = "Boats. They go down to Rome."
     examples = [asked(), asked(other, None)]
     model = learn(head, head.start(folder, examples, 0), examples, 120)
-    answer = head.answer(model, small.tokenizer(), examples, {"unanswerable": True}, SPEC)
+    answer = head.answer(
+        model,
+        small.tokenizer(),
+        examples,
+        AnswerParams(keep="start", head="span", unanswerable=True),
+        SPEC,
+    )
     assert answer == ["the Oder", ""]
-    forced = head.answer(model, small.tokenizer(), examples, {}, SPEC)
+    forced = head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)
     assert forced[0] == "the Oder"
     assert forced[1] and forced[1] in other
 
@@ -203,8 +210,3 @@ def test_a_fine_tuned_folder_opens_again(folder, tmp_path, kind):
     model.save_pretrained(tmp_path / "tuned")
     again = head.open(tmp_path / "tuned")
     assert all(map(torch.equal, model.state_dict().values(), again.state_dict().values()))
-
-
-def test_text_is_the_head_where_none_is_named():
-    assert heads.of({}) is TASK_HEADS["text"]
-    assert heads.of({"head": "label"}).loss is label.loss

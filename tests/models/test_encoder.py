@@ -197,9 +197,8 @@ def test_what_is_saved_is_the_encoder_alone(tmp_path):
 
 
 def test_a_preset_takes_its_layers_from_the_block():
-    params = {"preset": "mini", "layers": None, "spec": {"seed": 0}}
-    assert encoders.build(params, small.tokenizer()).config.num_hidden_layers == 4
-    one, other = (encoders.build({**params, "layers": 1}, small.tokenizer()) for _ in range(2))
+    assert encoders.build("mini", small.tokenizer(), 0).config.num_hidden_layers == 4
+    one, other = (encoders.build("mini", small.tokenizer(), 0, layers=1) for _ in range(2))
     assert one.config.num_hidden_layers == 1
     assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
 

@@ -205,15 +205,15 @@ def specs(tmp_path, *overrides):
 
 def test_keys_know_of_relative_positions_and_epsilon_only_where_they_are_set(tmp_path):
     plain = specs(tmp_path)
-    assert "relative_positions" not in plain["general"].params
-    assert "eps" not in plain["general"].params["spec"]
+    assert "relative_positions" not in plain["general"].keyed
+    assert "eps" not in plain["general"].keyed["spec"]
     other = specs(tmp_path, "model.relative_positions=true")
-    assert other["general"].params["relative_positions"] is True
+    assert other["general"].keyed["relative_positions"] is True
     assert other["tokenizer"].key == plain["tokenizer"].key
     same = specs(tmp_path, "model.relative_positions=false", "intermediate.eps=1e-8")
     assert same["evaluate"].key == plain["evaluate"].key
     tuned = specs(tmp_path, "finetune.eps=1e-6")
-    assert tuned["finetune"].params["spec"]["eps"] == 1e-6
+    assert tuned["finetune"].keyed["spec"]["eps"] == 1e-6
     assert tuned["intermediate"].key == plain["intermediate"].key
 
 

@@ -10,6 +10,7 @@ import pytest
 import small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny import Nothing
 
 import maskpolicy.stages  # noqa: F401 - registers the annotate stage
 from maskpolicy.corpus import annotation, passages
@@ -20,6 +21,7 @@ from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.outcomes import Outcome, Silent
 from maskpolicy.plugins import discovery, edits, isolation, registry
 from maskpolicy.plugins.discovery import code_digests
+from maskpolicy.stages.params import AnnotateParams
 from maskpolicy.store.artifacts import Store
 
 POLICY = """
@@ -55,7 +57,7 @@ FILES = {
 
 
 @stage("passages-of-four")
-def passages_of_four(params, inputs, out, run):
+def passages_of_four(params: Nothing, inputs, out, run):
     documents = [passages.Document(f"d{index}", text) for index, text in enumerate(small.TEXTS[:4])]
     write_passages(out / PASSAGES_FILE, passage_rows(documents, small.tokenizer(), words=100))
 
@@ -77,8 +79,8 @@ class Plugin:
         """Return the stage of its columns; its key is that of the files as they are."""
         discovery.load_files([self.folder / "mine.py"], fresh=True)
         code = code_digests(registry.entry("policy", "edited"))
-        params = {"policy": "edited", "fields": {}, "code": code}
-        inputs = {"corpus": Stage("passages-of-four", "")}
+        params = AnnotateParams(policy="edited", fields={}, code=code, depends={})
+        inputs = {"corpus": Stage("passages-of-four", "", Nothing())}
         return Stage("annotate", "edited", params, inputs)
 
     def forget(self) -> None:

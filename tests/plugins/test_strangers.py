@@ -101,17 +101,17 @@ def _fill(store: Store, mark: Path, code: str) -> None:
         small.tokenizer().save_pretrained(out)
         _with_code(out / "tokenizer_config.json", {"AutoTokenizer": ["theirs.Code", None]})
         (out / "theirs.py").write_text(code)
-    with store.write(KEYS["model"], {"params": {}}) as out:
+    with store.write(KEYS["model"], BASE) as out:
         small.bart().save_pretrained(out)
-    with store.write("9" * 64, {"params": {}}) as out:
+    with store.write("9" * 64, BASE) as out:
         small.bart().save_pretrained(out)
         _with_code(out / "config.json", {"AutoConfig": "theirs.Code"})
         (out / "theirs.py").write_text(code)
-    with store.write(KEYS["corpus"], {"params": {"corpus": {"name": "world"}}}) as out:
+    with store.write(KEYS["corpus"], {"kind": "corpus", "params": {"corpus": SOURCE}}) as out:
         rows = passage_rows([passages.Document("a", small.TEXTS[0])], small.tokenizer(), 100)
         write_passages(out / PASSAGES_FILE, rows)
     for number, (policy, fields) in enumerate(ROWS):
-        params = {"policy": policy, "fields": fields, "code": {}, "spec": {"seed": 0}}
+        params = {"policy": policy, "fields": fields, "code": {}, "how": {}, "spec": {}}
         inputs = {"corpus": KEYS["corpus"], "model": "9" * 64, "tokenizer": KEYS["tokenizer"]}
         record = {"kind": "intermediate", "params": params, "inputs": inputs, "facts": {}}
         with store.write("abc"[number] * 64, record) as out:
@@ -122,6 +122,8 @@ def _fill(store: Store, mark: Path, code: str) -> None:
             (out / "custom_generate" / "generate.py").write_text(code)
 
 
+BASE = {"kind": "pretrained", "params": {"name": "", "revision": None}}
+SOURCE = {"name": "world", "part": "intermediate", "words": 100, "limit": 0}
 ROWS: tuple[tuple[str, dict], ...] = (
     ("theirs", {}),
     ("salient-span", {"pipeline": "pipeline"}),

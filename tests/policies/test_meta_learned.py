@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import small
 import torch
+from tiny import Nothing
 
 from maskpolicy.config.blocks import policy_block
 from maskpolicy.config.budgets import Training
@@ -23,7 +24,9 @@ from maskpolicy.learned import extractor
 from maskpolicy.plugins import discovery
 from maskpolicy.seeding import generator
 from maskpolicy.stages import build
+from maskpolicy.stages.params import FitParams
 from maskpolicy.store.artifacts import Store
+from maskpolicy.types import Denoising
 
 SUPERVISED = {"name": "supervised", "train_on": ["triviaqa"]}
 SPEC = Training(steps=2, precision="fp32", checkpoint_every=1e9)
@@ -33,26 +36,34 @@ QUICK = {
 }
 
 
+@dataclass(frozen=True)
+class Texts:
+    """Texts, the first `answered` of which hold an answer."""
+
+    answered: int
+    texts: tuple[str, ...]
+
+
 @stage("tiny-bart")
-def tiny_bart(params, inputs, out, run):
+def tiny_bart(params: Nothing, inputs, out, run):
     """Write a small BART."""
     small.bart().save_pretrained(out)
 
 
 @stage("tiny-tokenizer")
-def tiny_tokenizer(params, inputs, out, run):
+def tiny_tokenizer(params: Nothing, inputs, out, run):
     """Write its tokenizer."""
     small.tokenizer().save_pretrained(out)
 
 
 @stage("tiny-reader")
-def tiny_reader(params, inputs, out, run):
+def tiny_reader(params: Nothing, inputs, out, run):
     """Write an untrained extractor."""
     extractor.build(small.bart().get_input_embeddings().weight, 0, 8).save(out)
 
 
 @stage("tiny-contexts")
-def tiny_contexts(params, inputs, out, run):
+def tiny_contexts(params: Texts, inputs, out, run):
     """Write contexts, of which `answered` hold an answer."""
     rows = [
         {
@@ -61,9 +72,9 @@ def tiny_contexts(params, inputs, out, run):
             "source": f"Who was born in {1900 + i}?",
             "targets": ["Anna"],
             "context": text,
-            "answers": [[0, 4]] if i < params["answered"] else [],
+            "answers": [[0, 4]] if i < params.answered else [],
         }
-        for i, text in enumerate(params["texts"])
+        for i, text in enumerate(params.texts)
     ]
     for split in ("train", "dev"):
         lines = [json.dumps(row) + "\n" for row in rows]
@@ -77,17 +88,16 @@ def fitting(answered=8, texts=small.TEXTS, how=None, **fields):
     discovery.load_builtin("policy")
     given = {"train_on": ["triviaqa"], "init": SUPERVISED, **QUICK, **fields}
     made = policy_block({"name": "meta-learned", **given}, "row", {})
-    params = {"policy": made.name, "fields": made.fields, "code": None}
-    spec = asdict(SPEC)
-    del spec["checkpoint_every"]
-    contexts = {"answered": answered, "texts": list(texts)}
+    params = FitParams(
+        policy=made.name, fields=made.fields, code={}, spec=SPEC, how=Denoising(**(how or {}))
+    )
     inputs = {
-        "model": Stage("tiny-bart", ""),
-        "tokenizer": Stage("tiny-tokenizer", ""),
-        "init": Stage("tiny-reader", ""),
-        "contexts-00": Stage("tiny-contexts", "", contexts),
+        "model": Stage("tiny-bart", "", Nothing()),
+        "tokenizer": Stage("tiny-tokenizer", "", Nothing()),
+        "init": Stage("tiny-reader", "", Nothing()),
+        "contexts-00": Stage("tiny-contexts", "", Texts(answered, tuple(texts))),
     }
-    return Stage("fit", made.label, {**params, "spec": spec, "how": how or {}}, inputs)
+    return Stage("fit", made.label, params, inputs)
 
 
 def fitted(store, **settings) -> tuple[Path, dict]:

@@ -95,7 +95,7 @@ def test_in_the_papers_own_form_spans_are_ranked_with_their_neighbours(fit):
     papers = ("policies.1.loss=start-end", "policies.1.overlap=true")
     stage, failed, store = fit("world", "zsre", "store", *papers)
     assert not failed
-    assert stage.params["fields"]["loss"] == "start-end"
+    assert stage.params.fields["loss"] == "start-end"
     plain, failed, store = fit("world", "zsre", "store")
     assert not failed
     weights = [content(one, store)["extractor.safetensors"] for one in (stage, plain)]

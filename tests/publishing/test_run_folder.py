@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from tiny import Nothing
 
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Run, Stage, stage
+from maskpolicy.graph.nodes import Stage, stage
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.publishing.run_folder import CONTENTS, FinishedRun, write
 from maskpolicy.results.cell import MARKS
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
 
 
 @stage("folder-examples")
-def examples(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
+def examples(params: Nothing, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     (out / "test.jsonl").write_text('{"id": "a", "source": "Where is Ulm?", "targets": ["here"]}\n')
 
 
+@dataclass(frozen=True)
+class Cell:
+    score: float
+
+
 @stage("folder-cell")
-def cell(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    metrics = {"metric": "exact_match", "version": 1, "score": params["score"], "n": 1}
-    answer = {"id": "a", "group": "g", "prediction": "b", "score": params["score"]}
+def cell(params: Cell, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    metrics = {"metric": "exact_match", "version": 1, "score": params.score, "n": 1}
+    answer = {"id": "a", "group": "g", "prediction": "b", "score": params.score}
     (out / "result.json").write_text(json.dumps(metrics))
     (out / "predictions.jsonl").write_text(json.dumps(answer) + "\n")
 
@@ -38,9 +45,9 @@ def cell(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
 def finished(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(TEXT)
-    asked = Stage("folder-examples", "zsre", {})
+    asked = Stage("folder-examples", "zsre", Nothing())
     cells = {
-        (row, "zsre", 0): Stage("folder-cell", row, {"score": score}, {"examples": asked})
+        (row, "zsre", 0): Stage("folder-cell", row, Cell(score), {"examples": asked})
         for row, score in (("none", 0.0), ("random", 1.0))
     }
     store = Store(tmp_path / "store")

@@ -5,30 +5,39 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from maskpolicy.config.budgets import Training
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Run, Stage, stage
+from maskpolicy.graph.nodes import Stage, stage
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.results import cell as results
 from maskpolicy.results import collecting
-from maskpolicy.results.cell import fingerprint, read_run
+from maskpolicy.results.cell import Run, fingerprint, read_run
 from maskpolicy.stages import Graph
+from maskpolicy.stages.params import AnnotateParams, IntermediateParams
 from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
+from maskpolicy.types import Denoising, Json
+from maskpolicy.world.settings import Settings
 
 TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
 
 
+@dataclass(frozen=True)
+class Cell:
+    score: float = 0.0
+    fails: bool = False
+
+
 @stage("collecting-cell")
-def cell(params: Json, inputs: Mapping[str, Path], out: Path, run: Run) -> None:
-    if params.get("fails"):
+def cell(params: Cell, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    if params.fails:
         raise ValueError("no such luck")
-    metrics = {"metric": "exact_match", "version": 1, "score": params["score"], "n": 4}
+    metrics = {"metric": "exact_match", "version": 1, "score": params.score, "n": 4}
     (out / "result.json").write_text(json.dumps(metrics))
     (out / "predictions.jsonl").write_text('{"id": "a", "prediction": "b"}\n')
 
@@ -44,13 +53,13 @@ def experiment(tmp_path):
 def collected(experiment, tmp_path):
     """Run four cells, one of which fails, and collect them into tmp_path / "out"."""
 
-    def collected(out: str = "out") -> results.Run:
+    def collected(out: str = "out") -> Run:
         store = Store(tmp_path / "store")
         cells = {
-            ("none", "triviaqa", 0): Stage("collecting-cell", "a", {"score": 0.25}),
-            ("none", "zsre", 0): Stage("collecting-cell", "b", {"score": 0.5}),
-            ("random", "triviaqa", 0): Stage("collecting-cell", "c", {"fails": True}),
-            ("random", "zsre", 0): Stage("collecting-cell", "d", {"score": 1.0}),
+            ("none", "triviaqa", 0): Stage("collecting-cell", "a", Cell(0.25)),
+            ("none", "zsre", 0): Stage("collecting-cell", "b", Cell(0.5)),
+            ("random", "triviaqa", 0): Stage("collecting-cell", "c", Cell(fails=True)),
+            ("random", "zsre", 0): Stage("collecting-cell", "d", Cell(1.0)),
         }
         outcomes = execute(cells.values(), store)
         graph = Graph(tuple(cells.values()), cells, {})
@@ -141,8 +150,14 @@ def test_seed_number_i_belongs_to_intermediate_run_i_mod_n(tmp_path):
 
 def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     def policy(code: Json = None, depends: Json = None) -> Json:
-        annotate = Stage("annotate", "a", {"depends": depends or {}})
-        behind = [annotate, Stage("intermediate", "b", {"code": code or {}}), Stage("world", "")]
+        about: dict[str, Json] = {"policy": "mine", "fields": {}, "code": code or {}}
+        annotate = AnnotateParams(**about, depends=depends or {})
+        trained = IntermediateParams(**about, how=Denoising(), spec=Training())
+        behind = [
+            Stage("annotate", "a", annotate),
+            Stage("intermediate", "b", trained),
+            Stage("world", "", Settings()),
+        ]
         found = collecting._code(behind)
         assert set(found["versions"]) == {"annotate", "intermediate"}
         return found["policy"]

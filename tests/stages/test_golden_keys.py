@@ -21,7 +21,8 @@ from pytest import MonkeyPatch
 
 from maskpolicy import hardware, hub, stages
 from maskpolicy.config.parse import load_experiment
-from maskpolicy.graph.nodes import Stage, topological
+from maskpolicy.graph.nodes import Stage, params_of, topological
+from maskpolicy.keys import to_json
 from maskpolicy.types import Json
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -95,6 +96,13 @@ def digests(found: list[Stage]) -> dict[str, str]:
     for stage in found:
         lines[stage.kind].add(f"{stage.label}: {stage.key}\n")
     return {kind: digest("".join(sorted(each)))[:16] for kind, each in sorted(lines.items())}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameters_are_read_back_as_keys_hold_them(variant, data, monkeypatch):
+    for stage in stages_of(variant, data, monkeypatch):
+        record = json.loads(json.dumps(stage.record()))
+        assert to_json(params_of(record, type(stage.params))) == stage.keyed
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

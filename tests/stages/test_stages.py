@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,7 +21,8 @@ from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Run, Stage, function_of, topological
+from maskpolicy.graph.nodes import compute, topological, version_of
+from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.masking.denoising import hide
 from maskpolicy.masking.selection import select
@@ -147,7 +148,7 @@ def test_a_result_that_changes_raises_the_version_of_its_stages(name):
 
 
 def version(kind):
-    return rules.VERSION if kind == "rules" else Stage(kind, "").version
+    return rules.VERSION if kind == "rules" else version_of(kind)
 
 
 def test_the_pinned_spans_hide_something_under_every_policy():
@@ -276,7 +277,7 @@ def models_behind(*overrides, folder):
     cells |= {(row, seed, step): stage for (row, _, seed, step), stage in built.early.items()}
     return {
         cell: {
-            each.params["spec"]["seed"] - made.general.seed
+            each.params.spec.seed - made.general.seed
             for each in topological([stage])
             if each.kind == "general"
         }
@@ -527,7 +528,7 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
     execute([stage], whole)
     execute(list(stage.inputs.values()), broken)
     inputs = {name: broken.path(each.key) for name, each in stage.inputs.items()}
-    local = {**stage.local, "checkpoint_every": 1e-9}
+    local = replace(stage.local, checkpoint_every=1e-9)
 
     class Killed(Exception):
         pass
@@ -536,11 +537,10 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
         if done == 4:
             raise Killed
 
-    run = Run(broken.checkpoints(stage.key), local, advance=advance)
+    run = StageRun(broken.checkpoints(stage.key), local, advance=advance)
     (tmp_path / "out").mkdir()
-    function = function_of(stage.kind)
     with pytest.raises(Killed):
-        function({**stage.params, "spec": {**stage.params["spec"]}}, inputs, tmp_path / "out", run)
+        compute(stage.kind, stage.keyed, inputs, tmp_path / "out", run)
     assert broken.checkpoints(stage.key).latest()[0] > 0
     execute([stage], broken)
     files = [store.path(stage.key) / "model.safetensors" for store in (whole, broken)]
@@ -591,7 +591,7 @@ def test_what_the_model_cannot_do_is_one_line(tmp_path, text, change, says):
 
 def test_keys_of_text_to_text_models_know_nothing_of_encoders(tmp_path):
     for stage in topological(seq2seq(tmp_path).stages):
-        assert not {"kind", "head", "layers", "decoder_layers"} & set(stage.params)
+        assert not {"kind", "head", "layers", "decoder_layers"} & set(stage.keyed)
 
 
 def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_path):

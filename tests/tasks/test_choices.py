@@ -276,8 +276,8 @@ def test_choose_reaches_the_stages(tmp_path):
     world = "world: {kinds: [people, birds, salts]}"
     path.write_text(f"model: mini\ncorpus: world\npolicies: [none]\ntasks: {tasks}\n{world}\n")
     cells = build(load_experiment(path)).cells
-    chosen = {task: stage.params.get("choose") for (_, task, _), stage in cells.items()}
-    assert chosen == {"ropes": None, "wiqa": None, "ranked": "likelihood"}
+    chosen = {task: stage.params.choose for (_, task, _), stage in cells.items()}
+    assert chosen == {"ropes": "generate", "wiqa": "generate", "ranked": "likelihood"}
 
 
 @pytest.mark.parametrize("name", ["wiqa", "quartz"])

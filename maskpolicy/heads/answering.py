@@ -1,0 +1,31 @@
+"""What a stage's key holds of how a task's examples are answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from maskpolicy.keys import omitted
+
+HeadKind: TypeAlias = Literal["text", "label", "span"]
+
+
+def _writes_text(params: Any) -> bool:
+    return bool(params.head == "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadParams:
+    """The head of a task, and what its answers may be."""
+
+    head: HeadKind = omitted("text")
+    unanswerable: bool = omitted(False, _writes_text)  # span tasks: "" is an answer
+    # text tasks: write an answer, or take the likeliest choice
+    choose: Literal["generate", "likelihood"] = omitted("generate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerParams(HeadParams):
+    """The same, and which end of a source is kept where it is too long."""
+
+    keep: Literal["start", "end"]

@@ -1,0 +1,147 @@
+"""The parameters of the stages of an experiment: a field is a key of the JSON behind a stage's key.
+
+A new field must be `omitted` at a default that gives the result of before, or else the stage's
+version must be raised. Names of fields stay as they are: stores hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.corpus.documents import Source
+from maskpolicy.heads.answering import AnswerParams, HeadKind, HeadParams
+from maskpolicy.keys import omitted
+from maskpolicy.models.kinds import FreshParams, ModelParams
+from maskpolicy.types import Denoising, Json
+
+Digests = tuple[tuple[str, str], ...]  # (name, sha256) of each file
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTokenizer:
+    """A tokenizer that is trained on the text of corpora."""
+
+    vocabulary: int
+    corpora: tuple[Source, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTokenizer:
+    """The tokenizer of a model."""
+
+    name: str  # on the Hub; "": a folder of `files`
+    revision: str | None  # a commit
+    files: Mapping[str, str] | None = omitted(None)  # name -> sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedParams(ModelTokenizer, ModelParams):
+    """The weights of a model that was pre-trained elsewhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusParams:
+    """The passages of a corpus."""
+
+    corpus: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskParams:
+    """What is read of a task's files: its examples, or the contexts for learned policies."""
+
+    task: TaskBlock  # without a label, its data without a path
+    code: Mapping[str, str]  # of a user's task: file -> sha256
+    version: int = omitted(1)  # of the task: one that never changed keeps its keys
+    hub: tuple[str, str] | None = omitted(None)  # a dataset and its configuration
+    files: Digests | None = omitted(None)  # of a folder, by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditParams(HeadParams):
+    """What a task's texts are compared with; positions None: those of the input "model"."""
+
+    max_source: int
+    max_target: int
+    positions: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MajorityParams:
+    """A task whose answers are guessed without a model."""
+
+    kind: HeadKind
+    metric: str
+    metric_version: int | str  # a digest of the code of a plugin's metric
+    keep: Literal["start", "end"]
+    unanswerable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyParams:
+    """A policy with its fields; `code` of a user's policy: file -> sha256."""
+
+    policy: str
+    fields: Mapping[str, Json]
+    code: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateParams(PolicyParams):
+    """A policy's columns of a corpus."""
+
+    depends: Json  # what the policy rests on beside its fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitParams(PolicyParams):
+    """The training of a learned policy."""
+
+    spec: Training
+    how: Denoising | None = omitted(None)  # for a policy that is fitted to it
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralParams(FreshParams):
+    """A model built from scratch, pre-trained with a built-in policy."""
+
+    policy: str
+    fields: Mapping[str, Json]
+    how: Denoising
+    spec: Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntermediateParams(PolicyParams, ModelParams):
+    """Pre-training on masked passages."""
+
+    how: Denoising
+    spec: Training
+    until: int = omitted(0)  # steps of `spec` after which the model is kept; 0: all
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedParams(AnswerParams):
+    """What fine-tuning and evaluation share."""
+
+    spec: Training
+    metric: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneParams(TunedParams):
+    """Fine-tuning on a task; with spec.eval_every, the metric chooses the weights."""
+
+    metric_version: int | str = omitted(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateParams(TunedParams):
+    """The answers of a fine-tuned model, and their score."""
+
+    metric_version: int | str  # a digest of the code of a plugin's metric
+    split: Literal["train", "dev", "test"] = omitted("test")
