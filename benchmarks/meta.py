@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.measure import Once
 from maskpolicy import world
-from maskpolicy.config.blocks import task_block
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.task_blocks import task_block
 from maskpolicy.learned import contexts, fit_tools
 from maskpolicy.learned.episodes import Episode, EpisodeSteps, questions
 from maskpolicy.learned.innerloop import BACKENDS, Inner

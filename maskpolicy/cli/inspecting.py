@@ -68,8 +68,8 @@ def examples(
 ) -> None:
     """Print a split of a task as the experiments use it, one JSON object in each line."""
     from maskpolicy.config import yaml_file
-    from maskpolicy.config.blocks import data_source, task_block
     from maskpolicy.config.experiment import HUB
+    from maskpolicy.config.task_blocks import data_source, task_block
     from maskpolicy.formats import examples as splits
     from maskpolicy.plugins import discovery
 

@@ -48,7 +48,7 @@ def show(
 ) -> None:
     """Show what a policy hides in a text, and the source and target that come of it."""
     from maskpolicy.cli import preview
-    from maskpolicy.config import blocks
+    from maskpolicy.config import policy_blocks
     from maskpolicy.models import seq2seq as models
     from maskpolicy.plugins import discovery
     from maskpolicy.plugins.discovery import plugin_of_run
@@ -62,7 +62,7 @@ def show(
     taken = preview.from_run(run, policy, artifacts) if run else None
     if run and taken:
         plugin_of_run("policy", taken.policy["name"], cell.plugin_files(run))
-    block = blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
+    block = policy_blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
     if taken and model is None:
         tokenizer = models.load_tokenizer(str(taken.tokenizer))
     else:
@@ -82,13 +82,13 @@ def show(
 def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
     """Return the policy's block: what the run had, then the keys of this command."""
     from maskpolicy.cli import preview
-    from maskpolicy.config import blocks
+    from maskpolicy.config import policy_blocks
     from maskpolicy.plugins.registry import HOW_KEYS
 
     own, rest = policy_keys(name, words)
     strange = sorted(set(rest) - set(HOW_KEYS))
     if strange:
-        blocks.refuse_fields(taken.policy["name"] if taken else name, strange)
+        policy_blocks.refuse_fields(taken.policy["name"] if taken else name, strange)
         choices = [*HOW_KEYS, "policy.FIELD"]
         raise ConfigError(unknown("key", strange[0], choices))
     if taken is None:

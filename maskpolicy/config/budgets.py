@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
-from maskpolicy import hardware
+from maskpolicy import hardware, schema
+from maskpolicy.errors import ConfigError
 from maskpolicy.keys import omitted, unkeyed
 from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at
 
@@ -81,15 +83,6 @@ def tell_warmup(warmup: int, steps: int, where: str) -> None:
         )
 
 
-def warn_of_no_fine_tuning(spec: Training, where: str) -> None:
-    """Log a warning if fine-tuning, the block at `where`, has no steps."""
-    if not spec.steps:
-        log.warning(
-            "%s: is 0: every model is evaluated as pre-trained, without fine-tuning on the task",
-            at(where, "steps"),
-        )
-
-
 def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
     """Return the default budgets of a model: a preset's, or those of a real one.
 
@@ -104,6 +97,34 @@ def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
         "intermediate": Training(steps=20_000, passages=64, lr=1e-4, warmup=1000),
         "finetune": Training(steps=3000, passages=32, lr=3e-5, warmup=300),
     }
+
+
+def training_blocks(
+    given: Mapping[str, Any], model: str, kind: str, where: str
+) -> dict[str, Training]:
+    """Return the four budgets of an experiment file; their defaults depend on the model.
+
+    Raises ConfigError at `where`. Logs a warning of a warm-up that is too long, and of a
+    fine-tuning without steps.
+    """
+    found = {}
+    for stage, default in defaults(model, kind).items():
+        block, place = given.get(stage, {}), at(where, stage)
+        spec = Training(**schema.block(Training, block, place, vars(default)))
+        found[stage] = spec = with_warmup(spec, block)
+        tell_warmup(spec.warmup, spec.steps, place)
+    if not found["finetune"].steps:
+        log.warning(
+            "%sfinetune.steps: is 0: every model is evaluated as pre-trained, without fine-tuning "
+            "on the task",
+            where,
+        )
+    if model not in SCRATCH[kind] and found["general"].steps:
+        raise ConfigError(
+            f"{where}general.steps: only a model built from scratch ({', '.join(SCRATCH[kind])}) "
+            "has a general stage: leave it out"
+        )
+    return found
 
 
 def resolve_auto(spec: Training) -> Training:

@@ -8,8 +8,9 @@ from typing import Any
 
 from maskpolicy import schema
 from maskpolicy.config import budgets
-from maskpolicy.config.blocks import policy_block, task_block
 from maskpolicy.config.experiment import NONE, Experiment, PolicyBlock, TaskBlock
+from maskpolicy.config.policy_blocks import policy_block
+from maskpolicy.config.task_blocks import task_block
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import plain
 from maskpolicy.plugins import hooks

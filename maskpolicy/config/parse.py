@@ -9,52 +9,23 @@ from typing import Annotated, Any, Literal
 
 from maskpolicy import schema
 from maskpolicy.config import learned_policies, verbatim, yaml_file
-from maskpolicy.config.blocks import (
-    data_source,
-    how_block,
-    policy_block,
-    policy_blocks,
-    task_block,
-    task_blocks,
-)
-from maskpolicy.config.budgets import SCRATCH, Training
+from maskpolicy.config.budgets import SCRATCH, Training, training_blocks
 from maskpolicy.config.experiment import (
-    HUB,
     NONE,
     WORLD,
-    CorpusBlock,
     Experiment,
     ModelBlock,
     PolicyBlock,
-    TaskBlock,
     Tracker,
-    resolved,
 )
-from maskpolicy.config.sections import corpus_block, model_block, training_blocks, world_block
+from maskpolicy.config.model_and_corpus import corpus_block, model_block, world_block
+from maskpolicy.config.policy_blocks import how_block, policy_blocks
+from maskpolicy.config.task_blocks import data_source, task_blocks
 from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import HOW_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at
-
-__all__ = [
-    "HUB",
-    "NONE",
-    "WORLD",
-    "CorpusBlock",
-    "Experiment",
-    "ModelBlock",
-    "PolicyBlock",
-    "TaskBlock",
-    "Training",
-    "data_source",
-    "experiment_of",
-    "load_experiment",
-    "make_experiment",
-    "policy_block",
-    "resolved",
-    "task_block",
-]
 
 NameOrKeys = Annotated[Any, Stated("a name or a block of keys")]
 Budget = Annotated[Any, Stated("a block of keys")]
@@ -135,7 +106,7 @@ def make_experiment(
     data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
     runs = _runs(file, where)
-    trainings = training_blocks(given, model, where)
+    trainings = training_blocks(given, model.name, model.kind, where)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
     for index, row in enumerate(policies):
         place = f"{at(where, 'policies')}[{index}]"

@@ -10,10 +10,10 @@ from typing import Any
 
 from maskpolicy import keys, markdown, schema
 from maskpolicy.config import budgets, comments
-from maskpolicy.config.blocks import AT_POSITIONS
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import CorpusBlock, ModelBlock, PolicyBlock, TaskBlock
 from maskpolicy.config.parse import File
+from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.plugins.registry import Registered
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from maskpolicy import schema
 from maskpolicy.errors import ConfigError
+from maskpolicy.schema import at
 from maskpolicy.types import Json
 
 
@@ -55,6 +58,22 @@ def distinct(labels: list[str], where: str) -> list[str]:
         if count > 1:
             raise ConfigError(f"{where}: {count} blocks are called {label!r}: give each a label")
     return labels
+
+
+def named(item: Any, where: str) -> Mapping[str, Any]:
+    """Return a row or column as a block with a name, its label checked."""
+    if isinstance(item, str):
+        return {"name": item}
+    if not isinstance(item, Mapping):
+        raise schema.wrong(item, "a name or a block with a name", where)
+    if "name" not in item:
+        raise ConfigError(f"{where}.name: missing; it has no default")
+    for key in ("name", "label"):
+        if key in item:
+            schema.check(item[key], str, at(where, key))
+            if not item[key].strip():
+                raise ConfigError(f"{at(where, key)}: is empty")
+    return item
 
 
 def _flat(block: Mapping[str, Json], before: str = "") -> dict[str, Json]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from maskpolicy.config.blocks import AT_POSITIONS
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, ModelBlock, ModelKind
+from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.keys import omitted
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import encoder, seq2seq

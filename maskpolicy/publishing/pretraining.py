@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from maskpolicy import keys, schema
-from maskpolicy.config import blocks, learned_policies, parse
-from maskpolicy.config.blocks import policy_block
+from maskpolicy.config import learned_policies, parse, policy_blocks
 from maskpolicy.config.experiment import NONE, WORLD, Experiment
 from maskpolicy.config.parse import make_experiment
+from maskpolicy.config.policy_blocks import policy_block
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import claim_folder, sync
 from maskpolicy.graph.nodes import params_of
@@ -69,7 +69,7 @@ def experiment(
     block = policy_block(policy, "policy", {})
     if not block.has_stage:
         raise ConfigError(f"--policy {NONE}: has no intermediate stage: name another policy")
-    blocks.refuse_fields(block.name, set(given) - {*schema.fields_of(parse.File), *HOW_KEYS})
+    policy_blocks.refuse_fields(block.name, set(given) - {*schema.fields_of(parse.File), *HOW_KEYS})
     if learned_policies.is_learned(block) and "data" not in given:
         raise ConfigError(
             f"--policy {block.name}: learns from the questions of tasks: say where these lie with "

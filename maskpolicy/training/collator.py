@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.config.blocks import how_block, policy_block
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.policy_blocks import how_block, policy_block
 from maskpolicy.corpus import annotation
 from maskpolicy.corpus.passages import Document, encode, passage
 from maskpolicy.datafiles import fields

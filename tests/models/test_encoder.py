@@ -10,8 +10,8 @@ import small
 import torch
 from transformers import AutoModel, BertConfig, BertModel
 
-from maskpolicy.config.blocks import AT_POSITIONS
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.errors import ConfigError
 from maskpolicy.models import encoder as encoders
 from maskpolicy.models.exclusion import scattered

@@ -12,9 +12,9 @@ import small
 import torch
 from tiny import Nothing
 
-from maskpolicy.config.blocks import policy_block
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.parse import make_experiment
+from maskpolicy.config.policy_blocks import policy_block
 from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import ConfigError

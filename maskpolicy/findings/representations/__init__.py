@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.config.blocks import AT_POSITIONS
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.errors import ConfigError
 from maskpolicy.masking.denoising import hide_all
 from maskpolicy.masking.selection import draw

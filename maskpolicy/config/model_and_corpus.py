@@ -1,4 +1,4 @@
-"""The blocks of an experiment file that name no plugin: model, corpus, world and trainings."""
+"""The blocks `model`, `corpus` and `world` of an experiment file, checked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import keys, schema
-from maskpolicy.config import budgets, yaml_file
-from maskpolicy.config.budgets import SCRATCH, Training
+from maskpolicy.config import yaml_file
+from maskpolicy.config.budgets import SCRATCH
 from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, WORLD, CorpusBlock, ModelBlock
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.schema import at
@@ -97,20 +97,3 @@ def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
     except ConfigError as error:
         raise ConfigError(f"{where}{error}") from error
     return keys.plain(asdict(settings))
-
-
-def training_blocks(given: Mapping[str, Any], model: ModelBlock, where: str) -> dict[str, Training]:
-    """Return the four budgets; what a file leaves out depends on the model."""
-    result = {}
-    for stage, default in budgets.defaults(model.name, model.kind).items():
-        block, place = given.get(stage, {}), at(where, stage)
-        spec = Training(**schema.block(Training, block, place, vars(default)))
-        result[stage] = spec = budgets.with_warmup(spec, block)
-        budgets.tell_warmup(spec.warmup, spec.steps, place)
-    budgets.warn_of_no_fine_tuning(result["finetune"], at(where, "finetune"))
-    if not model.is_scratch and result["general"].steps:
-        raise ConfigError(
-            f"{where}general.steps: only a model built from scratch "
-            f"({', '.join(SCRATCH[model.kind])}) has a general stage: leave it out"
-        )
-    return result

@@ -1,25 +1,20 @@
-"""Rows and columns of an experiment: a plugin's name or block, checked against its signature."""
+"""The rows of an experiment: a policy's name or block, checked, becomes a PolicyBlock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 from maskpolicy import keys, schema
-from maskpolicy.config import budgets, yaml_file
+from maskpolicy.config import budgets
 from maskpolicy.config.experiment import (
     ENCODER,
-    HUB,
     NONE,
-    WORLD,
     PolicyBlock,
-    TaskBlock,
-    resolved_task,
 )
-from maskpolicy.config.row_names import apart, distinct, name_all
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.config.row_names import apart, distinct, named
+from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import HOW_KEYS
@@ -41,7 +36,7 @@ def policy_blocks(
     items: Sequence[Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> tuple[PolicyBlock, ...]:
     """Return the rows of an experiment, each with a label of its own; see `policy_block`."""
-    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
     blocks = [policy_block(item, f"{where}[{i}]", shared, kind) for i, item in enumerate(given)]
     both = zip(blocks, given, strict=True)
     labels = [item.get("label") or _automatic(block, shared, kind) for block, item in both]
@@ -134,63 +129,3 @@ def _of_kind(how: Denoising, asked: Mapping[str, Any], kind: str, where: str) ->
                 f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
             )
     return fixed
-
-
-def task_blocks(
-    items: Sequence[Any], where: str, folders: Sequence[Path], data: str
-) -> tuple[TaskBlock, ...]:
-    """Return the columns of an experiment, each with a label of its own; see `task_block`."""
-    given = [_named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
-    differ = [resolved_task(block) for block in blocks]
-    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
-    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
-
-
-def task_block(
-    given: Mapping[str, Any], where: str, folders: Sequence[Path], data: str = WORLD
-) -> TaskBlock:
-    """Return one column from its keys; `data` is where it comes from unless they say.
-
-    Raises ConfigError at `where`. Paths are looked up in `folders`, then from here.
-    """
-    name = given["name"]
-    entry = find_plugin("task", name, where=where)
-    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
-    own = {key: value for key, value in given.items() if key not in framework}
-    values = schema.block(entry.plugin, own, where, others=framework)
-    discovery.build(entry, values, where)
-    ours = {key: value for key, value in given.items() if key in framework}
-    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
-    block["data"] = data_source(block["data"], at(where, "data"), folders)
-    block["fields"] = keys.plain(values, where)
-    return TaskBlock(**block)
-
-
-def _named(item: Any, where: str) -> Mapping[str, Any]:
-    """Return a row or column as a block with a name, its label checked."""
-    if isinstance(item, str):
-        return {"name": item}
-    if not isinstance(item, Mapping):
-        raise schema.wrong(item, "a name or a block with a name", where)
-    if "name" not in item:
-        raise ConfigError(f"{where}.name: missing; it has no default")
-    for key in ("name", "label"):
-        if key in item:
-            schema.check(item[key], str, at(where, key))
-            if not item[key].strip():
-                raise ConfigError(f"{at(where, key)}: is empty")
-    return item
-
-
-def data_source(
-    given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
-) -> str:
-    """Return where tasks come from: one of `names`, or the absolute path of a folder."""
-    if given in names:
-        return given
-    found = yaml_file.locate(given, folders) if given else None
-    if found is None or not found.is_dir():
-        world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
-        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")
-    return str(found)

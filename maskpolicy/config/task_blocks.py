@@ -1,0 +1,66 @@
+"""The columns of an experiment: a task's name or block, checked, becomes a TaskBlock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import keys, schema
+from maskpolicy.config import yaml_file
+from maskpolicy.config.experiment import (
+    HUB,
+    WORLD,
+    TaskBlock,
+    resolved_task,
+)
+from maskpolicy.config.row_names import name_all, named
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.plugins import discovery
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.schema import at
+
+
+def task_blocks(
+    items: Sequence[Any], where: str, folders: Sequence[Path], data: str
+) -> tuple[TaskBlock, ...]:
+    """Return the columns of an experiment, each with a label of its own; see `task_block`."""
+    given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
+    blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
+    differ = [resolved_task(block) for block in blocks]
+    labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
+
+
+def task_block(
+    given: Mapping[str, Any], where: str, folders: Sequence[Path], data: str = WORLD
+) -> TaskBlock:
+    """Return one column from its keys; `data` is where it comes from unless they say.
+
+    Raises ConfigError at `where`. Paths are looked up in `folders`, then from here.
+    """
+    name = given["name"]
+    entry = find_plugin("task", name, where=where)
+    framework = {f.name for f in fields(TaskBlock)} - {"fields"}
+    own = {key: value for key, value in given.items() if key not in framework}
+    values = schema.block(entry.plugin, own, where, others=framework)
+    discovery.build(entry, values, where)
+    ours = {key: value for key, value in given.items() if key in framework}
+    block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
+    block["data"] = data_source(block["data"], at(where, "data"), folders)
+    block["fields"] = keys.plain(values, where)
+    return TaskBlock(**block)
+
+
+def data_source(
+    given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
+) -> str:
+    """Return where tasks come from: one of `names`, or the absolute path of a folder."""
+    if given in names:
+        return given
+    found = yaml_file.locate(given, folders) if given else None
+    if found is None or not found.is_dir():
+        world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
+        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")
+    return str(found)
