@@ -28,13 +28,14 @@ class Training:
     steps: Steps = 1000  # optimizer steps
     passages: Count = 32  # passages (or examples) per optimizer step, the same for every policy
     lr: Positive = 5e-4  # peak learning rate
-    warmup: Steps = 100  # steps of linear warm-up; left out and steps few: a tenth of them
+    # steps of linear warm-up; left out and its default is half of `steps` or more: a tenth of them
+    warmup: Steps = 100
     schedule: Literal["linear", "cosine", "constant"] = "linear"  # after warm-up; linear: to zero
     weight_decay: Amount = 0.01  # of AdamW, on matrices alone
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
     eps: Positive = omitted(1e-8)  # of AdamW: added to the root of the second moment
     clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
-    # auto: bf16 where the machine is built for it
+    # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
     compile: bool = False  # torch.compile the model
@@ -43,8 +44,8 @@ class Training:
     max_source: Count = 512  # tokens; longer sources are cut
     max_target: Count = 512  # tokens; longer targets are cut
     checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints
-    seed: Seed = 0  # of all that is drawn; fine-tuning takes the file's `seeds` instead
-    eval_every: Steps = 0  # steps between two looks at dev (fit, fine-tuning); 0: none
+    seed: Seed = 0  # of all random draws; fine-tuning takes the file's `seeds` instead
+    eval_every: Steps = 0  # steps between two evaluations on dev (fit, fine-tuning); 0: none
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
 
@@ -55,17 +56,17 @@ FIT = Training(steps=200, passages=16, lr=1e-3, warmup=20, eval_every=50)
 
 
 def warmup(default: int, steps: int) -> int:
-    """Return the warm-up of a budget that states none: a tenth of few steps, else the default.
+    """Return the warm-up of a budget that does not state one.
 
-    Steps are few where the default would take half of them or more.
+    It is `default`, or a tenth of the steps if the default is at least half of them.
     """
     return steps // 10 if steps and 2 * default >= steps else default
 
 
 def with_warmup(spec: T, stated: Any) -> T:
-    """Return a budget with a warm-up that fits its steps, unless its block, `stated`, has one.
+    """Return a budget with a warm-up that fits its steps, unless its block `stated` has one.
 
-    Any dataclass with `steps` and `warmup` is a budget; all other values are returned as they are.
+    Any dataclass with `steps` and `warmup` is a budget; all other values are returned unchanged.
     """
     known = vars(spec) if is_dataclass(spec) else {}
     if not {"steps", "warmup"} <= known.keys() or "warmup" in stated:
@@ -84,10 +85,10 @@ def tell_warmup(warmup: int, steps: int, where: str) -> None:
 
 
 def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
-    """Return the default budgets of a model: a preset's, or those of a real one.
+    """Return the default budgets by stage: of a preset, or of a pre-trained model.
 
-    A real model has been pre-trained: its general stage has no steps. Its other budgets are ours,
-    chosen for the base size; the paper's are not at hand.
+    The general stage of a pre-trained model has no steps. Its other budgets are our choice for
+    models of the base size; we do not have those of the paper.
     """
     if model in SCRATCH[kind]:
         return {"general": GENERAL, "fit": FIT, "intermediate": INTERMEDIATE, "finetune": FINETUNE}
@@ -128,11 +129,11 @@ def training_blocks(
 
 
 def resolve_auto(spec: Training) -> Training:
-    """Replace "auto" in `spec` by what suits this machine.
+    """Replace "auto" in `spec` by the choice for this machine.
 
-    bf16 where matrix units compute in it (2 to 4 times fp32 on such a CPU); eager attention on a
-    CPU, where the backward of scaled-dot-product attention is the slowest kernel of all at the
-    lengths of passages (docs/log.md), sdpa elsewhere.
+    Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU).
+    Attention is eager on a CPU, where the backward pass of scaled-dot-product attention is the
+    slowest kernel at the lengths of passages (docs/log.md), and sdpa elsewhere.
     """
     import torch
 

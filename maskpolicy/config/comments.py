@@ -1,4 +1,4 @@
-"""What the source of a dataclass says of its fields, in the comments at them."""
+"""Read the comments at the fields of a dataclass from its source."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LINTERS = ("noqa", "type:", "pragma:", "fmt:")
 
 
 def of(plugin: Any) -> dict[str, str]:
-    """Return the comment of each field that has one: behind it, else on the lines above it.
+    """Return the comment of each field that has one, at the end of its line or on the lines above.
 
-    Fields of base classes are among them. A class whose source is not there has none.
+    Fields of base classes are included. If a class has no source file, the result is empty.
     """
     found: dict[str, str] = {}
     for each in reversed(inspect.getmro(plugin) if inspect.isclass(plugin) else ()):
@@ -42,7 +42,7 @@ def _of_class(plugin: type) -> dict[str, str]:
 
 
 def _by_line(source: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the comments behind code, and those on lines of their own, by number of the line."""
+    """Return by line number the comments after code, and those on lines of their own."""
     behind: dict[int, str] = {}
     alone: dict[int, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

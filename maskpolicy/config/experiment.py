@@ -1,6 +1,6 @@
-"""What an experiment is: frozen dataclasses, every default filled in, and how they are stored.
+"""The experiment as frozen dataclasses with all defaults, and its form in stored results.
 
-Paths are absolute, patterns expanded. The comment of a field is what docs/settings.md says of it.
+Paths are absolute and patterns expanded. docs/settings.md is made from the comments at the fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from maskpolicy.config.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRA
 from maskpolicy.schema import Count, Steps
 from maskpolicy.types import Denoising, Json
 
-NONE = "none"  # the row without an intermediate stage: a name of the framework, not a plugin
+NONE = "none"  # the row without an intermediate stage; it is not a plugin
 WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
 SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
 RELATIVE = (
@@ -35,13 +35,13 @@ class ModelBlock:
     kind: ModelKind = "seq2seq"  # text-to-text (BART) or RoBERTa-style
     layers: Count | None = None  # of an encoder built from scratch; null: the preset's
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
-    # of an encoder built from scratch: an attention bias for each head and distance, beside
-    # absolute positions, as the released MAE-LM has it
+    # of an encoder built from scratch: an attention bias for each head and distance, in addition
+    # to absolute positions, as in the released MAE-LM
     relative_positions: bool = False
 
     @property
     def is_scratch(self) -> bool:
-        """Whether it is a preset, which is built from scratch and has a general stage."""
+        """Whether the model is a preset, which is built from scratch and has a general stage."""
         return self.name in SCRATCH[self.kind]
 
 
@@ -56,25 +56,25 @@ class CorpusBlock:
     split: str = "train"  # of the Hub dataset
     revision: str | None = None  # the Hub dataset's branch, tag or commit; null: main
     stream: bool = False  # read the Hub dataset over the network, without a download
-    column: str = "text"  # where the text stands in rows of files and of the Hub
+    column: str = "text"  # the key of the text in rows of files and of the Hub
     columns: tuple[str, ...] = ()  # keys of rows that hold [start, end] characters, for policies
     words: Count = 100  # words per passage
-    limit: Steps = 0  # most documents; 0: all
+    limit: Steps = 0  # the most documents to read; 0: all
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
 
 
 @dataclass(frozen=True)
 class PolicyBlock:
-    """One row of the leaderboard: a policy, its fields, and how its spans are written."""
+    """One row of the leaderboard: a policy, its fields and its denoising objective."""
 
     name: str  # of the policy, as `maskpolicy list policies` shows; none: no intermediate stage
-    label: str  # the row's name; left out: the policy, and what is not the default for it
+    label: str  # the row's name; left out: the policy, and its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     how: Denoising = field(default_factory=Denoising)
 
     @property
     def has_stage(self) -> bool:
-        """Whether the row has an intermediate stage: all but `none` have."""
+        """Whether the row has an intermediate stage: all rows but `none` do."""
         return self.name != NONE
 
 
@@ -83,9 +83,9 @@ class TaskBlock:
     """One column of the leaderboard."""
 
     name: str  # of the task, as `maskpolicy list tasks` shows
-    label: str  # the column's name; left out: made of the name and what differs
+    label: str  # the column's name; left out: the task, and what differs from its other columns
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
-    data: str = WORLD  # world, hub or a folder; the file's `data` where it is left out
+    data: str = WORLD  # world, hub or a folder; left out: the file's `data`
     revision: str | None = None  # of a Hub dataset: branch, tag or commit; null: main
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
     context: bool = False  # give the model the context paragraph: an upper bound
@@ -95,15 +95,15 @@ class TaskBlock:
 class Experiment:
     """One experiment: everything that a leaderboard depends on."""
 
-    name: str  # of the file, without its ending
+    name: str  # of the file, without its suffix
     model: ModelBlock
     corpus: CorpusBlock
     policies: tuple[PolicyBlock, ...]
     tasks: tuple[TaskBlock, ...]
-    data: str = WORLD  # where tasks lie that no column places elsewhere: world | hub | a folder
+    data: str = WORLD  # the source of tasks whose block names none: world | hub | a folder
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1
-    intermediate_runs: tuple[int, ...] = ()  # numbers of these runs; none given: from 0
+    intermediate_runs: tuple[int, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
     general_seeds: int = 1  # general models; intermediate run r starts from number r mod this
     baseline: str = NONE
     general: Training = GENERAL
@@ -114,29 +114,29 @@ class Experiment:
     keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
     keep_at: tuple[int, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
-    tracker: str | None = None  # e.g. tensorboard: curves of every training, below the results
+    tracker: str | None = None  # e.g. tensorboard: writes the losses of every training to logs/
 
     @property
     def runs(self) -> tuple[int, ...]:
-        """The numbers of the runs of each intermediate stage, from which their seeds are made."""
+        """The numbers of each intermediate stage's runs; a run's number is added to its seed."""
         return self.intermediate_runs or tuple(range(self.intermediate_seeds))
 
     def run_of(self, seed: int) -> int:
-        """Return the number of the intermediate run that a seed's fine-tuning starts from."""
+        """Return the number of the intermediate run that fine-tuning with a seed starts from."""
         return self.runs[self.seeds.index(seed) % len(self.runs)]
 
     def general_of(self, run: int) -> int:
         """Return the number of the general model that an intermediate run starts from.
 
-        It depends on the run's number alone, so that several machines can share the general models.
+        Only the run's number decides it, so that several machines can share the general models.
         """
         return run % self.general_seeds
 
 
 def resolved(experiment: Experiment) -> Json:
-    """Return every key of the experiment as an experiment file would have it.
+    """Return every key of the experiment, as in an experiment file.
 
-    Written as YAML, under the same file name, it loads to the same Experiment.
+    As a YAML file of the same name, the result loads to the same Experiment.
     """
     config = asdict(experiment)
     del config["name"]
@@ -146,12 +146,12 @@ def resolved(experiment: Experiment) -> Json:
 
 
 def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
-    """Return a row's block with every field and shared key; `none` has neither."""
+    """Return a row's block with all keys of its policy and of Denoising; `none` has neither."""
     how = asdict(block.how) if block.has_stage else {}
     return {"name": block.name, "label": block.label, **block.fields, **how}
 
 
 def resolved_task(block: TaskBlock) -> dict[str, Json]:
-    """Return a column's block with every field and shared key."""
+    """Return a column's block with all keys of its task and of `TaskBlock`."""
     config = asdict(block)
     return {**config.pop("fields"), **config}

@@ -1,4 +1,4 @@
-"""Learned policies in an experiment: the tasks that they train on, and what they start from."""
+"""The settings of learned policies: which tasks they train on, and what they start from."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ TRAIN_ON, INIT = hooks.TRAIN_ON.name, hooks.INIT.name
 
 
 def is_learned(block: PolicyBlock) -> bool:
-    """Whether the row's policy has a method `fit`."""
+    """Return whether the row's policy has a method `fit`."""
     return _fits(block.name, block.label)
 
 
 def tasks(
     block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str = ""
 ) -> tuple[TaskBlock, ...]:
-    """Return the tasks of the policy's field `train_on`, as they lie in the experiment's data.
+    """Return the tasks that the policy's field `train_on` names, with the experiment's data.
 
     A name is the label of a column, else the task of the first column of that name, else a task
-    with its defaults. ConfigError names an unknown one, and one that is there twice.
+    with its defaults. Raises ConfigError for an unknown name and for one that is given twice.
     """
     found = []
     names = block.fields.get(TRAIN_ON, ())
     for index, name in enumerate(names):
         place = f"{where or block.label}.{TRAIN_ON}[{index}]"
         if name in names[:index]:
-            raise ConfigError(f"{place}: {name} is there twice")
+            raise ConfigError(f"{place}: {name} is given twice")
         known = [column for column in columns if column.label == name]
         known += [column for column in columns if column.name == name]
         made = known[0] if known else task_block({"name": name}, place, (), data)
@@ -47,10 +47,10 @@ def tasks(
 
 
 def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
-    """Return the learned policy of the field `init`: a block, or a name that trains on the same.
+    """Return the learned policy that the field `init` names, or None.
 
-    None: the policy has no such field, or nothing in it. Raises ConfigError for a policy that is
-    not learned.
+    The field holds a block, or a policy's name, which then trains on the same tasks. The result is
+    None if the field is missing or empty. Raises ConfigError for a policy that is not learned.
     """
     given: Any = block.fields.get(INIT)
     if not given:
@@ -61,7 +61,7 @@ def start(block: PolicyBlock, where: str = "") -> PolicyBlock | None:
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
         raise ConfigError(f"{place}: must be the name or the block of a learned policy")
     if not _fits(given["name"], place):
-        raise ConfigError(f"{place}: {given['name']} is not learned: it has nothing to start from")
+        raise ConfigError(f"{place}: {given['name']} is not a learned policy: name one that is")
     return policy_block(given, place, {})
 
 
@@ -72,9 +72,9 @@ def _fits(name: str, where: str) -> bool:
 
 
 def chain(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
-    """Yield a row's policy if it is learned, what it starts from, and so on, each with its place.
+    """Yield a row's learned policy, the one that it starts from, and so on, each with its place.
 
-    Raises ConfigError where a policy starts from one that is not learned.
+    Raises ConfigError if a policy starts from one that is not learned.
     """
     if is_learned(block):
         yield block, where
@@ -84,13 +84,13 @@ def chain(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
 
 
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
-    """Raise ConfigError where a row's learned policy, or what it starts from, cannot be fitted."""
+    """Raise ConfigError if a row's learned policy, or one it starts from, cannot be fitted."""
     for each, place in chain(block, where):
         tasks(each, columns, data, place)
 
 
 def tell_warmups(block: PolicyBlock, where: str) -> None:
-    """Log a warning of each warm-up in a learned policy's block that is longer than its steps."""
+    """Log a warning for each warm-up in a learned policy's block that exceeds its steps."""
     for each, place in chain(block, where):
         for name, value in each.fields.items():
             if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
@@ -98,7 +98,7 @@ def tell_warmups(block: PolicyBlock, where: str) -> None:
 
 
 def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, ...]:
-    """Return the tasks that a row's policy, and what it starts from, is fitted on."""
+    """Return the tasks that a row's policy, and those it starts from, are fitted on."""
     found: list[TaskBlock] = []
     for each, place in chain(block, block.label):
         own = tasks(each, experiment.tasks, experiment.data, place)
@@ -107,10 +107,10 @@ def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, .
 
 
 def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
-    """Return the fields that `fit` and `annotate` may read: all but the class's `only_select`.
+    """Return the fields that `fit` and `annotate` may read: all but those in `only_select`.
 
-    Of a policy that is not learned those have their defaults, so that a row with the defaults keeps
-    the key that it had before `only_select` was named there, and all rows share its columns.
+    If the policy is not learned, the fields in `only_select` get their defaults instead. So rows
+    that differ in them share one annotation, whose key is that of the row with the defaults.
     """
     plugin = find_plugin("policy", block.name).plugin
     drawn = hooks.ONLY_SELECT.of(plugin)
@@ -123,5 +123,5 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
 
 
 def fits_to_how(block: PolicyBlock) -> bool:
-    """Whether what is learnt depends on how the row's spans are written: its class says so."""
+    """Return whether what the policy learns depends on the row's denoising objective."""
     return hooks.FITS_TO_HOW.of(find_plugin("policy", block.name).plugin)

@@ -17,7 +17,7 @@ from maskpolicy.types import Json
 
 
 def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
-    """Return the model; a name that is no preset must be a folder, or look like a Hub name."""
+    """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
     model = ModelBlock(**schema.block(ModelBlock, block, where))
     _check_layers(model, where)
@@ -38,7 +38,7 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
 
 
 def _check_layers(model: ModelBlock, where: str) -> None:
-    """Raise ConfigError where a size is given to a model that does not take it."""
+    """Raise ConfigError if a block sets a size that its model does not take."""
     for key in ("layers", "relative_positions"):
         if getattr(model, key) and not (model.kind == ENCODER and model.is_scratch):
             raise ConfigError(
@@ -50,7 +50,10 @@ def _check_layers(model: ModelBlock, where: str) -> None:
 
 
 def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
-    """Return the corpus, its patterns expanded; it is of the world, of files or of the Hub."""
+    """Return the corpus with its patterns expanded; its text is the world's, files' or the Hub's.
+
+    Raises ConfigError unless the block names exactly one of these.
+    """
     if isinstance(given, str) and given != WORLD:
         raise ConfigError(
             f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
@@ -68,7 +71,10 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
 
 
 def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tuple[str, ...]:
-    """Return the paths that patterns stand for, each once; one without any raises ConfigError."""
+    """Return the paths that match the patterns, each once.
+
+    Raises ConfigError for a pattern that no file matches.
+    """
     found: list[str] = []
     for index, pattern in enumerate(patterns):
         files = yaml_file.matches(pattern, folders)
@@ -79,17 +85,17 @@ def _files(patterns: Sequence[str], where: str, folders: Sequence[Path]) -> tupl
 
 
 def _no_file(pattern: str, folders: Sequence[Path]) -> str:
-    """Return why a path or pattern gives no file, and what to write instead."""
+    """Return why a path or pattern matches no file, and what to write instead."""
     found = yaml_file.locate(pattern, folders)
     if found is None:
         return f"no such file {pattern!r}"
     if not found.is_dir():
-        return f"{pattern!r} is no regular file, and must be read twice: write it to a file first"
+        return f"{pattern!r} is not a regular file, but is read twice: write it to a file first"
     return f"{pattern!r} is a folder: name its files, e.g. {str(Path(pattern) / '*.txt')!r}"
 
 
 def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
-    """Return all settings of the embedded world, checked by the world itself."""
+    """Return all settings of the embedded world; raises ConfigError."""
     from maskpolicy.world.settings import make
 
     try:

@@ -1,4 +1,4 @@
-"""Experiment files: names looked up, keys checked, defaults filled in, one line for each error."""
+"""Parse experiment files: look names up, check keys, fill in defaults; an error is one line."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class File:
     corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
     policies: list[NameOrKeys]  # the rows of the leaderboard
     tasks: list[NameOrKeys]  # its columns
-    data: str = WORLD  # where tasks lie that do not say it themselves: world, hub or a folder
-    seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once for each
-    intermediate_seeds: Count = 1  # runs of each intermediate stage, shared out over `seeds`
-    intermediate_runs: tuple[Steps, ...] = ()  # their numbers; none given: 0, 1, ..
-    general_seeds: Count = 1  # models built from scratch, shared out over the intermediate runs
-    baseline: str = NONE  # the row that every other is compared with: its label, or its policy
+    data: str = WORLD  # the source of tasks whose block names none: world, hub or a folder
+    seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once per seed
+    intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
+    intermediate_runs: tuple[Steps, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
+    general_seeds: Count = 1  # models built from scratch, divided among the intermediate runs
+    baseline: str = NONE  # the row that all others are compared with: its label or its policy
     general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
     intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
     finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
     fit: Budget = field(default_factory=dict)  # the training of a learned policy
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
-    keep: tuple[Literal["finetune"], ...] = ()  # stages whose models stay, for `export`
+    keep: tuple[Literal["finetune"], ...] = ()  # stages whose models are kept, for `export`
     keep_at: tuple[Count, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
@@ -59,23 +59,23 @@ class File:
 def load_experiment(
     path: str | Path, overrides: Sequence[str] = (), plugin_files: Sequence[str | Path] = ()
 ) -> Experiment:
-    """Return the experiment of a YAML file after `key=value` overrides; see `make`.
+    """Return the experiment of a YAML file after `key=value` overrides; see `make_experiment`.
 
-    Paths are looked up beside the file, then in the working directory; those of a file that `run`
-    kept in its folder, beside the file that was run and where it was run from.
+    Paths are looked up beside the file, then in the working directory. For a file that `run` kept
+    in its folder, those are the original file's folder and the directory in which it was run.
     """
     return experiment_of(verbatim.read(Path(path), overrides, plugin_files), path)
 
 
 def experiment_of(asked: WrittenExperiment, path: str | Path) -> Experiment:
-    """Return the experiment that was `asked` for in the file `path`; see `load`."""
+    """Return the experiment that the file `path` states; see `load_experiment`."""
     given = yaml_file.values(asked.experiment, f"{path}: ", asked.keys)
     _prefer_overrides(given, asked.keys)
     return make_experiment(given, asked.name, f"{path}: ", asked.folders, asked.plugins)
 
 
 def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Let the one key of the intermediate runs that an override sets win over the file's other."""
+    """If an override sets one of the two keys of intermediate runs, drop the file's other one."""
     pair = ("intermediate_runs", "intermediate_seeds")
     stated = {override.partition("=")[0] for override in overrides}
     for key, other in (pair, pair[::-1]):
@@ -91,11 +91,11 @@ def make_experiment(
     plugin_files: Sequence[str | Path] = (),
     needs: Sequence[str] = ("policies", "tasks", "seeds"),
 ) -> Experiment:
-    """Return the experiment of the keys `given`, which are used up.
+    """Return the experiment of the keys `given`; the dictionary is changed.
 
-    Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded
-    besides those that the keys name; `needs` are lists that must not be empty. Raises ConfigError:
-    where, key, and what to do.
+    Paths are looked up in `folders`, then in the working directory. `plugin_files` are loaded in
+    addition to those that the keys name; `needs` are lists that must not be empty. Raises
+    ConfigError with `where`, the key and what to do.
     """
     shared = _shared(given, where)
     file = File(**schema.block(File, given, where, others=HOW_KEYS))
@@ -158,17 +158,17 @@ def _runs(file: File, where: str) -> int:
     numbers, key = file.intermediate_runs, "intermediate_runs"
     for run in numbers:
         if numbers.count(run) > 1:
-            raise ConfigError(f"{at(where, key)}: run {run} is there twice")
+            raise ConfigError(f"{at(where, key)}: run {run} is given twice")
     if numbers and file.intermediate_seeds not in (1, len(numbers)):
         raise ConfigError(
-            f"{at(where, key)}: names {len(numbers)} runs, and intermediate_seeds is "
+            f"{at(where, key)}: names {len(numbers)} runs, but intermediate_seeds is "
             f"{file.intermediate_seeds}: leave intermediate_seeds out, or set it to {len(numbers)}"
         )
     found = len(numbers) or file.intermediate_seeds
     if found > max(1, len(file.seeds)):
         place = at(where, key if numbers else "intermediate_seeds")
         raise ConfigError(
-            f"{place}: {found} runs cannot be shared out over {len(file.seeds)} of seeds: give "
+            f"{place}: {found} runs cannot be divided among {len(file.seeds)} of seeds: give "
             "more seeds, or fewer runs"
         )
     return found
@@ -177,7 +177,8 @@ def _runs(file: File, where: str) -> int:
 def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int:
     """Return the number of general models; raises ConfigError.
 
-    Runs that are named may lie on several machines, which share the general models.
+    With intermediate_runs, several machines may share the general models, so that this machine's
+    runs need not divide evenly.
     """
     wanted = file.general_seeds
     if wanted > 1 and not model.is_scratch:
@@ -187,18 +188,18 @@ def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int
         )
     if runs % wanted and not file.intermediate_runs:
         raise ConfigError(
-            f"{where}: {wanted} general models cannot be shared out evenly over {runs} of "
+            f"{where}: {wanted} general models cannot be divided evenly among {runs} of "
             f"intermediate_seeds: set intermediate_seeds: {wanted} or a multiple, and as many seeds"
         )
     return wanted
 
 
 def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
-    """Return the steps in order; each must lie within the intermediate stage."""
+    """Return the steps in order; raises ConfigError for one beyond the intermediate stage."""
     for index, step in enumerate(given):
         if step >= spec.steps:
             raise ConfigError(
-                f"{where}[{index}]: {step} is not before the last of intermediate.steps "
+                f"{where}[{index}]: {step} must be smaller than intermediate.steps "
                 f"({spec.steps}), after which every model is fine-tuned anyway"
             )
     return tuple(sorted(set(given)))
@@ -210,11 +211,11 @@ def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")
     for seed in file.seeds:
         if file.seeds.count(seed) > 1:
-            raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is there twice")
+            raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is given twice")
 
 
 def _baseline(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
-    """Return the label of the row that is called `given`, or the only one of that policy."""
+    """Return the label of the row that is labelled `given`, or of the only row of that policy."""
     rows = [block.label for block in policies]
     named = [block.label for block in policies if block.name == given]
     if given in rows or len(named) == 1:

@@ -22,20 +22,20 @@ from maskpolicy.schema import at
 from maskpolicy.types import Denoising, Json
 
 AT_POSITIONS = Denoising(corruption="token", target="spans", join="none")
-"""How an encoder's masked passages are written: the targets are the tokens under the masks."""
+"""The denoising objective of an encoder: it predicts each masked token at its own position."""
 
 _FREE = ("mask_exclusion", "shallow_decoder")
 
 
 def how_block(given: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> Denoising:
-    """Return how spans are written, from the keys given and the defaults for the others."""
+    """Return the denoising objective with the keys `given`, and `defaults` for the others."""
     return Denoising(**schema.block(Denoising, given, where, defaults))
 
 
 def policy_blocks(
     items: Sequence[Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> tuple[PolicyBlock, ...]:
-    """Return the rows of an experiment, each with a label of its own; see `policy_block`."""
+    """Return the rows of an experiment with distinct labels; see `policy_block`."""
     given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
     blocks = [policy_block(item, f"{where}[{i}]", shared, kind) for i, item in enumerate(given)]
     both = zip(blocks, given, strict=True)
@@ -45,7 +45,7 @@ def policy_blocks(
 
 
 def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
-    """Return the default name of a row: its policy, and each setting that is not its default.
+    """Return the default label of a row: its policy, and each setting that is not the default.
 
     Settings that all rows of a file share, and those that the model's kind ignores, are left out.
     """
@@ -61,7 +61,7 @@ def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
 
 
 def _like(default: Any, value: Json) -> Json:
-    """Return a field's default as JSON, with the warm-up that it has for the steps of `value`."""
+    """Return a field's default as JSON; a budget gets the default warm-up of `value`'s steps."""
     found = keys.plain(default)
     if not (isinstance(found, dict) and isinstance(value, dict)):
         return found
@@ -73,10 +73,10 @@ def _like(default: Any, value: Json) -> Json:
 def policy_block(
     given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> PolicyBlock:
-    """Return one row from its keys; those of Denoising that it lacks are `shared` or defaults.
+    """Return one row from its keys.
 
-    The model's `kind` decides which keys of Denoising are allowed ("": all). Raises ConfigError at
-    `where`.
+    Keys of Denoising that it lacks come from `shared`, then from the policy's own defaults. The
+    model's `kind` decides which of them are allowed ("": all). Raises ConfigError at `where`.
     """
     name = given["name"]
     own = {key: value for key, value in given.items() if key not in {"name", "label", *HOW_KEYS}}
@@ -99,9 +99,9 @@ def policy_block(
 
 
 def refuse_fields(name: str, given: Iterable[str]) -> None:
-    """Raise ConfigError for the first of the words `given` that is a field of a policy.
+    """Raise ConfigError if one of the keys `given` is a field of the policy `name`.
 
-    For commands that are given a policy by name, and its fields as policy.FIELD=value.
+    Commands that take a policy by its name expect its fields as policy.FIELD=value.
     """
     known = schema.fields_of(find_plugin("policy", name, [NONE], "policy").plugin)
     for key in given:
@@ -110,9 +110,10 @@ def refuse_fields(name: str, given: Iterable[str]) -> None:
 
 
 def _of_kind(how: Denoising, asked: Mapping[str, Any], kind: str, where: str) -> Denoising:
-    """Return `how` as a kind of model takes it; a key `asked` for that it cannot take raises.
+    """Return the denoising objective `how`, adapted to a kind of model.
 
-    An encoder recovers tokens at their own positions: one `<mask>` for each, and nothing moved.
+    An encoder predicts tokens at their own positions: there is one `<mask>` for each, and no token
+    moves. Raises ConfigError if one of the keys `asked` for does not allow that.
     """
     if kind != ENCODER:
         if how.shallow_decoder:
@@ -125,7 +126,7 @@ def _of_kind(how: Denoising, asked: Mapping[str, Any], kind: str, where: str) ->
     for key, value in asked.items():
         if value != getattr(fixed, key):
             raise ConfigError(
-                f"{at(where, key)}: {value} is not for model.kind {ENCODER}, which recovers tokens "
+                f"{at(where, key)}: {value} is not for model.kind {ENCODER}, which predicts tokens "
                 f"at their positions: leave it out ({', '.join(_FREE)} can be set)"
             )
     return fixed

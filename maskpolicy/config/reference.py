@@ -1,4 +1,4 @@
-"""Every key of an experiment file: where it stands, its type, its default and what it does."""
+"""The reference of all keys of an experiment file: block, type, default and meaning of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from maskpolicy.world.settings import Settings
 TRAININGS = ", ".join(budgets.defaults(""))
 """The name of the block that each training has."""
 
-_MADE = {"label": None}  # what is made of the other keys of its block where it is left out
+_MADE = {"label": None}  # if left out, made from the other keys of its block
 _MAY_LACK = ("of", "defaults")
 _ONE = {"policies": "policy", "tasks": "task"}
 _HEAD = """\
@@ -49,25 +49,25 @@ _MODELS = {"built from scratch": budgets.SCRATCH["seq2seq"][0], "any other model
 class Key:
     """One key of an experiment file.
 
-    `default` is MISSING where the key must be given, and where each case has a default of its own.
+    `default` is MISSING if the key is required, and if each case has a default of its own.
     """
 
-    block: str  # e.g. "corpus"; "policies" and "tasks": of each block in the list
-    of: str  # the policy or task that alone takes it; "": all of them
-    name: str  # with a dot for each block that lies in the block
+    block: str  # e.g. "corpus"; "policies" and "tasks" stand for each block in the list
+    of: str  # the only policy or task that takes it; "": all of them
+    name: str  # with a dot for each nested block
     type: str
     default: Json
     meaning: str
     defaults: Mapping[str, Json] = field(default_factory=dict)  # where they differ, by case
 
     def to_json(self) -> dict[str, Json]:
-        """Return it as JSON; what it has not is left out."""
+        """Return the key as JSON, without the properties that it lacks."""
         known = {name: value for name, value in vars(self).items() if value is not MISSING}
         return {name: known[name] for name in known if known[name] or name not in _MAY_LACK}
 
 
 def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[Key]:
-    """Return every key, with those of the policies and tasks given, in the order of a file."""
+    """Return all keys, including those of the given policies and tasks, in the order of a file."""
     return [
         *_keys("file", File),
         *_keys("model", ModelBlock),
@@ -85,7 +85,7 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
 def _keys(
     block: str, plugin: Any, of: str = "", without: Collection[str] = (), within: str = ""
 ) -> Iterator[Key]:
-    """Yield the keys that a dataclass takes; those of a block that lies in it one by one."""
+    """Yield the keys that a dataclass takes, and those of nested blocks one by one."""
     meanings = comments.of(plugin)
     for name, known in schema.fields_of(plugin).items():
         if name in without:
@@ -100,7 +100,7 @@ def _keys(
 
 
 def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iterator[Key]:
-    """Add the defaults of each case to the keys of which they are not always the same."""
+    """Add the default in each case to the keys whose default differs between cases."""
     for key in found:
         given = {case: values[key.name] for case, values in cases.items() if key.name in values}
         differs = any(value != key.default for value in given.values())
@@ -108,7 +108,7 @@ def _with(cases: Mapping[str, Mapping[str, Json]], found: Iterator[Key]) -> Iter
 
 
 def _trainings() -> list[Key]:
-    """Return the keys of a budget; a default that depends on the stage is given for each alone."""
+    """Return the keys of a budget; if a default depends on the stage, it is given for each."""
     cases = {
         f"{stage}, {kind}": keys.plain(asdict(spec))
         for kind, model in _MODELS.items()
@@ -130,20 +130,20 @@ def _hows(policies: Sequence[Registered]) -> dict[str, dict[str, Json]]:
 
 
 def page(found: Sequence[Key]) -> str:
-    """Return docs/settings.md of the keys given."""
+    """Return docs/settings.md for the given keys."""
     blocks = list(dict.fromkeys(key.block for key in found))
     return "\n\n".join([_HEAD, *(_section(block, found) for block in blocks)]) + "\n"
 
 
 def default(key: Key) -> str:
-    """Return the default of a key as a file has it, or in words why there is none."""
+    """Return the default of a key as in a file, or words that say why there is none."""
     if key.default is not MISSING:
         return written(key.default)
     return "by stage" if key.defaults else "required"
 
 
 def written(value: Json) -> str:
-    """Return a value as a file has it, without the quotes of a text."""
+    """Return a value as in a file, a text without its quotes."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -174,7 +174,7 @@ def _table(names: Sequence[str], found: Sequence[Key]) -> str:
 
 
 def _defaults(found: Sequence[Key]) -> str:
-    """Return a table of the defaults that depend on the case, a row for each case."""
+    """Return a table of the defaults that depend on the case, with a row for each case."""
     changed = [key for key in found if key.defaults]
     cases = list(dict.fromkeys(case for key in changed for case in key.defaults))
     rows = [

@@ -1,4 +1,4 @@
-"""Names of rows and columns: the plugin's name, and the settings that tell it apart."""
+"""The labels of rows and columns: the plugin's name, and the settings that distinguish it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from maskpolicy.types import Json
 
 
 def apart(name: str, block: Mapping[str, Json], others: Sequence[Mapping[str, Json]]) -> str:
-    """Return a name with every setting of a block in which it differs from one of `others`.
+    """Return a name followed by each setting in which a block differs from one of `others`.
 
-    With the defaults as the only other block, the name does not depend on the rows beside it.
+    With the defaults as the only other block, the name does not depend on other rows.
     """
     known = [_flat(other) for other in others]
     differing = [
@@ -39,10 +39,10 @@ def name_all(
     blocks: Sequence[Mapping[str, Json]],
     where: str,
 ) -> list[str]:
-    """Return one label for each block: the given one, else made from name and differing keys.
+    """Return one label for each block: the given one, or its name and the keys that differ.
 
-    `blocks` holds every key of each block that may tell it apart. Raises ConfigError for two
-    blocks that are the same or share a label.
+    `blocks` holds the keys of each block that may distinguish it. Raises ConfigError if two blocks
+    are the same or share a label.
     """
     every = list(zip(names, given, blocks, strict=True))
     labels = []
@@ -53,7 +53,7 @@ def name_all(
 
 
 def distinct(labels: list[str], where: str) -> list[str]:
-    """Return the labels; raises ConfigError for one that is there twice."""
+    """Return the labels; raises ConfigError if two are the same."""
     for label, count in Counter(labels).items():
         if count > 1:
             raise ConfigError(f"{where}: {count} blocks are called {label!r}: give each a label")
@@ -61,7 +61,7 @@ def distinct(labels: list[str], where: str) -> list[str]:
 
 
 def named(item: Any, where: str) -> Mapping[str, Any]:
-    """Return a row or column as a block with a name, its label checked."""
+    """Return a row or column as a block; check that its name and label are text."""
     if isinstance(item, str):
         return {"name": item}
     if not isinstance(item, Mapping):
@@ -77,7 +77,7 @@ def named(item: Any, where: str) -> Mapping[str, Any]:
 
 
 def _flat(block: Mapping[str, Json], before: str = "") -> dict[str, Json]:
-    """Return the settings of a block and of the blocks in it, with a dot for each block."""
+    """Return the settings of a block and its nested blocks; a dot in a key joins the blocks."""
     found: dict[str, Json] = {}
     for key, value in block.items():
         place = f"{before}{key}"

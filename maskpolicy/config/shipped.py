@@ -26,10 +26,10 @@ def listed() -> list[Shipped]:
 
 
 def file_of(asked: Path) -> Path:
-    """Return the file that `run FILE` means: that file, or the shipped experiment of this name.
+    """Return the file of `run FILE`: FILE itself, or the shipped experiment of this name.
 
-    A file that exists always wins. Raises ConfigError for a name that maskpolicy does not have, and
-    for one that is also a YAML file's in the same place, because either could be meant.
+    An existing file is preferred. Raises ConfigError for an unknown name, and for a name that a
+    YAML file in the same folder also has, because it is ambiguous.
     """
     paths = {each.name: each.path for each in listed()}
     found = paths.get(asked.as_posix())

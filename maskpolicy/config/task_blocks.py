@@ -25,7 +25,7 @@ from maskpolicy.schema import at
 def task_blocks(
     items: Sequence[Any], where: str, folders: Sequence[Path], data: str
 ) -> tuple[TaskBlock, ...]:
-    """Return the columns of an experiment, each with a label of its own; see `task_block`."""
+    """Return the columns of an experiment with distinct labels; see `task_block`."""
     given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
     blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
     differ = [resolved_task(block) for block in blocks]
@@ -36,9 +36,9 @@ def task_blocks(
 def task_block(
     given: Mapping[str, Any], where: str, folders: Sequence[Path], data: str = WORLD
 ) -> TaskBlock:
-    """Return one column from its keys; `data` is where it comes from unless they say.
+    """Return one column from its keys; `data` is the default of its key `data`.
 
-    Raises ConfigError at `where`. Paths are looked up in `folders`, then from here.
+    Paths are looked up in `folders`, then in the working directory. Raises ConfigError at `where`.
     """
     name = given["name"]
     entry = find_plugin("task", name, where=where)
@@ -56,7 +56,7 @@ def task_block(
 def data_source(
     given: str, where: str, folders: Sequence[Path], names: Sequence[str] = (WORLD, HUB)
 ) -> str:
-    """Return where tasks come from: one of `names`, or the absolute path of a folder."""
+    """Return the source of tasks: one of `names`, or the absolute path of a folder."""
     if given in names:
         return given
     found = yaml_file.locate(given, folders) if given else None

@@ -1,4 +1,4 @@
-"""An experiment as it was written; `run` keeps it in its folder and can run it from there."""
+"""An experiment as the user wrote it; `run` keeps it in its folder and can run it from there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class WrittenExperiment:
-    """An experiment as a command states it."""
+    """An experiment as a command line states it: the text of its file, and the overrides."""
 
     experiment: str  # the YAML text
     name: str
-    folders: tuple[Path, ...]  # absolute: where its relative paths are looked up, in this order
+    folders: tuple[Path, ...]  # absolute: relative paths are looked up in them, in this order
     keys: tuple[str, ...] = ()  # words such as intermediate.steps=2000
     plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
     home: Path | None = None  # the folder of the run that kept it
@@ -47,10 +47,10 @@ class KeptKeys:
 def read(
     path: Path, keys: Sequence[str] = (), plugins: Sequence[str | Path] = ()
 ) -> WrittenExperiment:
-    """Return the experiment of a file, an ordinary one or one that `save` wrote.
+    """Return the experiment of an ordinary file, or of one that `save` wrote.
 
     `path` may be the name of a shipped experiment (`shipped.file_of`). `keys` and `plugins` of the
-    command line come after those of the file. Raises ConfigError.
+    command line are added after those of the file. Raises ConfigError.
     """
     path = shipped.file_of(path)
     text = yaml_file.read(path)
@@ -73,9 +73,10 @@ def read(
 
 
 def save(asked: WrittenExperiment, folder: Path) -> None:
-    """Keep an experiment in the folder of its run; raises StoreError.
+    """Keep an experiment in the folder of its run.
 
-    Paths are relative to that folder, so that both may move together.
+    Paths are relative to that folder, so that both can move together. Raises StoreError if the
+    folder holds another file of that name.
     """
     path = folder / WRITTEN
     if path.exists() and _kept(yaml_file.read(path), f"{path}: ") is None:
@@ -92,24 +93,24 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
 
 
 def _kept(text: str, where: str) -> KeptKeys | None:
-    """Return what a file keeps, None for an ordinary experiment file; raises ConfigError."""
+    """Return the keys of a file that `save` wrote, or None for another; raises ConfigError."""
     import yaml
 
     try:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return None  # whoever reads it as an ordinary file says what is wrong
+        return None  # the parser of ordinary files reports the error
     if not isinstance(found, dict) or "experiment" not in found:
         return None
     return KeptKeys(**schema.block(KeptKeys, found, where))
 
 
 def _dumped(values: dict[str, Any]) -> str:
-    """Return YAML that loads to exactly `values`, the experiment as a block where that is exact."""
+    """Return YAML that loads to exactly `values`, with the experiment as a block if possible."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as they stand."""
+        """Writes texts of several lines as literal blocks."""
 
     def text(dumper: Any, value: str) -> Any:
         style = "|" if "\n" in value else None
@@ -117,7 +118,7 @@ def _dumped(values: dict[str, Any]) -> str:
 
     Dumper.add_representer(str, text)
     made: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    # PyYAML does not give every character back that it writes as it is
+    # PyYAML does not read back every character that it writes unescaped
     return made if yaml.safe_load(made) == values else yaml.safe_dump(values, sort_keys=False)
 
 

@@ -1,4 +1,4 @@
-"""Reads a YAML file and `key=value` overrides into plain values; no expressions, no inheritance."""
+"""Read YAML files and `key=value` overrides as plain values, without expressions or inheritance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from maskpolicy.schema import at, wrong
 
 
 def read(path: Path) -> str:
-    """Return the text of a YAML file; raises ConfigError."""
+    """Return the text of a YAML file; raises ConfigError if it cannot be read as UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -30,7 +30,7 @@ def read(path: Path) -> str:
 
 
 def values(text: str, where: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys of YAML `text` after its overrides; raises ConfigError with `where`."""
+    """Return the keys of YAML `text` after the overrides; raises ConfigError with `where`."""
     place = where.removesuffix(": ")
     made = _parse(text, place)
     if not isinstance(made, dict) or not made:
@@ -42,7 +42,7 @@ def values(text: str, where: str, overrides: Sequence[str] = ()) -> dict[str, An
 
 
 def assignments(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the keys that `key=value` words set, for commands without an experiment file."""
+    """Return the keys that `key=value` overrides set, for commands without an experiment file."""
     values: dict[str, Any] = {}
     for override in overrides:
         _apply(values, override)
@@ -51,12 +51,12 @@ def assignments(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse(text: str, where: str) -> Any:
-    """Return the plain value of YAML `text`; numbers such as 1e-3 are floats."""
+    """Return the value of YAML `text`; numbers such as 1e-3 are floats."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    # OmegaConf's loader lets out whatever PyYAML's constructors raise for a tag such as !!int x
+    # OmegaConf's loader passes on any error of PyYAML's constructors, e.g. for the tag !!int x
     broken = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
     try:
         return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
@@ -70,12 +70,12 @@ def _parse(text: str, where: str) -> Any:
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
-    """Set one `a.b.0.c=value` in place; the value is YAML, blocks are made on the way."""
+    """Apply one override `a.b.0.c=value` in place; the value is YAML, missing blocks are added."""
     key, sign, text = override.partition("=")
     where = f"override {override!r}"
     if not sign or not key or not all(key.split(".")):
         raise ConfigError(f"{where}: write key=value, e.g. intermediate.steps=2000")
-    # as the value of a key, so that a bare word or number parses as it does in the file
+    # parsed as the value of a key, so that a bare word or number means the same as in the file
     wrapped = _parse(f"value: {text}", where)
     if not isinstance(wrapped, dict) or list(wrapped) != ["value"]:
         raise ConfigError(f"{where}: the value must be one YAML value")
@@ -92,7 +92,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 
 def _step(inner: Any, part: str, where: str) -> Any:
-    """Return the block under a key or an index; a name there becomes the block it stands for."""
+    """Return the block under a key or an index; a bare name there becomes `{name: NAME}`."""
     if not isinstance(inner, list | dict):
         raise wrong(inner, "a block of keys", where)
     key: Any = _index(inner, part, where) if isinstance(inner, list) else part
@@ -105,12 +105,12 @@ def _step(inner: Any, part: str, where: str) -> Any:
 
 def _index(items: list[Any], part: str, where: str) -> int:
     if not part.isascii() or not part.isdigit() or int(part) >= len(items):
-        raise ConfigError(f"{where}: {part!r} is no index of a list of {len(items)}, from 0")
+        raise ConfigError(f"{where}: {part!r} is not an index (from 0) of a list of {len(items)}")
     return int(part)
 
 
 def _refuse(value: Any, where: str) -> None:
-    """Raise for what an experiment file must not hold, with the key path."""
+    """Raise ConfigError, with the key path, for values that an experiment file must not hold."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -129,7 +129,7 @@ def _refuse(value: Any, where: str) -> None:
         if re.search("[\0\ud800-\udfff]", value):
             raise ConfigError(f"{place}: holds a NUL or a lone surrogate: remove it")
     elif value is not None and not isinstance(value, (bool, int, float)):
-        raise ConfigError(f"{where}: a value of type {type(value).__name__} is not used here")
+        raise ConfigError(f"{where}: a value of type {type(value).__name__} is not allowed")
 
 
 def _first(error: BaseException) -> str:
@@ -138,7 +138,10 @@ def _first(error: BaseException) -> str:
 
 
 def locate(text: str, folders: Sequence[Path]) -> Path | None:
-    """Return the file or folder `text` as an absolute path: in `folders`, else from here."""
+    """Return the absolute path of the file or folder `text`, or None if it does not exist.
+
+    It is looked up in `folders`, then in the working directory.
+    """
     try:
         path = Path(text).expanduser()
         for candidate in (folder / path for folder in (*folders, Path.cwd())):
@@ -150,7 +153,7 @@ def locate(text: str, folders: Sequence[Path]) -> Path | None:
 
 
 def matches(pattern: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the files that a path or a pattern with * stands for, absolute and sorted."""
+    """Return the files that match a path or a pattern with *, as sorted absolute paths."""
     found = locate(pattern, folders)
     if found is not None:
         return [found] if found.is_file() else []

@@ -233,7 +233,7 @@ def test_a_key_that_cannot_be_used_is_one_line(refused, words, tmp_path, key, sa
         ("--model", "nowhere/at/all", "unknown model"),
         ("--corpus", "/", "'/' is a folder: name its files, e.g. '/*.txt'"),
         ("--corpus", "no*.txt", "no such file 'no*.txt'"),
-        ("--corpus", "/dev/null", "'/dev/null' is no regular file"),
+        ("--corpus", "/dev/null", "'/dev/null' is not a regular file"),
     ],
 )
 def test_a_name_that_is_not_there_is_one_line(refused, bart, texts, tmp_path, option, value, says):

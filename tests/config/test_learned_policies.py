@@ -82,14 +82,17 @@ def test_a_task_is_a_column_by_label_or_name_or_lies_where_the_experiments_data_
     [
         ("{name: supervised, train_on: [trivaqa]}", "did you mean 'triviaqa'?"),
         ("{name: supervised, train_on: [trivaqa]}", "policies[1].train_on[0]"),
-        ("{name: supervised, train_on: [zsre, zsre]}", "train_on[1]: zsre is there twice"),
+        ("{name: supervised, train_on: [zsre, zsre]}", "train_on[1]: zsre is given twice"),
         ("{name: supervised, train_on: []}", "name at least one task"),
         ("{name: supervised, train_on: triviaqa}", "train_on: must be a list"),
         ("supervised", "train_on: missing"),
         ("{name: supervised, train_on: [zsre], top_k: 0}", "top_k: must be >= 1"),
         ("{name: supervised, train_on: [zsre], top_k: 21}", "top_k: must be at most 20"),
         ("{name: supervised, train_on: [zsre], max_words: 513}", "max_words: must be at most 512"),
-        ("{name: starts-from, train_on: [zsre], init: random}", "init: random is not learned"),
+        (
+            "{name: starts-from, train_on: [zsre], init: random}",
+            "init: random is not a learned policy",
+        ),
         ("{name: starts-from, train_on: [zsre], init: 3}", "init: must be the name or the block"),
         ("{name: starts-from, train_on: [zsre], init: supervise}", "did you mean 'supervised'?"),
         (

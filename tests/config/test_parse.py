@@ -287,19 +287,19 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("tasks=[trivia]", "tasks[0]: unknown task 'trivia': did you mean 'triviaqa'?"),
         ("tasks=[{name: zsre, context: 1}]", "tasks[0].context: must be true or false"),
         ("seeds=[]", "seeds: is empty"),
-        ("seeds=[0, 1, 0]", "seeds: seed 0 is there twice"),
+        ("seeds=[0, 1, 0]", "seeds: seed 0 is given twice"),
         ("seeds=[-1]", "seeds[0]: must be >= 0"),
         ("seeds=0", "seeds: must be a list"),
         ("intermediate_seeds=0", "intermediate_seeds: must be >= 1"),
-        ("intermediate_runs=[1,2,3]", "intermediate_runs: 3 runs cannot be shared out over"),
-        ("intermediate_runs=[4,4]", "intermediate_runs: run 4 is there twice"),
+        ("intermediate_runs=[1,2,3]", "intermediate_runs: 3 runs cannot be divided among"),
+        ("intermediate_runs=[4,4]", "intermediate_runs: run 4 is given twice"),
         ("general_seeds=0", "general_seeds: must be >= 1"),
         (
             "general_seeds=2",
-            "general_seeds: 2 general models cannot be shared out evenly over 1 of "
+            "general_seeds: 2 general models cannot be divided evenly among 1 of "
             "intermediate_seeds: set intermediate_seeds: 2 or a multiple",
         ),
-        ("intermediate_seeds=9", "intermediate_seeds: 9 runs cannot be shared out over"),
+        ("intermediate_seeds=9", "intermediate_seeds: 9 runs cannot be divided among"),
         (
             "policies=[none, {name: salient-span, labels: [PERSONN]}]",
             "policies[1].labels: unknown label 'PERSONN': choose from DATE, NAME, NUMBER, TIME",
@@ -327,7 +327,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ('"a\\nb"=1', "unknown key"),
         ("steps", "override 'steps': write key=value"),
         ("=3", "override '=3': write key=value"),
-        ("policies.7.ratio=1", "'7' is no index of a list of 2"),
+        ("policies.7.ratio=1", "'7' is not an index (from 0) of a list of 2"),
         ("seeds=[1", "not valid YAML"),
     ],
 )
