@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from maskpolicy.corpus.passages import FIXED
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError, cause
-from maskpolicy.plugins import discovery, faults, isolation
+from maskpolicy.plugins import discovery, isolation
+from maskpolicy.plugins.faults import plugin_error, plugin_name
 from maskpolicy.types import Passage
 
 R = TypeVar("R")
@@ -57,7 +58,7 @@ def shards(
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
             raise StageError(
-                f"{faults.name('policy', policy)}: column {odd!r} is not given for every passage"
+                f"{plugin_name('policy', policy)}: column {odd!r} is not given for every passage"
             )
         yield found
         done = min(done + SHARD, len(passages))
@@ -69,7 +70,7 @@ def _named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str
     taken = sorted(names & {*FIXED, *passages[0].columns})
     if taken:
         raise ConfigError(
-            f"{faults.name('policy', policy)}: its column {taken[0]!r} has the name of an array of "
+            f"{plugin_name('policy', policy)}: its column {taken[0]!r} has the name of an array of "
             "the corpus: rename the column"
         )
     return names
@@ -176,16 +177,16 @@ def _columns(
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise faults.failed("policy", policy, f"annotating {_span(shard)}", error) from error
+        raise plugin_error("policy", policy, f"annotating {_span(shard)}", error) from error
     if not isinstance(columns, dict):
         raise StageError(
-            f"{faults.name('policy', policy)}: annotate must return a dict of columns, not "
+            f"{plugin_name('policy', policy)}: annotate must return a dict of columns, not "
             f"{type(columns).__name__}"
         )
     for name, rows in columns.items():
         if len(rows) != len(shard):
             raise StageError(
-                f"{faults.name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for "
+                f"{plugin_name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for "
                 f"{len(shard)} passages: return one array for each passage"
             )
     return columns

@@ -42,7 +42,9 @@ def told(task: sources.Task) -> Iterator[None]:
     except KeyError as error:
         raise DataError(f"key {error} is missing") from error
     except Exception as error:
-        raise DataError(f"task {task.name!r} failed: {faults.of(task.plugin, error)}") from error
+        raise DataError(
+            f"task {task.name!r} failed: {faults.cause_in(task.plugin, error)}"
+        ) from error
 
 
 def _check(example: Any, task: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from maskpolicy.errors import ConfigError, MaskpolicyError
-from maskpolicy.plugins import faults
+from maskpolicy.plugins.faults import plugin_error, plugin_name
 from maskpolicy.seeding import Streams
 from maskpolicy.types import Passage, Policy, Spans, as_spans
 
@@ -47,7 +47,7 @@ def select(
             raise
         except Exception as error:
             doing = f"select of passage {passage.id!r}"
-            raise faults.failed("policy", policy, doing, error) from error
+            raise plugin_error("policy", policy, doing, error) from error
     check(spans, passages, policy)
     return spans
 
@@ -96,6 +96,6 @@ def _what(spans: Any) -> str:
 
 def _wrong(policy: Policy, passage: Passage, what: str) -> ConfigError:
     return ConfigError(
-        f"{faults.name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: "
+        f"{plugin_name('policy', policy)}, passage {passage.id!r} of {len(passage.tokens)} tokens: "
         f"its spans {what}; select must return sorted, disjoint, non-empty token ranges (n, 2)"
     )

@@ -149,7 +149,7 @@ def load_file(path: Path) -> ModuleType:
         registry.forget([path])
         if isinstance(error, ConfigError) or not isinstance(error, Exception | SystemExit):
             raise
-        told = faults.told(error, str(path))
+        told = faults.cause_at(error, str(path))
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing and home.has(missing.partition(".")[0], ""):
             told += f"; write `import {missing}`: importlib would hide it from the plugin's key"

@@ -1,4 +1,4 @@
-"""What is said of a plugin that fails: its name, what raised, and the line of its file."""
+"""Errors in the code of plugins: whose code failed, where, and why."""
 
 from __future__ import annotations
 
@@ -10,28 +10,33 @@ from maskpolicy.errors import PluginError, StageError, cause
 from maskpolicy.plugins import registry
 
 
-def told(error: BaseException, file: str) -> str:
-    """Return the cause of an error with the last line of `file` that it came through, if any."""
+def cause_at(error: BaseException, file: str) -> str:
+    """Return the cause of an error with the last line of `file` that it passed through, if any."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f"{cause(error)} ({file}:{lines[-1]})" if lines else cause(error)
 
 
-def of(plugin: Any, error: BaseException) -> str:
-    """Return what `told` does, of the file in which the class of `plugin` stands."""
+def cause_in(plugin: Any, error: BaseException) -> str:
+    """Return the cause of an error with the last line of the file that defines `plugin`'s class."""
     try:
         file = inspect.getsourcefile(type(plugin)) or ""
     except (OSError, TypeError):  # typed into an interpreter
         file = ""
-    return told(error, file)
+    return cause_at(error, file)
 
 
-def failed(kind: str, plugin: Any, doing: str, error: BaseException) -> StageError:
-    """Return the error to raise where `plugin` failed `doing` something: whose it is, and why."""
-    message = f"{name(kind, plugin)}: {doing} failed: {of(plugin, error)}"
+def plugin_error(kind: str, plugin: Any, doing: str, error: BaseException) -> StageError:
+    """Return the error to raise where an instance of a plugin failed `doing` something.
+
+    It is a PluginError for a user's plugin, whose fault the error is.
+    """
+    message = f"{plugin_name(kind, plugin)}: {doing} failed: {cause_in(plugin, error)}"
     return (StageError if registry.is_builtin(type(plugin)) else PluginError)(message)
 
 
-def name(kind: str, plugin: Any) -> str:
-    """Return e.g. "policy mine" of an instance: as registered, else by its class."""
-    return f"{kind} {registry.called(kind, plugin) or type(plugin).__name__}"
+def plugin_name(kind: str, plugin: Any) -> str:
+    """Return e.g. "policy mine" for an instance: all names of its class, else the class's own."""
+    entries = [entry for entry in registry.entries() if entry.kind == kind]
+    names = sorted(entry.name for entry in entries if entry.plugin is type(plugin))
+    return f"{kind} {' or '.join(names) or type(plugin).__name__}"

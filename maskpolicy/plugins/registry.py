@@ -127,12 +127,6 @@ def is_builtin(plugin: Any) -> bool:
     return str(plugin.__module__).startswith("maskpolicy.")
 
 
-def called(kind: str, instance: Any) -> str:
-    """Return the name, or names, under which the class of an instance is registered; or ""."""
-    known = [one.name for one in _ENTRIES.values() if one.kind == kind]
-    return " or ".join(sorted(n for n in known if _ENTRIES[kind, n].plugin is type(instance)))
-
-
 def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Registered:
     try:
         file = inspect.getsourcefile(plugin) or "<unknown>"

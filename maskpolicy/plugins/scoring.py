@@ -82,7 +82,7 @@ def _checked(name: str, score: Scorer) -> Scorer:
             raise
         except Exception as error:
             file = registry.entry("metric", name).file
-            raise PluginError(f"metric {name!r} failed: {faults.told(error, file)}") from error
+            raise PluginError(f"metric {name!r} failed: {faults.cause_at(error, file)}") from error
         if not 0 <= value <= 1:
             raise PluginError(
                 f"metric {name!r} returned {value} for {prediction!r}: return a number from 0 to 1"

@@ -100,7 +100,7 @@ def _fitted(
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise faults.failed("policy", policy, "fit", error) from error
+        raise faults.plugin_error("policy", policy, "fit", error) from error
 
 
 def _counts(data: list[fit_tools.Contexts]) -> Json:
