@@ -81,11 +81,9 @@ def _tokens(result: Result) -> float | None:
 
 def _seconds(result: Result, store: Store) -> float | None:
     """Return the seconds of the intermediate stage, earlier attempts included."""
-    for name, key in result.stages.items():
-        if name.partition(" ")[0] == "intermediate" and STEP not in result.config:
-            manifest = store.peek(key)
-            return None if manifest is None else float(manifest["seconds"])
-    return None
+    key = None if STEP in result.config else result.stage_key("intermediate")
+    manifest = None if key is None else store.peek(key)
+    return None if manifest is None else float(manifest["seconds"])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -98,10 +98,10 @@ def _answers(cell: Result, store: Store) -> CellAnswers | None:
     """Read answers beside the results; those of a model on the way, from the store."""
     if STEP not in cell.config:
         return predictions.read(cell)
-    keys = [key for name, key in cell.stages.items() if name.startswith("evaluate ")]
-    if len(keys) != 1 or store.peek(keys[0]) is None:
+    key = cell.stage_key("evaluate")
+    if key is None or store.peek(key) is None:
         return None
-    return predictions.read(cell, store.path(keys[0]) / "predictions.jsonl")
+    return predictions.read(cell, store.path(key) / "predictions.jsonl")
 
 
 def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:

@@ -61,7 +61,7 @@ def _cells(run: Run) -> dict[tuple[str, int], Result]:
 
 
 def _report(cell: Result, label: str, number: int, store: Store) -> Json:
-    key = cell.stages.get(f"fit {label}, run {number}")
+    key = cell.stage_key(f"fit {label}, run {number}")
     artifact = store.get(key) if key else None
     return None if artifact is None else json.loads((artifact.path / REPORT).read_text())
 

@@ -19,7 +19,7 @@ from maskpolicy.graph.nodes import params_of
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Bars, Series
 from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Result, Run, cell_name
+from maskpolicy.results.cell import Result, Run
 from maskpolicy.stages.params import EvaluateParams
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
@@ -125,13 +125,12 @@ class Mismatch(Sampling):
 
 def _stored(run: Run, cell: Result) -> Path | None:
     """Return the predictions on test that the run wrote."""
-    name = cell_name(cell.policy, cell.task, cell.seed)
-    return run.folder / "predictions" / f"{name}.jsonl"
+    return replace(cell, folder=run.folder).answers
 
 
 def _on_dev(store: Store, run: Run, cell: Result) -> Path | None:
     """Return the predictions on dev, if the fine-tuned model was kept."""
-    key = next((k for name, k in cell.stages.items() if name.startswith("evaluate ")), "")
+    key = cell.stage_key("evaluate") or ""
     manifest = store.peek(key)
     if manifest is None or store.peek(manifest["record"]["inputs"]["model"]) is None:
         return None

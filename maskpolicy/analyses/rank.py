@@ -99,8 +99,8 @@ class Rank:
         several = _several(results)
         lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
-            keys = {name.partition(" ")[0]: key for name, key in result.stages.items()}
-            base = keys.get("intermediate") or keys.get("general") or keys.get("pretrained")
+            kinds = ("intermediate", "general", "pretrained")
+            base = next(filter(None, map(result.stage_key, kinds)), None)
             label = _label(result, several)
             model = MeasuredModel(
                 run.name,
@@ -110,14 +110,17 @@ class Rank:
                 loss=_loss(store, base),
             )
             tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])
-            wanted = {base: model, keys.get("finetune"): tuned}
+            wanted = {base: model, result.stage_key("finetune"): tuned}
             for key, model in wanted.items():
                 if key is None or key in seen.known:
                     continue
                 seen.known.add(key)
                 try:
-                    folder, tokenizer = _path(store, key), _path(store, keys["tokenizer"])
-                    self._add(model, folder, tokenizer, _corpus(store, keys, run.results), seen)
+                    folder, tokenizer = (
+                        _path(store, key),
+                        _path(store, result.stage_key("tokenizer")),
+                    )
+                    self._add(model, folder, tokenizer, _corpus(store, result, run.results), seen)
                 except StoreError as error:
                     if model.task:  # fine-tuned models are dropped unless they are to be kept
                         seen.gone = True
@@ -191,8 +194,8 @@ def _loss(store: Store, key: str | None) -> float | None:
     return None if manifest is None else manifest["record"]["facts"].get("loss") or None
 
 
-def _path(store: Store, key: str) -> Path:
-    artifact = store.get(key)
+def _path(store: Store, key: str | None) -> Path:
+    artifact = store.get(key) if key else None
     if artifact is None:
         raise StoreError(
             f"its model is not in the store {store.root}: name the store of that run with --store, "
@@ -201,10 +204,10 @@ def _path(store: Store, key: str) -> Path:
     return artifact.path
 
 
-def _corpus(store: Store, keys: Json, results: Sequence[Result]) -> Path:
+def _corpus(store: Store, result: Result, results: Sequence[Result]) -> Path:
     """Return the passages of the intermediate stage, which all rows of a run share."""
-    named = {name: key for result in results for name, key in result.stages.items()}
-    key = named.get("corpus intermediate") or keys.get("corpus")
+    shared = (one.stage_key("corpus intermediate") for one in results)
+    key = next(filter(None, shared), None) or result.stage_key("corpus")
     artifact = store.get(key) if key else None
     if artifact is None:
         raise StoreError(f"its corpus is not in the store {store.root}: give text='[FILE]'")

@@ -81,13 +81,13 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
     found = read_run(folder)
     label = _label(found, name)
     cell = next(result for result in found.results if result.policy == label)
-    keys = {stage.partition(" ")[0]: key for stage, key in cell.stages.items()}
-    if "tokenizer" not in keys:
+    key = cell.stage_key("tokenizer")
+    if key is None:
         raise DataError(f"{folder}: row {label!r} names no tokenizer: run its experiment again")
     # of the stages that fit, one is the row's own; the others are what it starts from
-    fit = cell.stages.get(f"fit {label}, run {cell.config.get('intermediate_seed', 0)}")
+    fit = cell.stage_key(f"fit {label}, run {cell.config.get('intermediate_seed', 0)}")
     fitted = None if fit is None else available(store, fit, f"the fitted policy of {label}").path
-    tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {folder}").path
+    tokenizer = available(store, key, f"the tokenizer of {folder}").path
     return PolicyOfRun(cell.config["policy"], tokenizer, fitted)
 
 

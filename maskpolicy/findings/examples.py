@@ -31,9 +31,9 @@ def asked(run: Run, store: Store) -> tuple[list[Asked], list[str]]:
 
     keys: dict[str, str] = {}
     for result in run.results:
-        for name, key in result.stages.items():
-            if name.partition(" ")[0] == "examples":
-                keys.setdefault(result.task, key)
+        key = result.stage_key("examples")
+        if key is not None:
+            keys.setdefault(result.task, key)
     order = [task for task in run.tasks if task in keys]
     found, notes = [], []
     for task in [*order, *(task for task in keys if task not in order)]:

@@ -98,8 +98,7 @@ def _stages(run: Run, label: str) -> dict[int, str]:
         result.config["intermediate_seed"]: key
         for result in run.results
         if result.policy == label and "intermediate_seed" in result.config
-        for name, key in result.stages.items()
-        if name.partition(" ")[0] == "intermediate"
+        if (key := result.stage_key("intermediate")) is not None
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from maskpolicy.errors import ConfigError, StoreError, unknown
+from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.keys import to_json
 from maskpolicy.leaderboard import measured
@@ -24,6 +24,8 @@ from maskpolicy.stages.params import (
 )
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.types import Json
+
+_KINDS = ("tokenizer", "pretrained", "intermediate", "finetune")  # stages that a card tells of
 
 
 def export_model(
@@ -44,22 +46,21 @@ def export_model(
     """
     cells = _cells(run, policy, task, seed)
     cell = cells[0]
-    manifests = {
-        name.partition(" ")[0]: (store.peek(key), key) for name, key in cell.stages.items()
-    }
-    kind = "finetune" if task is not None else "intermediate"
-    if kind not in manifests:
+    keys = {kind: cell.stage_key(kind) for kind in _KINDS}
+    key = keys["finetune" if task is not None else "intermediate"]
+    if key is None:
         raise ConfigError(
             f"{run.folder}: {policy} has no intermediate stage: name a task to export it fine-tuned"
         )
-    key = manifests[kind][1]
     if task is not None:
         _check_kept(store, key, f"{run.folder}: the model of {policy} fine-tuned on {task}")
     model = available(store, key, f"the model of {policy}")
-    tokenizer = available(store, manifests["tokenizer"][1], f"the tokenizer of {run.folder}")
-    if "intermediate" in manifests:
-        available(store, manifests["intermediate"][1], f"the intermediate stage of {policy}")
-    found = {name: manifest for name, (manifest, _) in manifests.items()}
+    if keys["tokenizer"] is None:
+        raise DataError(f"{run.folder}: {policy} names no tokenizer: run its experiment again")
+    tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {run.folder}")
+    if keys["intermediate"] is not None:
+        available(store, keys["intermediate"], f"the intermediate stage of {policy}")
+    found = {kind: store.peek(key) for kind, key in keys.items() if key is not None}
     stage = found.get("intermediate")
     if stage is not None:
         found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])

@@ -48,6 +48,11 @@ class Result:
         """The score in percent; None: the cell failed."""
         return None if self.metrics is None else 100 * self.metrics.score
 
+    def stage_key(self, name: str) -> str | None:
+        """Return the key of the stage of this name (kind and label), or of this kind, if any."""
+        found = (key for known, key in self.stages.items() if name in (known, known.split(" ")[0]))
+        return next(found, None)
+
     @property
     def answers(self) -> Path:
         """The file of its predictions, in the folder of its run."""

@@ -81,32 +81,31 @@ def parts(result: Result) -> dict[str, ComparedPart]:
     A row without an intermediate stage has no part of that stage. A setting that an earlier
     version of maskpolicy did not know stands for its default.
     """
-    config, stages = result.config, result.stages
+    config = result.config
     found = {
-        name: ComparedPart(_settings(name, config[name], HARMLESS), _key(stages, _READS.get(name)))
+        name: ComparedPart(_settings(name, config[name], HARMLESS), _reads(result, name))
         for name in ("model", "world", "general", "corpus", "fit", "intermediate", "finetune")
         if name in config
     }
-    found["tokenizer"] = ComparedPart({}, _key(stages, "tokenizer"))
+    found["tokenizer"] = ComparedPart({}, result.stage_key("tokenizer"))
     if "general" in config:  # differences are paired by seed, and so by general model
         found[f"seed {result.seed}"] = ComparedPart({"general_seed": config.get("general_seed", 0)})
     for kind, version in (result.code or {}).get("versions", {}).items():
         found[f"version of {kind}"] = ComparedPart(version)
-    return {**found, **_questions(result), **_learnt_from(config, stages)}
+    return {**found, **_questions(result), **_learnt_from(result)}
 
 
 def identity(result: Result) -> dict[str, Json]:
     """Return what all results of one row share, whatever the row is called."""
-    config, stages = result.config, result.stages
     numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
     left_out = ("task", "world", "train_on", *numbers)
     found: dict[str, Json] = {
-        name: ComparedPart(_settings(name, block, _MERGED), _key(stages, _READS.get(name))).identity
-        for name, block in config.items()
+        name: ComparedPart(_settings(name, block, _MERGED), _reads(result, name)).identity
+        for name, block in result.config.items()
         if name not in left_out
     }
-    found["tokenizer"] = _key(stages, "tokenizer")
-    found |= {name: part.identity for name, part in _learnt_from(config, stages).items()}
+    found["tokenizer"] = result.stage_key("tokenizer")
+    found |= {name: part.identity for name, part in _learnt_from(result).items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -177,7 +176,7 @@ def told(results: Iterable[Result]) -> list[str]:
 def _questions(result: Result) -> dict[str, ComparedPart]:
     """Return what a result's column rests on: the questions, and how answers are scored."""
     task = _settings("task", result.config.get("task", {}), HARMLESS)
-    found = {f"{result.task}.task": ComparedPart(task, _key(result.stages, "examples"))}
+    found = {f"{result.task}.task": ComparedPart(task, result.stage_key("examples"))}
     if result.metrics is not None:
         scored = {
             "metric": result.metrics.metric,
@@ -188,19 +187,19 @@ def _questions(result: Result) -> dict[str, ComparedPart]:
     return found
 
 
-def _learnt_from(config: Json, stages: Mapping[str, str]) -> dict[str, ComparedPart]:
+def _learnt_from(result: Result) -> dict[str, ComparedPart]:
     """Return the tasks that a learned policy was fitted on, by the names of its `train_on`.
 
     Their names are a field of the policy and may differ; what each name stands for must be the
     same in a ranking.
     """
-    blocks = config.get("train_on", ())
-    policy = config.get("policy", {})
+    blocks = result.config.get("train_on", ())
+    policy = result.config.get("policy", {})
     named = list(policy.get("train_on") or ()) if isinstance(policy, Mapping) else []
     names = [*named, *(block["name"] for block in blocks[len(named) :])]
     return {
         f"train_on.{name}": ComparedPart(
-            _settings("task", block, HARMLESS), _key(stages, f"contexts {name}")
+            _settings("task", block, HARMLESS), result.stage_key(f"contexts {name}")
         )
         for name, block in zip(names, blocks, strict=False)
     }
@@ -220,9 +219,6 @@ def _settings(name: str, block: Json, left_out: Container[str]) -> Json:
     return {key: value for key, value in whole.items() if f"{name}.{key}" not in left_out}
 
 
-def _key(stages: Mapping[str, str], wanted: str | None) -> str | None:
-    """Return the key of a stage by its name, or by its kind alone."""
-    if wanted is None:
-        return None
-    found = (key for name, key in stages.items() if wanted in (name, name.partition(" ")[0]))
-    return next(found, None)
+def _reads(result: Result, name: str) -> str | None:
+    """Return the key of the stage that reads what a part of the settings names."""
+    return result.stage_key(_READS[name]) if name in _READS else None

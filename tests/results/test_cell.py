@@ -80,3 +80,12 @@ def test_the_fingerprint_changes_with_the_results(tmp_path):
         (tmp_path / "results" / "a.json").write_text(text)
         prints.append(cell.fingerprint(tmp_path))
     assert len(set(prints)) == 3
+
+
+def test_a_stage_is_found_by_its_name_or_its_kind():
+    stages = {"general mini": "a", "fit x, run 0": "b", "fit x, run 1": "c", "fitted y": "d"}
+    one = cell.Result("none", "zsre", 0, "closed-book", {}, stages)
+    assert one.stage_key("general") == one.stage_key("general mini") == "a"
+    assert one.stage_key("fit x, run 1") == "c"
+    assert one.stage_key("fitted") == "d"
+    assert one.stage_key("intermediate") is None
