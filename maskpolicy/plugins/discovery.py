@@ -28,10 +28,10 @@ _INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
 
 
 def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "") -> Registered:
-    """Return the plugin `name`; entry points are imported only for a name not known without them.
+    """Return the plugin `name`; entry points are imported only if it is unknown without them.
 
-    Raises ConfigError at `where` for an unknown name, with the choices (`others` are some besides)
-    and what packages failed to load, and for a name that two plugins define.
+    Raises ConfigError at `where` for a name that two plugins define, and for an unknown name. The
+    message then has the choices, with `others` among them, and a package that failed to load.
     """
     load_builtin(kind)
     place = f"{where}: " if where else ""
@@ -74,8 +74,8 @@ def build(entry: Registered, values: Mapping[str, Any], where: str) -> Any:
 def plugin_of_run(kind: str, name: str, files: Sequence[str] = ()) -> Registered:
     """Return the plugin that a finished run names.
 
-    Nothing is imported because a run says so: a plugin of a file that this command was not given
-    raises ConfigError. `files` are those that the run says it had, for the message.
+    No file is imported because a run names it: raises ConfigError for a plugin of a file that this
+    command was not given. `files` are the plugin files of the run, for the message.
     """
     load_builtin(kind)
     if name not in registry.names(kind):
@@ -99,7 +99,7 @@ def load_builtin(kind: str) -> None:
 
 
 def load_entry_points() -> list[str]:
-    """Import what other installed packages offer; return a line for each that is broken."""
+    """Import the plugins of other installed packages; return a line for each that fails."""
     broken = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         before = registry.entries()
@@ -115,9 +115,9 @@ def load_entry_points() -> list[str]:
 
 
 def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
-    """Import plugin files of the user, once each, whatever the working directory.
+    """Import plugin files of the user, each once.
 
-    With `fresh`, those are imported again whose code has changed since.
+    With `fresh`, files whose code has changed since are imported again.
     """
     files = [Path(path).resolve() for path in paths]
     for home in {path.parent: isolation.home_of(path.parent) for path in files}.values():
@@ -130,7 +130,10 @@ def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import one plugin file; what lies beside it is importable in it, now and later."""
+    """Import one plugin file, which may import the modules in its folder, now and later.
+
+    Raises ConfigError if it fails or registers no plugin.
+    """
     path = path.resolve()
     if path.is_dir():
         raise ConfigError(f"plugin {path}: is a folder: name a Python file in it")
@@ -160,7 +163,7 @@ def load_file(path: Path) -> ModuleType:
 def _settle(
     module: ModuleType, path: Path, home: isolation.Home, before: Sequence[Registered]
 ) -> None:
-    """Note what a plugin file registered and declared; raises ConfigError."""
+    """Record what a plugin file registered and declared; raises ConfigError if it is nothing."""
     if not _registers(module, before):
         raise ConfigError(
             f"plugin {path}: registers nothing: put @policy(NAME), @task(NAME, ..) or "
@@ -173,7 +176,7 @@ def _settle(
 
 
 def _registers(module: ModuleType, before: Sequence[Registered]) -> bool:
-    """Whether a plugin file brings any plugin: its own, or one that it imports from beside it."""
+    """Return whether a file defines a plugin, or imports one from a module in its folder."""
     held = {id(value) for value in vars(module).values()}
     return any(
         entry not in before or entry.file == module.__file__ or id(entry.plugin) in held
@@ -182,11 +185,11 @@ def _registers(module: ModuleType, before: Sequence[Registered]) -> bool:
 
 
 def code_digests(entry: Registered) -> dict[str, str]:
-    """Return the sha256 of all that a user's plugin is made of, by name.
+    """Return the sha256 of each file of a user's plugin, by its name relative to `folder_of`.
 
-    That is its file, what this imports from beside it, and the files that its class declares.
-    Empty for built-in plugins: their stages' VERSION stands for them. Files are told by name and
-    not by path, so that a plugin may move. Other imports belong to installed distributions.
+    These are the plugin's file, the modules in its folder that it imports, at any depth, and the
+    files that its class declares; imports of installed distributions are left out. Built-in
+    plugins have none: the VERSION of their stages stands for their code.
     """
     path = Path(entry.file)
     if registry.is_builtin(entry.plugin) or not path.is_file():
@@ -206,7 +209,7 @@ def code_digests(entry: Registered) -> dict[str, str]:
 
 
 def folder_of(entry: Registered) -> Path:
-    """Return the folder that the names of `code` are relative to."""
+    """Return the folder that the names in `code_digests` are relative to."""
     path = Path(entry.file)
     home = isolation.home_with(path)
     above = str(entry.plugin.__module__).count(".") + (path.name == "__init__.py")
@@ -214,7 +217,7 @@ def folder_of(entry: Registered) -> Path:
 
 
 def _installed(entry: Registered) -> dict[str, str]:
-    """Return `code` of a plugin in an installed package, computed once: when it is imported."""
+    """Return `code_digests` of a plugin in an installed package, computed when it is imported."""
     if entry.plugin not in _INSTALLED:
         path, base = Path(entry.file), folder_of(entry)
         top = base / entry.plugin.__module__.partition(".")[0]
@@ -227,11 +230,11 @@ def _installed(entry: Registered) -> dict[str, str]:
 
 
 def file_of(plugin: Any, name: str) -> Path:
-    """Return the path of a file that a plugin, or its class, declares: files = ["words.txt"].
+    """Return the path of a file that a plugin, an instance or its class, declares in `files`.
 
-    It lies beside the plugin's own file, and its digest is in every key that the plugin's code is
-    in. Raises ConfigError for a name that is not declared, and for a file that was changed since
-    the key was made.
+    The file lies in the folder of the plugin's own file; its digest is in the keys of the plugin's
+    stages. Raises ConfigError for a name that is not declared, and for a file that has changed
+    since a key was made.
     """
     made = plugin if isinstance(plugin, type) else type(plugin)
     if name not in hooks.FILES.of(made):
@@ -246,14 +249,17 @@ def file_of(plugin: Any, name: str) -> Path:
 def _declared(entry: Registered) -> Sequence[str]:
     """Return the names of the files that a plugin's class declares.
 
-    A field of that name is a setting, which is in the key by its value.
+    A dataclass field called `files` is a setting: its value is in the key.
     """
     is_field = hooks.FILES.name in hooks.field_names(entry.plugin)
     return () if is_field else hooks.FILES.of(entry.plugin)
 
 
 def _files(entry: Registered) -> list[Path]:
-    """Return the files that a plugin declares, those in a folder too; raises ConfigError."""
+    """Return the files that a plugin declares, and those in a declared folder.
+
+    Raises ConfigError for one that does not exist.
+    """
     found: list[Path] = []
     for name in _declared(entry):
         path = Path(entry.file).parent / name

@@ -1,4 +1,4 @@
-"""Names of policies, tasks, metrics and analyses, and what they stand for."""
+"""The registered names of policies, tasks, metrics and analyses, and the plugins they name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RESERVED = {
     "metric": set(),
     "analysis": {"name"},
 }
-TAKEN = {"policy": "none", "analysis": "all"}  # names that stand for no plugin
+TAKEN = {"policy": "none", "analysis": "all"}  # words of maskpolicy in place of a plugin's name
 
 
 @dataclass(frozen=True)
 class Registered:
-    """One registered name: the plugin's class or function, its facts and where it was defined."""
+    """One registered name: the plugin's class or function, its facts and its definition's place."""
 
     kind: str
     name: str
@@ -52,7 +52,11 @@ _CLASHES: dict[tuple[str, str], str] = {}
 
 
 def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
-    """Return a decorator that gives `name` to a plugin; a name in use raises with both places."""
+    """Return a decorator that registers a plugin of some kind under `name`.
+
+    It raises ConfigError, with file and line, for a name in use, a field with a reserved name, and
+    a class that does not fit the hooks of its kind.
+    """
 
     def decorate(plugin: T) -> T:
         entry = _entry(kind, name, plugin, facts)
@@ -90,7 +94,7 @@ def analysis(name: str, **facts: Any) -> Callable[[T], T]:
 
 
 def entry(kind: str, name: str) -> Registered:
-    """Return what `name` stands for; an unknown name raises with the choices and a near match."""
+    """Return the plugin registered as `name`; raises ConfigError with the choices if none is."""
     try:
         return _ENTRIES[kind, name]
     except KeyError:
@@ -98,7 +102,7 @@ def entry(kind: str, name: str) -> Registered:
 
 
 def clash(kind: str, name: str) -> str | None:
-    """Return what was said when a second plugin wanted this name, if one did."""
+    """Return the message about a second plugin of this name, or None if there is no second."""
     return _CLASHES.get((kind, name))
 
 
@@ -108,12 +112,12 @@ def names(kind: str) -> list[str]:
 
 
 def entries() -> tuple[Registered, ...]:
-    """Return all that is registered, in the order in which it was."""
+    """Return every registered plugin, in the order of registration."""
     return tuple(_ENTRIES.values())
 
 
 def forget(files: Iterable[Path]) -> None:
-    """Forget the plugins that were defined in some files, which are about to be imported again."""
+    """Remove the plugins that these files define, so that the files can be imported again."""
     gone = {str(path) for path in files}
     for key in [key for key, known in _ENTRIES.items() if known.file in gone]:
         del _ENTRIES[key]

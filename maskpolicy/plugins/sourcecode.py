@@ -1,4 +1,4 @@
-"""Which files of its own a Python file imports, read from its source without running it."""
+"""Find the modules that a Python file imports from its own folder, without running it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ STANDARD = sys.stdlib_module_names
 def closure(path: Path, base: Path) -> set[Path]:
     """Return a Python file and all modules below the folder `base` that it imports, at any depth.
 
-    Statements inside functions count, and calls of importlib.import_module with a relative name
-    that is written out. A module of Python's own library is never one of `base`.
+    Imports inside functions count, and so do calls of importlib.import_module with a literal
+    relative name. A name of Python's standard library never means a module below `base`.
     """
     found: set[Path] = set()
     waiting = [path]
