@@ -14,7 +14,26 @@ def device() -> torch.device:
     """Return the accelerator if there is one, else the CPU."""
     import torch
 
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if is_cuda() else "cpu")
+
+
+def is_cuda() -> bool:
+    """Return whether PyTorch has a GPU; PyTorch is not loaded where no driver is installed."""
+    drivers = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # CUDA, WSL, ROCm
+    if platform.system() == "Linux" and not any(Path(path).exists() for path in drivers):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def has_bf16() -> bool:
+    """Return whether the GPU, or else the CPU's matrix units, compute in bf16."""
+    if not is_cuda():
+        return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+    import torch
+
+    return torch.cuda.is_bf16_supported()
 
 
 def cpu_flags() -> set[str]:

@@ -135,17 +135,11 @@ def resolve_auto(spec: Training) -> Training:
     Attention is eager on a CPU, where the backward pass of scaled-dot-product attention is the
     slowest kernel at the lengths of passages (docs/log.md), and sdpa elsewhere.
     """
-    import torch
-
-    where = hardware.device()
-    if where.type == "cuda":
-        native = torch.cuda.is_bf16_supported()
-    else:
-        native = bool(hardware.cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+    is_cuda = hardware.is_cuda()
     if spec.precision == "auto":
-        spec = replace(spec, precision="bf16" if native else "fp32")
+        spec = replace(spec, precision="bf16" if hardware.has_bf16() else "fp32")
     if spec.attention == "auto":
-        spec = replace(spec, attention="eager" if where.type == "cpu" else "sdpa")
+        spec = replace(spec, attention="sdpa" if is_cuda else "eager")
     if not spec.micro_tokens:
-        spec = replace(spec, micro_tokens=4096 if where.type == "cpu" else 32768)
+        spec = replace(spec, micro_tokens=32768 if is_cuda else 4096)
     return spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -133,13 +134,13 @@ def replicated(values: Floats) -> list[Verdict]:
     examples that are nested in a world, is part of its noise. Needs two units that differ.
     Student's t has one degree of freedom less than there are units.
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtr
 
     units = values.shape[-1]
     error = values.std(-1, ddof=1) / np.sqrt(units)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(error == 0, 0.0, np.abs(values.mean(-1)) / error)
-    p = 2 * student.sf(size, units - 1)
+    p = 2 * stdtr(units - 1, -size)
     parts = zip(error, p, holm(p), strict=True)
     return [Verdict(each, units - 1, alone, adjusted) for each, alone, adjusted in parts]
 
@@ -153,9 +154,7 @@ def run_noise(pairs: Sequence[Difference]) -> Floats:
 
 def interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
     """Return the ends of the interval that holds the true mean in 95 of 100 experiments."""
-    from scipy.stats import t as student
-
-    half = float(student.isf(LEVEL / 2, freedom)) * error
+    half = _quantile(freedom, LEVEL / 2) * error
     return mean - half, mean + half
 
 
@@ -166,19 +165,9 @@ def detectable(freedom: float, tests: int) -> float:
     In standard errors of the difference, for Student's t with `freedom` degrees of freedom, at the
     level that Holm's rule gives the first of `tests` comparisons.
     """
-    from scipy.optimize import brentq
-    from scipy.stats import nct
-    from scipy.stats import t as student
+    from scipy.special import nctdtrinc
 
-    bound = float(student.isf(LEVEL / tests / 2, freedom))
-
-    def lacking(shift: float) -> float:
-        return float(nct.sf(bound, freedom, shift)) - POWER
-
-    high = bound + 1
-    while lacking(high) < 0:
-        high *= 2
-    return float(brentq(lacking, 0, high, xtol=1e-6))
+    return float(nctdtrinc(freedom, 1 - POWER, _quantile(freedom, LEVEL / tests / 2)))
 
 
 @lru_cache(maxsize=4096)
@@ -189,19 +178,17 @@ def planned(seeds: int, rows: int, freedom: float, tests: int) -> float:
     runs happen to differ more gets a larger standard error: this averages over it, while
     `detectable` takes the error of one pair as given.
     """
-    from scipy.optimize import brentq
-    from scipy.stats import chi2, norm
-    from scipy.stats import t as student
+    from scipy.special import chdtri, ndtr
 
-    own = chi2.ppf((np.arange(_NODES) + 0.5) / _NODES, seeds - 1) / (seeds - 1)
+    own = chdtri(seeds - 1, 1 - (np.arange(_NODES) + 0.5) / _NODES) / (seeds - 1)
     pooled = (own + _shared(rows)) / (1 + _shared(rows))
-    bounds = float(student.isf(LEVEL / tests / 2, freedom)) * np.sqrt(np.maximum(own, pooled))
+    bounds = _quantile(freedom, LEVEL / tests / 2) * np.sqrt(np.maximum(own, pooled))
 
-    def lacking(shift: float) -> float:
-        found = norm.sf(bounds - shift) + norm.cdf(-bounds - shift)
-        return float(found.mean()) - POWER
+    def power(millionths: int) -> float:
+        shift = millionths / 1e6
+        return float((ndtr(shift - bounds) + ndtr(-bounds - shift)).mean())
 
-    return float(brentq(lacking, 0, bounds.max() + 10, xtol=1e-6))
+    return bisect_left(range(int((bounds.max() + 10) * 1e6)), POWER, key=power) / 1e6
 
 
 def by_group(values: Floats, groups: NDArray[np.integer[Any]]) -> Floats:
@@ -233,6 +220,13 @@ def effective_groups(weights: Floats) -> float:
     return max(2.0, 1 / float((weights**2).sum()))
 
 
+def _quantile(freedom: float, tail: float) -> float:
+    """Return what Student's t exceeds with probability `tail`; scipy.stats would load slowly."""
+    from scipy.special import stdtrit
+
+    return -float(stdtrit(freedom, tail))
+
+
 def _shared(rows: int) -> int:
     """Return how much the family's noise counts; of a single row it is that row's own."""
     return min(SHARED, rows - 1)
@@ -240,7 +234,7 @@ def _shared(rows: int) -> int:
 
 def _alone(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float, Floats]:
     """Return the standard error of a pair, its degrees of freedom, and p before adjustment."""
-    from scipy.stats import t as student
+    from scipy.special import stdtr
 
     family = noise * pair.slope + pair.chance
     shared = _shared(rows)
@@ -249,7 +243,7 @@ def _alone(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float, F
     known = freedom(pair.seeds, rows, pair.group_freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(pair.mean == 0, 0.0, np.abs(pair.mean) / error)
-    return error, known, 2 * student.sf(size, known)
+    return error, known, 2 * stdtr(known, -size)
 
 
 def _slope(scores: Floats) -> Floats:
