@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,11 +94,13 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         split = _split(graph, store, task)
         parts = _parts(measured[task], noise, split, bool(seen))
         family = len(rows) * len(labels)
-        needed = next(
-            (n for n in range(FEWEST, MOST + 1) if finds(parts, n, len(rows), family) <= WANTED),
-            None,
+        needed = FEWEST + bisect_left(  # more seeds find smaller differences
+            range(FEWEST, MOST + 1),
+            True,
+            key=lambda n, parts=parts: finds(parts, n, len(rows), family) <= WANTED,
         )
-        found.append(Power(task, parts, seeds, finds(parts, seeds, len(rows), family), needed))
+        smallest = finds(parts, seeds, len(rows), family)
+        found.append(Power(task, parts, seeds, smallest, needed if needed <= MOST else None))
     return found
 
 

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -89,6 +90,7 @@ def plugin_of_run(kind: str, name: str, files: Sequence[str] = ()) -> Registered
     )
 
 
+@cache
 def load_builtin(kind: str) -> None:
     """Import every module of the built-in package of one kind, if there is one."""
     if kind not in PACKAGES:
