@@ -6,6 +6,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -94,13 +95,10 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         split = _split(graph, store, task)
         parts = _parts(measured[task], noise, split, bool(seen))
         family = len(rows) * len(labels)
-        needed = FEWEST + bisect_left(  # more seeds find smaller differences
-            range(FEWEST, MOST + 1),
-            True,
-            key=lambda n, parts=parts: finds(parts, n, len(rows), family) <= WANTED,
-        )
-        smallest = finds(parts, seeds, len(rows), family)
-        found.append(Power(task, parts, seeds, smallest, needed if needed <= MOST else None))
+        find = partial(finds, parts, rows=len(rows), tests=family)
+        counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
+        needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(n))
+        found.append(Power(task, parts, seeds, find(seeds), needed if needed <= MOST else None))
     return found
 
 
