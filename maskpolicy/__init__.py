@@ -17,7 +17,7 @@ if not os.path.isdir(os.path.join(__path__[0], "policies")):  # noqa: PTH112, PT
 
 
 def __getattr__(name: str) -> object:
-    """Import the public classes when they are asked for, so that importing maskpolicy is quick."""
+    """Import public classes on first use, so that `import maskpolicy` is fast."""
     if name == "MaskingCollator":
         from maskpolicy.training.collator import MaskingCollator
 

@@ -1,4 +1,4 @@
-"""The errors that a user can act on: one sentence each, shown without a traceback."""
+"""The errors that a user can act on: one sentence each, printed without a traceback."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from difflib import get_close_matches
 
 
 class MaskpolicyError(Exception):
-    """Base of all errors that the command line shows as one line with exit code 2."""
+    """Base of all errors that the command line prints as one line, with exit code 2."""
 
 
 class ConfigError(MaskpolicyError):
-    """An experiment file, an override or a plugin's field that cannot be used as written."""
+    """An experiment file, an override or a plugin's field cannot be used as written."""
 
 
 class DataError(MaskpolicyError):
-    """A corpus, task file or row that cannot be used; names the file and the row."""
+    """A corpus, task file or row cannot be used; the message names the file and the row."""
 
 
 class StoreError(MaskpolicyError):
@@ -23,15 +23,15 @@ class StoreError(MaskpolicyError):
 
 
 class StageError(MaskpolicyError):
-    """A stage that failed; what depends on it is skipped and everything else goes on."""
+    """A stage failed; what depends on it is skipped, and everything else goes on."""
 
 
 class PluginError(ConfigError, StageError):
-    """The code of a user's plugin failed: so it would again, and what depends on it is skipped."""
+    """The code of a user's plugin failed; what depends on it is skipped."""
 
 
 def cause(error: BaseException) -> str:
-    """Return the first line of an error; one that is not ours is named by its type."""
+    """Return the first line of an error, after its type if it is not a MaskpolicyError."""
     line = next(iter(str(error).strip().splitlines()), "")
     if line and isinstance(error, MaskpolicyError):
         return line

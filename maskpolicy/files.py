@@ -1,4 +1,4 @@
-"""Write files whole or not at all, and read them back with errors of one line."""
+"""Write files atomically, and read them with errors of one line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PART = ".part"  # ends the name of a file that is being written, after the write
 
 
 def sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes, 64 hexadecimal digits."""
+    """Return the sha256 of a file's bytes, as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -32,28 +32,32 @@ def sync(path: Path) -> None:
 
 
 def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
-    """Make a folder for results before hours of work, not after; raises StoreError.
+    """Create a folder for results before the work begins; raises StoreError if that fails.
 
-    With `marks`, a folder that holds anything must hold one of these: it is not somebody's else.
+    With `marks`, a folder that is not empty must contain one of these names, so that results are
+    not written among other files.
     """
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder}: is a file, not a folder: choose another --out")
     if marks and folder.is_dir():
         there = {path.name for path in folder.iterdir()}
         if there and not there & set(marks):
-            raise StoreError(f"{folder}: holds other files than this writes: choose another --out")
+            raise StoreError(f"{folder}: holds files of another origin: choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"{folder}: cannot be made: {error.strerror}; choose another --out"
+            f"{folder}: cannot be created: {error.strerror}; choose another --out"
         ) from error
     if not os.access(folder, os.W_OK):
         raise StoreError(f"{folder}: cannot be written: choose another --out")
 
 
 def write_file(path: Path, data: bytes, option: str = "--out") -> None:
-    """Write a file whole or not at all, flushed to disk; StoreError names the `option` it is of."""
+    """Write a file atomically and flush it to disk.
+
+    Raises StoreError, which names the `option` that gave the path.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +74,7 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
 
 
 def read_json(path: Path) -> Json:
-    """Return what a JSON file holds; raises DataError that names it."""
+    """Return the value of a JSON file; raises DataError with its path."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -80,13 +84,13 @@ def read_json(path: Path) -> Json:
 
 
 def json_bytes(value: Json) -> bytes:
-    """Return a JSON file that is the same for equal values, whatever the order of their keys."""
+    """Return the bytes of a JSON file; they are equal for equal values in any order of keys."""
     text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
     return f"{text}\n".encode()
 
 
 def slug(label: str) -> str:
-    """Return a label as part of a file name; one that had to be changed gets a digest."""
+    """Return a label as part of a file name; a digest is added if characters were replaced."""
     made = re.sub(r"[^A-Za-z0-9._=-]+", "-", label)[:80]
     if made == label and "--" not in label and not label.startswith("."):
         return label

@@ -1,4 +1,4 @@
-"""What this machine can do."""
+"""The hardware of this machine: its device, its CPU's instruction sets, its name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def has_bf16() -> bool:
 
 
 def cpu_flags() -> set[str]:
-    """Return the instruction sets that the processor names (Linux; elsewhere none)."""
+    """Return the instruction sets of the processor (on Linux; elsewhere the set is empty)."""
     info = Path("/proc/cpuinfo")
     if not info.is_file():
         return set()
@@ -49,7 +49,7 @@ def cpu_flags() -> set[str]:
 
 
 def describe() -> str:
-    """Return one line that names the machine: device, cores, memory."""
+    """Return one line that describes the machine: GPU and memory, or CPU and threads."""
     import torch
 
     where = device()

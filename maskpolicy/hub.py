@@ -1,4 +1,4 @@
-"""The Hub: the commit that a name stands for, and haste where nobody answers."""
+"""Resolve Hub names to commits; use the cache at once when the Hub is unreachable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 from maskpolicy.errors import ConfigError, DataError
 
 _COMMIT = re.compile("[0-9a-f]{40}")
-_PATIENCE = 5.0  # seconds in which the Hub must say anything at all
+_TIMEOUT = 5.0  # seconds in which the Hub must answer anything
 _LONGEST = 200  # characters of a reason
 _REFUSED: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
     "model": (ConfigError, "model", "give a folder, or a revision that is in the cache"),
@@ -27,10 +27,10 @@ _REFUSED: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
 
 @lru_cache(maxsize=32)
 def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -> str:
-    """Return the commit that a revision stands for: the Hub's answer, or that of the cache.
+    """Return the commit of a revision, from the Hub or, without a network, from the cache.
 
-    A commit needs no network, and without one the cache's last answer holds. Raises ConfigError
-    for a model, DataError for a dataset, when nobody knows.
+    A revision that is a commit is returned unchanged. Raises ConfigError for a model and DataError
+    for a dataset if the commit cannot be found.
     """
     if revision and _COMMIT.fullmatch(revision):
         return revision
@@ -42,29 +42,29 @@ def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -
             found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
     except (ConnectionError, httpx.TransportError):
         found = _cached(kind, name, revision)
-        why = "it cannot be reached, and its cache here holds no copy"
+        why = "the Hub cannot be reached, and its cache here holds no copy"
     except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
         found, why = None, reason(error)
     else:
-        why = "it names none"
+        why = "the Hub names none"
     if found is None:
         fault, what, advice = _REFUSED[kind]
-        raise fault(f"{what} {name}: the Hub cannot say which commit it is at: {why} ({advice})")
+        raise fault(f"{what} {name}: its commit cannot be resolved: {why} ({advice})")
     return found
 
 
 @contextmanager
 def access() -> Iterator[None]:
-    """Let the Hub's libraries use their caches alone while the Hub does not answer.
+    """Make the Hub's libraries use only their caches if the Hub does not answer.
 
-    Else they would ask for more than a minute, with lines of their own on the screen.
+    Otherwise they would retry for more than a minute and print their own messages.
     """
     from huggingface_hub import constants, is_offline_mode
 
     if is_offline_mode() or is_reachable(constants.ENDPOINT):
         yield
         return
-    # the switch that HF_HUB_OFFLINE sets when they are imported: they have no other
+    # HF_HUB_OFFLINE sets this switch when the libraries are imported; there is no other one
     switches = [vars(constants)]
     if "datasets.config" in sys.modules:
         switches.append(vars(sys.modules["datasets.config"]))
@@ -79,22 +79,25 @@ def access() -> Iterator[None]:
 
 
 def is_reachable(endpoint: str) -> bool:
-    """Say whether a server answers at all, whatever it answers, within some seconds."""
+    """Return whether a server answers within _TIMEOUT seconds, whatever the answer is."""
     import ssl
 
     try:
-        with urlopen(Request(endpoint, method="HEAD"), timeout=_PATIENCE):
+        with urlopen(Request(endpoint, method="HEAD"), timeout=_TIMEOUT):
             return True
     except (HTTPError, HTTPException):
         return True
     except OSError as error:
-        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it has spoken
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it has answered
 
 
 def dataset(
     name: str, subset: str | None, split: str, revision: str | None, stream: bool = False
 ) -> Any:
-    """Load one split of a Hub dataset, or of a local folder laid out as one (see `explained`)."""
+    """Load one split of a Hub dataset, or of a local folder with the same layout.
+
+    Raises the errors of the Hub's libraries; see `explained`.
+    """
     import datasets
 
     given = {"split": split, "revision": revision, "streaming": stream}
@@ -109,7 +112,7 @@ def dataset(
 
 @contextmanager
 def explained(where: str, advice: str) -> Iterator[None]:
-    """Turn what the Hub's libraries raise over a dataset into a DataError of one line."""
+    """Raise a DataError of one line for errors of the Hub's libraries about a dataset."""
     import datasets
     from huggingface_hub.utils import httpx
 
@@ -123,16 +126,16 @@ def explained(where: str, advice: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return what an error of the Hub's libraries says, in one line that is not too long."""
+    """Return the message of an error of the Hub's libraries as one short line."""
     return shorten(str(error), _LONGEST, placeholder=" ..") or type(error).__name__
 
 
 def note(
     kind: Literal["model", "dataset"], name: str, revision: str | None, commit: str | None
 ) -> None:
-    """Have the cache remember the commit that a revision stood for, once it holds that commit.
+    """Write the commit of a revision to the cache, if the cache holds that commit.
 
-    The libraries do so for what they fetch by its revision; we fetch by commit.
+    The libraries write it for what they fetch by revision; we fetch by commit.
     """
     folder, noted = _places(kind, name, revision)
     if (
@@ -141,20 +144,20 @@ def note(
         or (revision and _COMMIT.fullmatch(revision))
     ):
         return
-    with suppress(OSError):  # a cache that cannot be written is still good to read
+    with suppress(OSError):  # a read-only cache can still be used
         noted.parent.mkdir(parents=True, exist_ok=True)
         noted.write_text(commit)
 
 
 def _cached(kind: str, name: str, revision: str | None) -> str | None:
-    """Return the commit that the cache noted for a revision when it was last fetched."""
+    """Return the commit that the cache recorded for a revision when it was last fetched."""
     _, noted = _places(kind, name, revision)
     found = noted.read_text().strip() if noted.is_file() else ""
     return found if _COMMIT.fullmatch(found) else None
 
 
 def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:
-    """Return the cache's folder of a repository, and its file that holds a revision's commit."""
+    """Return the cache's folder of a repository, and the file with a revision's commit."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -163,7 +166,10 @@ def _places(kind: str, name: str, revision: str | None) -> tuple[Path, Path]:
 
 
 def _check(loaded: Any, revision: str) -> None:
-    """Refuse another commit's copy: without a network, datasets takes the newest one it has."""
+    """Raise ValueError for a copy of another commit.
+
+    Without a network, `datasets` loads the newest copy in its cache.
+    """
     files = [Path(file["filename"]) for file in getattr(loaded, "cache_files", ())]
     if any(revision not in file.parts for file in files):
         raise ValueError(f"the cache holds another commit than {revision}")

@@ -1,4 +1,4 @@
-"""Canonical JSON and its digests; dataclasses as keys hold them; the differences of two records."""
+"""Canonical JSON and its digests, dataclasses as JSON in keys, and differences of two records."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ T = TypeVar("T")
 
 
 def canonical(value: Json) -> str:
-    """Return the one JSON text of `value`: sorted keys, no blanks, ASCII, floats by repr.
+    """Return the canonical JSON text of `value`: sorted keys, no blanks, ASCII, floats by repr.
 
-    Tuples are lists; 1, 1.0 and True all differ. Raises ConfigError as `plain` does.
+    Tuples become lists; 1, 1.0 and True differ. Raises ConfigError as `plain` does.
     """
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(value: Json) -> str:
-    """Return the sha256 of canonical JSON, 64 hexadecimal digits."""
+    """Return the sha256 of the canonical JSON of `value`, as 64 hexadecimal digits."""
     return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
 
 
 def plain(value: Json, where: str = "") -> Json:
-    """Return a copy of `value` in dicts, lists and scalars only; a dataclass becomes a dict.
+    """Return a copy of `value` made of dicts, lists and scalars; a dataclass becomes a dict.
 
-    Raises ConfigError naming the place of what JSON cannot hold exactly: NaN and infinities,
-    lone surrogates, keys that are not strings, sets, paths, arrays.
+    Raises ConfigError, with the place, for values that JSON cannot represent exactly: NaN and
+    infinities, lone surrogates, keys that are not strings, sets, paths, arrays.
     """
     if value is None or isinstance(value, bool | int):
         return value
@@ -62,20 +62,20 @@ def plain(value: Json, where: str = "") -> Json:
 
 
 def omitted(default: T, when: Callable[[Any], bool] | None = None) -> T:
-    """Return a dataclass field that keys leave out: at its default, or where `when(instance)`.
+    """Return a dataclass field that keys leave out at its default, or if `when(instance)` is true.
 
-    A field that is younger than keys in use is left out at its default, so that these keys stay.
+    So a field can be added without changing the keys that are already in use.
     """
     return field(default=default, metadata={_OMIT: when})
 
 
 def unkeyed(default: T) -> T:
-    """Return a dataclass field that no key holds, because it changes no result."""
+    """Return a dataclass field that keys always leave out, because it changes no result."""
     return omitted(default, lambda instance: True)
 
 
 def to_json(instance: object, where: str = "") -> dict[str, Json]:
-    """Return what a key holds of a dataclass, fields that are `omitted` left out.
+    """Return the JSON of a dataclass in a key, without the fields that are `omitted`.
 
     Raises ConfigError as `plain` does.
     """
@@ -84,9 +84,9 @@ def to_json(instance: object, where: str = "") -> dict[str, Json]:
 
 
 def from_json(kind: type[T], value: Json, where: str = "") -> T:
-    """Return the dataclass `kind` that `to_json` made JSON of; fields left out have their defaults.
+    """Return an instance of the dataclass `kind` from the JSON that `to_json` returned.
 
-    Raises ConfigError for keys and types that it does not have.
+    Missing fields get their defaults. Raises ConfigError for unknown keys and wrong types.
     """
     made: T = schema.check(value, kind, where)
     return made
@@ -109,7 +109,7 @@ def _is_omitted(each: Field[Any], instance: object) -> bool:
 
 
 def differences(old: Json, new: Json, where: str) -> list[str]:
-    """Return one "place: old -> new" for each value that differs, in the order of the places."""
+    """Return "place: old -> new" for each value that differs, sorted by place."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return [
             line

@@ -1,4 +1,4 @@
-"""Markdown: tables, and text that is no markup."""
+"""Markdown: tables, and text in which nothing is markup."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from maskpolicy.types import Json
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
-    """Return a table without a line break behind it; `numbers`: all columns but one are at right.
+    """Return a table without a final line break; with `numbers`, align all columns but one right.
 
-    A bar inside a cell is escaped, all other markup stays.
+    A bar inside a cell is escaped; all other markup stays.
     """
     rule = ["---", *["---:" if numbers else "---"] * (len(head) - 1)]
     return "\n".join(map(_line, [head, rule, *rows]))
@@ -23,7 +23,7 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: boo
 
 
 def plain(text: str) -> str:
-    """Return text on one line that Markdown takes for no HTML: a label may say anything."""
+    """Return text on one line, escaped so that Markdown does not take it for HTML."""
     return " ".join(escape(text, quote=False).split())
 
 
@@ -32,12 +32,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def title(column: str) -> str:
-    """Return a column's name as a person reads it."""
+    """Return a column's name for display."""
     return column.replace("_", " ")
 
 
 def shown(value: Json) -> str:
-    """Return a value as a person reads it."""
+    """Return a value as text for display."""
     if value is None:
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Lists of arrays of unequal length in one memory-mapped safetensors file."""
+"""Lists of arrays of unequal length, in one memory-mapped safetensors file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _COPIED = 1 << 20  # bytes in a buffer
 
 
 class Ragged(Sequence[NDArray[Any]]):
-    """A list of arrays that share everything but their first dimension."""
+    """A list of arrays that differ only in their first dimension.
+
+    `flat` holds the arrays one after the other; array i is flat[bounds[i] : bounds[i + 1]].
+    """
 
     def __init__(self, flat: NDArray[Any], bounds: NDArray[np.int64]) -> None:
         self.flat, self.bounds = flat, bounds
@@ -48,7 +51,7 @@ class Ragged(Sequence[NDArray[Any]]):
         return cls(flat, bounds)
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
-        """Return some of the arrays, in this order, as a Ragged of their own."""
+        """Return the arrays with these indices, in this order, as a copy."""
         lengths = self.lengths[rows]
         made = Ragged.cut(self.flat, lengths)
         shift = (self.bounds[rows] - made.bounds[:-1]).repeat(lengths)
@@ -56,9 +59,9 @@ class Ragged(Sequence[NDArray[Any]]):
         return made
 
     def padded(self, value: int) -> NDArray[Any]:
-        """Return one row for each array, (n, longest, ..), filled up with `value`.
+        """Return one row for each array, shape (n, longest, ..), padded with `value`.
 
-        Whole numbers come as int64, others as float32.
+        The type is int64 for integers, else float32.
         """
         inside = self.inside
         kind = np.float32 if self.flat.dtype.kind == "f" else np.int64
@@ -68,7 +71,7 @@ class Ragged(Sequence[NDArray[Any]]):
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Where `padded` holds an array's own elements."""
+        """The mask of the elements of `padded` that are not padding, shape (n, longest)."""
         lengths = self.lengths
         return np.arange(lengths.max(initial=0)) < lengths[:, None]
 
@@ -99,18 +102,21 @@ class Ragged(Sequence[NDArray[Any]]):
 
 
 class RaggedWriter:
-    """Writes columns row by row to one safetensors file; memory stays flat whatever their length.
+    """Writes columns row by row to one safetensors file, in constant memory.
 
-    Columns grow in files beside it, which are joined, and gone, on a clean exit from the context.
+    Each column grows in a file of its own. A clean exit from the context joins and removes these.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the file; nothing is made before the first row."""
+        """Take the path of the file; the first row creates it."""
         self.path = path
         self.columns: dict[str, _Column] = {}
 
     def append(self, row: Mapping[str, NDArray[Any]]) -> None:
-        """Add one array to each column; the first row decides their names and types."""
+        """Append one array to each column; the first row decides the names and types.
+
+        Raises DataError for an array of another shape, or of a type that cannot be stored.
+        """
         if not self.columns:
             self.columns = {
                 name: _Column(name, self.path.with_name(f"{self.path.name}.{index}"), value)
@@ -153,7 +159,7 @@ class RaggedWriter:
 
 
 class _Column:
-    """A column that grows on disk: its arrays in one file, their bounds in another."""
+    """A column that grows on disk, with its arrays in one file and their bounds in another."""
 
     def __init__(self, name: str, path: Path, first: NDArray[Any]) -> None:
         if first.dtype not in _CODES:
@@ -178,7 +184,7 @@ class _Column:
 
 
 def load(path: Path) -> dict[str, Ragged]:
-    """Map the columns of a file; nothing is read before it is used."""
+    """Map the columns of a file into memory; data are read when they are used."""
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     size = int.from_bytes(data[:8], "little")

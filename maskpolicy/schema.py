@@ -1,4 +1,4 @@
-"""Checks values of a block against annotations: a dataclass's signature is its schema."""
+"""Check the values of a block against annotations: a dataclass's signature is its schema."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be, used as `Annotated[float, Range(gt=0)]`; None: no bound."""
+    """The bounds of a number, used as `Annotated[float, Range(gt=0)]`; None: no bound."""
 
     ge: float | None = None
     gt: float | None = None
@@ -41,7 +41,7 @@ class Range:
         return " and ".join(f"{sign} {bound:.10g}" for sign, bound in bounds if bound is not None)
 
     def holds(self, value: float) -> bool:
-        """Return whether `value` keeps every bound."""
+        """Return whether `value` lies within the bounds."""
         return not (
             (self.ge is not None and value < self.ge)
             or (self.gt is not None and value <= self.gt)
@@ -52,7 +52,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Stated:
-    """What a value may be, in words: `Annotated[Any, Stated("a name or a block of keys")]`."""
+    """The allowed values in words: `Annotated[Any, Stated("a name or a block of keys")]`."""
 
     words: str
 
@@ -73,12 +73,12 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the key has no default."""
         return self.default is MISSING
 
 
 def fields_of(plugin: Any) -> dict[str, Field]:
-    """Return the keys that a dataclass takes; anything else takes none."""
+    """Return the keys that a dataclass takes; the result is empty for anything else."""
     if not dataclasses.is_dataclass(plugin):
         return {}
     try:
@@ -103,7 +103,7 @@ def block(
     defaults: Mapping[str, Any] | None = None,
     others: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return a value for every key that `plugin` takes: the given ones checked, else defaults.
+    """Return a value for every key that `plugin` takes: the given one, checked, or the default.
 
     `where` ends in the key path of the block, or in ": " at the top; `others` are keys of the same
     block that the caller reads, named in messages. Raises ConfigError for an unknown key, a wrong
@@ -128,7 +128,7 @@ def block(
 
 
 def check(value: Any, annotation: Any, where: str) -> Any:
-    """Return `value` as `annotation` wants it (lists become tuples), or raise ConfigError."""
+    """Return `value` as the type of `annotation` (lists become tuples), or raise ConfigError."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return value
@@ -155,7 +155,7 @@ def check(value: Any, annotation: Any, where: str) -> Any:
 
 
 def words(annotation: Any) -> str:
-    """Return what an annotation asks for, in words, e.g. "a number" or "full | spans"."""
+    """Return the values that an annotation allows, e.g. "a number" or "full | spans"."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return " | ".join(map(str, args))

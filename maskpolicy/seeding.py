@@ -1,4 +1,4 @@
-"""Seeded random generators: one for each passage, epoch and purpose, the same for every policy."""
+"""Random generators seeded by passage, epoch and purpose, and equal for all policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS = Struct("<2Q").unpack  # of a key
 
 
 def generator(seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
-    """Return the generator of one passage in one epoch: the same for every policy."""
+    """Return the generator of one passage in one epoch, which is the same for all policies."""
     key = np.frombuffer(_key(seed, epoch, passage, purpose), "<u8")
     return np.random.Generator(np.random.Philox(key=key))
 
@@ -23,7 +23,7 @@ def _key(seed: int, epoch: int, passage: str, purpose: str) -> bytes:
 
 
 class Streams:
-    """The generators of many passages, one after the other in one object: making one is slow."""
+    """The generators of many passages, one at a time in one object, which is faster to reuse."""
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
@@ -31,7 +31,7 @@ class Streams:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, seed: int, epoch: int, passage: str, purpose: str = "") -> np.random.Generator:
-        """Return what generator() would of the same; it is valid until the next call."""
+        """Return the same generator as `generator` does; it is valid until the next call."""
         self._start["state"]["key"] = _WORDS(_key(seed, epoch, passage, purpose))
         self._bits.state = self._start
         return self._generator

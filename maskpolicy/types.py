@@ -1,4 +1,4 @@
-"""The small frozen types that every part of maskpolicy shares."""
+"""The small frozen types that all parts of maskpolicy share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Spans: TypeAlias = NDArray[np.int32]
-"""(n, 2) half-open ranges, sorted, disjoint and non-empty; of tokens unless said otherwise."""
+"""(n, 2) half-open ranges, sorted, disjoint and non-empty; of tokens unless stated otherwise."""
 
 Json: TypeAlias = Any
 """What json.dumps accepts: None, bool, int, float, str, lists and string-keyed dicts of these."""
 
 
 def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
-    """Return `ranges` as an int32 array of shape (n, 2), also when there are none."""
+    """Return `ranges` as an int32 array of shape (n, 2), (0, 2) if there are none."""
     return np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges), np.int32).reshape(
         -1, 2
     )
@@ -34,7 +34,8 @@ class Passage:
     """One passage of a corpus, tokenised without special tokens.
 
     Shapes: t tokens, w words, s sentences. `pieces`, `words` and `sentences` are ranges of token
-    indices; `columns` holds what the corpus or a policy's `annotate` gave, e.g. "entities" (n, 2).
+    indices; `columns` holds the arrays of the corpus and of a policy's `annotate`, e.g. "entities"
+    (n, 2).
     """
 
     id: str  # unique in the corpus; with seed and epoch it seeds the masks
@@ -54,9 +55,8 @@ class Passage:
     def at(self, characters: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
         """Return the token spans of character ranges, widened to whole words.
 
-        `characters`: (n, 2) half-open ranges of `text`, in any order. Ranges that touch the same
-        word become one span; empty ones and those that touch no word are dropped. The only place
-        that snaps.
+        `characters`: (n, 2) half-open ranges of `text`, in any order. Ranges that overlap the same
+        word become one span; empty ones and those that overlap no word are dropped.
         """
         ranges = as_spans(characters)
         ranges = ranges[ranges[:, 0] < ranges[:, 1]]
@@ -87,24 +87,24 @@ class Denoising:
     """The denoising objective: how masked spans appear in the source, and what the target is."""
 
     corruption: Corruption = "span"  # one <mask> for each span, or one for each token
-    target: Target = "spans"  # recover only what was hidden, or the full text
-    join: Join = "mask"  # what stands between the spans of a "spans" target
+    target: Target = "spans"  # predict only the masked spans, or the full text
+    join: Join = "mask"  # what separates the spans of a "spans" target
     permute_sentences: bool = False  # shuffle the sentences of the source (BART)
-    insert: Share = 0.0  # extra masks, as a share of the hidden spans (BART's zero-length spans)
+    insert: Share = 0.0  # extra masks, as a share of the masked spans (BART's zero-length spans)
     mask_exclusion: Share = 0.0  # share of <mask> tokens the encoder does not see (MAE-LM: 1.0)
-    shallow_decoder: bool = False  # kind encoder: MAE-LM's decoder also where nothing is excluded
+    shallow_decoder: bool = False  # kind encoder: use MAE-LM's decoder even if no mask is excluded
 
 
 @dataclass(frozen=True, eq=False)
 class Masked:
-    """One training pair made from a passage, special tokens not included.
+    """One training pair made from a passage, without special tokens.
 
-    An empty `target` says that the policy hid nothing: the pair keeps its place in the batch and
-    adds no loss.
+    An empty `target` means that the policy masked nothing: the pair keeps its place in the batch
+    and adds no loss.
     """
 
     source: NDArray[np.int32]  # (n,) ids with <mask>
-    target: NDArray[np.int32]  # (m,) ids to recover
+    target: NDArray[np.int32]  # (m,) ids to predict
     excluded: NDArray[np.bool_]  # (n,) source tokens that the encoder does not see
     hidden: int  # tokens of the passage that were hidden
     spans: int  # spans that were hidden
@@ -115,19 +115,19 @@ class Example:
     """One question of a downstream task."""
 
     id: str
-    group: str  # paragraph, document or dialogue: what a split must not cut
+    group: str  # paragraph, document or dialogue; a group is never divided between splits
     source: str
     targets: tuple[str, ...]  # every acceptable answer; the first is trained on
     context: str | None = None  # the paragraph c of (s, t), or the second text of a label task
-    choices: tuple[str, ...] = ()  # multiple choice, and the labels of classification
-    start: int | None = None  # span tasks: where in context the first target begins
-    answerable: bool = True  # span tasks: False where the context holds no answer
-    slices: Mapping[str, str] = field(default_factory=dict)  # what the task's analysis splits by
+    choices: tuple[str, ...] = ()  # of a multiple-choice task, or the labels of classification
+    start: int | None = None  # span tasks: the character of context where the first target begins
+    answerable: bool = True  # span tasks: False if the context holds no answer
+    slices: Mapping[str, str] = field(default_factory=dict)  # values by which an analysis splits
 
 
 class Policy(Protocol):
-    """What a masking policy must define; `plugins.hooks` lists what else it may define."""
+    """The method that a masking policy must have; `plugins.hooks` lists the optional ones."""
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Return the token spans of `passage` to hide: sorted, disjoint, non-empty, in range."""
+        """Return the token spans of `passage` to mask: sorted, disjoint, non-empty, in range."""
         ...

@@ -140,11 +140,11 @@ def test_a_model_is_pinned_to_its_commit_online_and_afterwards_from_the_cache(en
 
 
 def test_a_model_that_nobody_has_is_one_line_and_no_retries(endpoint, tmp_path):
-    for address, says in ((NOBODY, "it cannot be reached, and its cache"), (endpoint, "404")):
+    for address, says in ((NOBODY, "the Hub cannot be reached, and its cache"), (endpoint, "404")):
         script = PLAN.replace(NAME, "owner/other")
         lines, said = planned(tmp_path, address, script)
         assert len(lines) == 1
-        assert lines[0].startswith("refused: model owner/other: the Hub cannot say which commit")
+        assert lines[0].startswith("refused: model owner/other: its commit cannot be resolved")
         assert says in lines[0]
         assert "etry" not in said
 
@@ -163,7 +163,7 @@ def test_a_commit_needs_no_network_and_a_name_without_one_is_one_line(kind, faul
 
     assert hub.commit(kind, "owner/name", COMMIT) == COMMIT
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(fault, match=f"{kind} owner/name: the Hub cannot say") as caught:
+    with pytest.raises(fault, match=f"{kind} owner/name: its commit cannot be") as caught:
         hub.commit(kind, "owner/name", None)
     assert "\n" not in str(caught.value)
 

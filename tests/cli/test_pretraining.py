@@ -163,7 +163,7 @@ def test_a_folder_that_is_somebody_elses_is_refused_before_any_work(refused, wor
     (tmp_path / "theirs" / "notes.txt").write_text("")
     assert "was not made by `maskpolicy pretrain`" in refused(*words, "--out", tmp_path / "theirs")
     assert "is a file, not a folder" in refused(*words, "--out", tmp_path / "one.txt")
-    assert "cannot be made" in refused(*words, "--out", tmp_path / "one.txt" / "a" / "b")
+    assert "cannot be created" in refused(*words, "--out", tmp_path / "one.txt" / "a" / "b")
 
 
 def test_a_folder_that_export_made_is_somebody_elses(refused, words, tmp_path):
