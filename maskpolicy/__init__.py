@@ -1,25 +1,81 @@
-"""maskpolicy: experiments with masking policies in intermediate pre-training."""
+"""maskpolicy: experiments with masking policies in intermediate pre-training.
+
+What a plugin or a script needs is imported from here; docs/api.md describes it. Each name is loaded
+when it is first used, so that importing maskpolicy takes no time.
+"""
 
 import os
 from typing import TYPE_CHECKING
 
+from maskpolicy.lazy import offers
 from maskpolicy.version import VERSION
 
 if TYPE_CHECKING:
+    from maskpolicy.errors import ConfigError, DataError, MaskpolicyError, StoreError, unknown
+    from maskpolicy.findings import Findings
+    from maskpolicy.formats.sources import Hub
+    from maskpolicy.masking.placement import scatter
+    from maskpolicy.masking.selection import draw
+    from maskpolicy.plugins.discovery import file_of
+    from maskpolicy.plugins.registry import analysis, policy, task
+    from maskpolicy.plugins.scoring import metric
+    from maskpolicy.results.cell import Result, Run
+    from maskpolicy.schema import Count, Positive, Range, Seed, Share, Steps
+    from maskpolicy.store.artifacts import Store
     from maskpolicy.training.collator import MaskingCollator
+    from maskpolicy.types import Example, Json, Passage, Spans, as_spans
 
-__all__ = ["MaskingCollator", "__version__"]
 __version__ = VERSION
+__all__ = [
+    "ConfigError",
+    "Count",
+    "DataError",
+    "Example",
+    "Findings",
+    "Hub",
+    "Json",
+    "MaskingCollator",
+    "MaskpolicyError",
+    "Passage",
+    "Positive",
+    "Range",
+    "Result",
+    "Run",
+    "Seed",
+    "Share",
+    "Spans",
+    "Steps",
+    "Store",
+    "StoreError",
+    "__version__",
+    "analysis",
+    "as_spans",
+    "draw",
+    "file_of",
+    "metric",
+    "policy",
+    "scatter",
+    "task",
+    "unknown",
+]
+_HOMES = {  # the same as above, for whoever runs it
+    "maskpolicy.errors": ("ConfigError", "DataError", "MaskpolicyError", "StoreError", "unknown"),
+    "maskpolicy.findings": ("Findings",),
+    "maskpolicy.formats.sources": ("Hub",),
+    "maskpolicy.masking.placement": ("scatter",),
+    "maskpolicy.masking.selection": ("draw",),
+    "maskpolicy.plugins.discovery": ("file_of",),
+    "maskpolicy.plugins.registry": ("analysis", "policy", "task"),
+    "maskpolicy.plugins.scoring": ("metric",),
+    "maskpolicy.results.cell": ("Result", "Run"),
+    "maskpolicy.schema": ("Count", "Positive", "Range", "Seed", "Share", "Steps"),
+    "maskpolicy.store.artifacts": ("Store",),
+    "maskpolicy.training.collator": ("MaskingCollator",),
+    "maskpolicy.types": ("Example", "Json", "Passage", "Spans", "as_spans"),
+}
 
 # In a checkout, policies/, tasks/ and experiments/ lie beside this folder; in a wheel, inside it.
 if not os.path.isdir(os.path.join(__path__[0], "policies")):  # noqa: PTH112, PTH118
     __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
-
-def __getattr__(name: str) -> object:
-    """Import public classes on first use, so that `import maskpolicy` is fast."""
-    if name == "MaskingCollator":
-        from maskpolicy.training.collator import MaskingCollator
-
-        return MaskingCollator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = offers(__name__, _HOMES)

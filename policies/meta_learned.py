@@ -11,19 +11,29 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import hardware
-from maskpolicy.config.budgets import Training
-from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.learned import candidates, meta
-from maskpolicy.learned.episodes import Episode, EpisodeSteps, Question, questions, usable
-from maskpolicy.learned.fit_tools import Contexts, Tools
-from maskpolicy.learned.hits import answered
-from maskpolicy.learned.innerloop import Inner
-from maskpolicy.models.seq2seq import bounded, load, load_tokenizer
-from maskpolicy.plugins.registry import policy
-from maskpolicy.schema import Count, Positive, Steps
-from maskpolicy.training.objectives import Specials
-from maskpolicy.types import Json, Passage, Spans
+from maskpolicy import (
+    ConfigError,
+    Count,
+    DataError,
+    Json,
+    Passage,
+    Positive,
+    Spans,
+    Steps,
+    policy,
+)
+from maskpolicy.learned import (
+    Contexts,
+    Specials,
+    Tools,
+    Training,
+    bounded,
+    candidates,
+    episodes,
+    hits,
+    innerloop,
+    meta,
+)
 
 LEAST = 0.2  # share of contexts that must hold an answer for a supervised start on the same tasks
 
@@ -54,8 +64,8 @@ class MetaLearned:
     backend: Literal["functional", "higher"] = "functional"
     top_k: Count = 1  # best spans of a passage that one is drawn from
     max_words: Count = 10  # most words of a span
-    episode: Episode = field(default_factory=Episode)
-    inner: Inner = field(default_factory=Inner)
+    episode: episodes.Episode = field(default_factory=episodes.Episode)
+    inner: innerloop.Inner = field(default_factory=innerloop.Inner)
     outer: Outer = field(default_factory=Outer)
     only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
     fits_to_how: ClassVar = True
@@ -76,25 +86,24 @@ class MetaLearned:
         Raises ConfigError for a start that has too little to learn from, DataError where no
         question is of use.
         """
-        from maskpolicy.learned.extractor import Extractor
+        from maskpolicy.learned import extractor
 
         if tools.init is None:
             raise ConfigError("policy meta-learned: what it starts from was not fitted: give init")
         self._check_start(data)
-        loss, tokenizer = self._loss(spec, tools), load_tokenizer(str(tools.tokenizer))
+        loss, tokenizer = self._loss(spec, tools), tools.load_tokenizer()
         train, dev = (self._questions(data, split, loss, tokenizer) for split in ("train", "dev"))
         if not train:
             counts = ", ".join(f"{len(task.train)} of {task.name}" for task in data)
             what = "with a second question" if self.episode.query == "held-out" else "with a word"
             raise DataError(f"policy meta-learned: no example has a context {what} ({counts})")
-        steps = EpisodeSteps(train, self.episode, loss.specials, loss.spec)
+        steps = episodes.EpisodeSteps(train, self.episode, loss.specials, loss.spec)
         examined = replace(steps, questions=dev).first_choices(self.outer.dev)
 
         def validate(reader: Any) -> float:
             return -meta.mean_outer_loss(loss, reader, examined)
 
-        where = hardware.device()
-        initial, reader = (Extractor.load(tools.init).to(where) for _ in range(2))
+        initial, reader = (extractor.Extractor.load(tools.init).to(tools.device) for _ in range(2))
         reader.dropout.p = 0.0  # chance enters by the relaxation's noise alone
         judged = bool(examined and loss.spec.eval_every)
         before = validate(initial) if judged else -math.inf
@@ -110,7 +119,7 @@ class MetaLearned:
         if not isinstance(self.init, str):
             return
         contexts = [context for task in data for context in task.train]
-        share = len(answered(contexts)) / max(1, len(contexts))
+        share = len(hits.answered(contexts)) / max(1, len(contexts))
         if share < LEAST:
             raise ConfigError(
                 f"policy meta-learned: init: {self.init} would learn from "
@@ -121,31 +130,31 @@ class MetaLearned:
 
     def _loss(self, spec: Training, tools: Tools) -> meta.EpisodeLoss:
         """Return the episode's loss; its spec is the outer loop's."""
-        from maskpolicy.learned.windows import rank
+        from maskpolicy.learned import windows
 
         # eager: sdpa has no second derivative; fp32: rounding to bf16 would swallow inner steps
-        model: Any = load(str(tools.model), attn_implementation="eager")
+        model = tools.load_model(attn_implementation="eager")
         outer: dict[str, Any] = {k: v for k, v in asdict(self.outer).items() if k != "dev"}
         outer |= {"passages": outer.pop("episodes"), "precision": "fp32", "patience": 0}
         return meta.EpisodeLoss(
-            model.to(hardware.device()).eval(),
-            lambda reader, passages, k: rank(reader, passages, k, self.max_words),
+            model.eval(),
+            lambda reader, passages, k: windows.rank(reader, passages, k, self.max_words),
             tools.how,
             self.episode,
             self.inner,
             self.backend,
-            Specials.of(load_tokenizer(str(tools.tokenizer)), model.config.decoder_start_token_id),
+            Specials.of(tools.load_tokenizer(), model.config.decoder_start_token_id),
             bounded(replace(spec, **outer), model),
         )
 
     def _questions(
         self, data: Sequence[Contexts], split: str, loss: meta.EpisodeLoss, tokenizer: Any
-    ) -> list[Question]:
-        found: list[Question] = []
+    ) -> list[episodes.Question]:
+        found: list[episodes.Question] = []
         for task in data:
             contexts = getattr(task, split)
-            found += questions(contexts, task.task, tokenizer, loss.specials, loss.spec)
-        return usable(found, self.episode)
+            found += episodes.questions(contexts, task.task, tokenizer, loss.specials, loss.spec)
+        return episodes.usable(found, self.episode)
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

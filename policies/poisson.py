@@ -10,10 +10,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.masking.placement import scatter
-from maskpolicy.plugins.registry import policy
-from maskpolicy.schema import Range, Share
-from maskpolicy.types import Passage, Spans
+from maskpolicy import Passage, Range, Share, Spans, policy, scatter
 
 ZERO_LENGTH = 1 / math.expm1(3)  # spans of length 0 for each longer one, at a mean of 3
 

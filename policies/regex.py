@@ -10,10 +10,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.plugins.registry import policy
-from maskpolicy.schema import Count
-from maskpolicy.types import Passage, Spans, as_spans
+from maskpolicy import ConfigError, Count, Passage, Spans, as_spans, policy
 
 
 @policy("regex", target="spans")

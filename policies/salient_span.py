@@ -9,11 +9,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from maskpolicy.corpus.entities import LABELS
-from maskpolicy.corpus.pipelines import Labelled, entities, entity_labels, identity
-from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.plugins.registry import policy
-from maskpolicy.types import Json, Passage, Spans
+from maskpolicy import ConfigError, Json, Passage, Spans, policy, unknown
+from maskpolicy.corpus import Labelled, entity_labels, find_entities, pipeline_identity
 
 NAMES_AND_DATES = (
     *("NAME", "DATE"),  # of the built-in rules
@@ -40,11 +37,12 @@ class SalientSpan:
         if self.spans < 1:
             raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
         if self.pipeline is None and not self._takes_all:
-            known = {*LABELS, *NAMES_AND_DATES} if {*self.labels} & {*LABELS} else LABELS
+            ours = entity_labels()
+            known = {*ours, *NAMES_AND_DATES} if ours & {*self.labels} else ours
             for label in self.labels:
                 if label not in known:
                     raise ConfigError(
-                        f"labels: {unknown('label', label, LABELS)}; others need a `pipeline`"
+                        f"labels: {unknown('label', label, ours)}; others need a `pipeline`"
                     )
 
     @property
@@ -53,7 +51,7 @@ class SalientSpan:
 
     def depends(self) -> Json:
         """Return what `annotate` rests on beside the fields: name and version of the pipeline."""
-        return identity(self.pipeline)
+        return pipeline_identity(self.pipeline)
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
@@ -81,7 +79,7 @@ class SalientSpan:
                 )
         return [
             [entity for entity in each if self._takes_all or entity[2] in self.labels]
-            for each in entities(texts, self.pipeline)
+            for each in find_entities(texts, self.pipeline)
         ]
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:

@@ -10,14 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.config.budgets import Training
-from maskpolicy.errors import DataError
-from maskpolicy.learned import candidates
-from maskpolicy.learned.fit_tools import Context, Contexts, Tools
-from maskpolicy.learned.hits import answered, rank
-from maskpolicy.plugins.registry import policy
-from maskpolicy.schema import Count
-from maskpolicy.types import Json, Passage, Spans
+from maskpolicy import Count, DataError, Json, Passage, Spans, policy
+from maskpolicy.learned import Context, Contexts, Tools, Training, candidates, hits
 
 DROPOUT = 0.1  # of the reader, where the budget `fit` says nothing
 
@@ -48,21 +42,19 @@ class Supervised:
 
         Raises DataError where none does.
         """
-        from maskpolicy.learned import extractor
-        from maskpolicy.learned.windows import WindowSteps, cut_all
-        from maskpolicy.models import seq2seq
+        from maskpolicy.learned import extractor, windows
 
-        held = [context for task in data for context in answered(task.train)]
-        cuts = cut_all([(one.passage, one.answers) for one in held], self.max_words)
+        held = [context for task in data for context in hits.answered(task.train)]
+        cuts = windows.cut_all([(one.passage, one.answers) for one in held], self.max_words)
         if not cuts:
             raise DataError(_nothing(data, self.max_words))
-        embeddings = seq2seq.embeddings(str(tools.model))
+        embeddings = tools.embeddings()
         dropout = DROPOUT if spec.dropout is None else spec.dropout
         reader = extractor.build(embeddings, spec.seed, self.hidden, dropout)
-        dev = [context for task in data for context in answered(task.dev)]
+        dev = [context for task in data for context in hits.answered(task.dev)]
         done = tools.train(
             reader,
-            WindowSteps(cuts, spec),
+            windows.WindowSteps(cuts, spec),
             extractor.loss(self.max_words) if self.loss == "span" else extractor.start_end_loss,
             spec,
             validate=(lambda module: self._reciprocal_rank(module, dev)) if dev else None,
@@ -77,7 +69,7 @@ class Supervised:
         reader.eval()
         passages = [context.passage for context in dev]
         found = windows.candidates(reader, passages, candidates.KEPT, self.max_words, self.overlap)
-        ranks = [rank(context, spans) for context, (spans, _) in zip(dev, found, strict=True)]
+        ranks = [hits.rank(context, spans) for context, (spans, _) in zip(dev, found, strict=True)]
         return float(np.mean([1 / (1 + place) for place in ranks]))
 
     def annotate(
@@ -92,7 +84,7 @@ class Supervised:
 
 
 def _nothing(data: Sequence[Contexts], max_words: int) -> str:
-    if held := sum(len(answered(task.train)) for task in data):
+    if held := sum(len(hits.answered(task.train)) for task in data):
         return (
             f"policy supervised: every answer in {held} contexts has more than {max_words} words: "
             "there is nothing to learn from; raise max_words"

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskpolicy.masking.selection import draw
-from maskpolicy.plugins.registry import policy
-from maskpolicy.schema import Share
-from maskpolicy.types import Passage, Spans
+from maskpolicy import Passage, Share, Spans, draw, policy
 
 
 @policy("original", target="full")

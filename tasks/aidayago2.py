@@ -6,14 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy.datafiles.fields import digest, optional, text
-from maskpolicy.errors import DataError
-from maskpolicy.formats import kilt
-from maskpolicy.formats.kilt import END, START
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.schema import Count
-from maskpolicy.types import Example, Json
+from maskpolicy import Count, DataError, Example, Hub, Json, task
+from maskpolicy.formats import digest, kilt, optional, text
 
 
 @task(
@@ -41,7 +35,7 @@ class AidaYago2:
         if not targets:
             return None
         left, mention, right = parts(text(row, "input"))
-        around = [*left[-self.words :], START, *mention, END, *right[: self.words]]
+        around = [*left[-self.words :], kilt.START, *mention, kilt.END, *right[: self.words]]
         document = " ".join([*left, *mention, *right])
         group = optional(row, "subject") or digest(document)
         seen = "yes" if " ".join(mention) in targets else "no"
@@ -69,8 +63,8 @@ class AidaYago2:
 
 def parts(document: str) -> tuple[list[str], list[str], list[str]]:
     """Return the words before, inside and after the marks."""
-    left, start, rest = document.partition(START)
-    mention, end, right = rest.partition(END)
-    if not (start and end and mention.strip()) or START in rest or END in left + right:
-        raise DataError(f"key 'input' must mark one mention: {START} mention {END}")
+    left, start, rest = document.partition(kilt.START)
+    mention, end, right = rest.partition(kilt.END)
+    if not (start and end and mention.strip()) or kilt.START in rest or kilt.END in left + right:
+        raise DataError(f"key 'input' must mark one mention: {kilt.START} mention {kilt.END}")
     return left.split(), mention.split(), right.split()

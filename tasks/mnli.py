@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from maskpolicy.datafiles.fields import optional
-from maskpolicy.formats import glue
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import Example, Hub, Json, task
+from maskpolicy.formats import glue, optional
 
 LABELS = ("entailment", "neutral", "contradiction")  # in the Hub's order
 TEXTS = ("sentence1|premise", "sentence2|hypothesis")

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskpolicy.datafiles.fields import alike, optional, text, texts
-from maskpolicy.formats import dpr, kilt
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import Example, Hub, Json, task
+from maskpolicy.formats import alike, dpr, kilt, optional, text, texts
 
 # DPR's dev file may tell answers of the official dev, which is the test split
 _COMPANIONS = {"train": ("train",), "dev": ("dev", "test"), "test": ("test",)}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from maskpolicy import Example, Json, task
 from maskpolicy.formats import glue
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
 
 
 @task(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy.datafiles.fields import block, optional, records, text
-from maskpolicy.formats import choices
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import Example, Hub, Json, task
+from maskpolicy.formats import block, choices, optional, records, text
 
 
 @task(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy.datafiles.fields import digest, records, text
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import Example, Hub, Json, task
+from maskpolicy.formats import digest, records, text
 
 
 @task(

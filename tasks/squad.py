@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from maskpolicy.datafiles.fields import digest, optional, records, text
-from maskpolicy.errors import DataError
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import DataError, Example, Hub, Json, task
+from maskpolicy.formats import digest, optional, records, text
 
 FACTS: dict[str, Any] = {
     "kind": "span",

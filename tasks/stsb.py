@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite, nan
 
-from maskpolicy.datafiles.fields import text
-from maskpolicy.errors import DataError
-from maskpolicy.formats import glue
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import DataError, Example, Json, task
+from maskpolicy.formats import glue, text
 
 
 @task(

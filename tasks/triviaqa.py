@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskpolicy.datafiles.fields import alike, block, records, text, texts
-from maskpolicy.datafiles.rows import existing, opened
-from maskpolicy.errors import DataError
-from maskpolicy.formats.evidence import window
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.schema import Count
-from maskpolicy.types import Example, Json
+from maskpolicy import Count, DataError, Example, Hub, Json, task
+from maskpolicy.formats import alike, block, existing, opened, records, text, texts, window
 
 _HIDDEN = "<unk>"  # the Hub's answer where the test set has none
 _WIKIPEDIA = "wikipedia/"  # the folder of evidence about Wikipedia's pages

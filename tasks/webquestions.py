@@ -7,12 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy.datafiles.fields import optional, text, texts
-from maskpolicy.errors import DataError
-from maskpolicy.formats import dpr
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import DataError, Example, Hub, Json, task
+from maskpolicy.formats import dpr, optional, text, texts
 
 _HEAD = "(list"
 # quotes inside quotes are not escaped: a value ends where the next one begins, or the list ends

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskpolicy.datafiles.fields import block, digest, optional, records, text, texts
-from maskpolicy.errors import DataError
-from maskpolicy.formats import choices
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import DataError, Example, Json, task
+from maskpolicy.formats import block, choices, digest, optional, records, text, texts
 
 
 @task(

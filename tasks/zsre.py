@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskpolicy.datafiles.fields import text
-from maskpolicy.formats import kilt
-from maskpolicy.formats.sources import Hub
-from maskpolicy.plugins.registry import task
-from maskpolicy.types import Example, Json
+from maskpolicy import Example, Hub, Json, task
+from maskpolicy.formats import kilt, text
 
 
 @task(

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.examples import answers, asked
-from maskpolicy.findings.masked_sample import Sampling, samples
+from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.findings import Sampling, answers, asked, samples
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Grid
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "task", "share", "spans", "answers")
 

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.curves import Point, panels, points
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import STEP, Result, Run
-from maskpolicy.store.artifacts import Store
+from maskpolicy import Findings, Result, Run, Store, analysis
+from maskpolicy.findings import Point, panels, points
+from maskpolicy.results.cell import STEP
 
 COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds")
 UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and written in pre-training"}

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from maskpolicy import ConfigError, Findings, Json, Run, Store, StoreError, analysis
 from maskpolicy.config.experiment import ENCODER
-from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.findings import Findings
-from maskpolicy.findings.cache import derive
-from maskpolicy.findings.masked_sample import Staged, staged
+from maskpolicy.findings import Staged, derive, staged
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.plots import Bars, Series
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Run
 from maskpolicy.stages.cloze import ClozeParams, read
-from maskpolicy.store.artifacts import Store, available
-from maskpolicy.types import Json
+from maskpolicy.store.artifacts import available
 from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.findings import Findings
+from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.plots import Bars, Series
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COUNTS = ("passages", "spans", "hidden_tokens", "target_tokens")
 PANELS = {"hidden_tokens": "hidden tokens", "target_tokens": "tokens of the targets"}

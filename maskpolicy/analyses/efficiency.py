@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.curves import Point, panels, points
+from maskpolicy import Findings, Json, Result, Run, Store, analysis
+from maskpolicy.findings import Point, panels, points
 from maskpolicy.leaderboard import comparisons
 from maskpolicy.leaderboard.comparisons import NO_ANSWERS, condition
-from maskpolicy.plugins.registry import analysis
 from maskpolicy.results import predictions
-from maskpolicy.results.cell import STEP, Result, Run
+from maskpolicy.results.cell import STEP
 from maskpolicy.results.predictions import CellAnswers
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = (
     *("run", "policy", "task", "steps", "score", "std", "low", "high", "seeds"),

@@ -11,23 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, StoreError, analysis
 from maskpolicy.config.experiment import ENCODER, CorpusBlock
 from maskpolicy.corpus import documents
-from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.findings import Findings
-from maskpolicy.findings.cache import derive
-from maskpolicy.findings.masked_sample import Staged, staged
+from maskpolicy.findings import Staged, derive, staged
 from maskpolicy.graph.nodes import params_of, version_of
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.plots import Bars, Series
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Run
-from maskpolicy.schema import Count, Seed
 from maskpolicy.stages.forgetting import LOSS, GeneralLossParams
 from maskpolicy.stages.params import GeneralParams
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")

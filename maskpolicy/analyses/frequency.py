@@ -8,15 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.masked_sample import Sample, Sampling, samples
+from maskpolicy import Count, Findings, Json, Run, Store, analysis
+from maskpolicy.findings import Sample, Sampling, samples
 from maskpolicy.plots import GREY, Lines, Series
-from maskpolicy.plugins.registry import analysis
 from maskpolicy.ragged import Ragged
-from maskpolicy.results.cell import Run
-from maskpolicy.schema import Count
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "over_ranks")
 CORPUS = "(corpus)"

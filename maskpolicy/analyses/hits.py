@@ -6,13 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.findings import Findings
+from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.learned.hits import TOP
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Result, Run
 from maskpolicy.stages.fit import REPORT
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 WAYS = ("policy", "salient-span", "random")
 FIGURES = {

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.masked_sample import Sampling, samples
+from maskpolicy import Count, Findings, Json, Run, Store, analysis
+from maskpolicy.findings import Sampling, samples
 from maskpolicy.plots import Lines, Series
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Run
-from maskpolicy.schema import Count
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("policy", "length", "share", "spans", "mean")
 

@@ -11,18 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.cache import derive
-from maskpolicy.findings.examples import Asked, answers, asked
-from maskpolicy.findings.masked_sample import Sampling, samples
+from maskpolicy import Findings, Json, Result, Run, Store, analysis
+from maskpolicy.findings import Asked, Sampling, answers, asked, derive, samples
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Bars, Series
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Result, Run
 from maskpolicy.stages.params import EvaluateParams
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "task", "relations", "score", "std", "examples", "seeds", "hits")
 SEEN, UNSEEN = "seen in train", "unseen"

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.masked_sample import Sample, Sampling, samples
+from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.findings import Sample, Sampling, samples
 from maskpolicy.plots import Grid
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("policy", "other", "both", "jaccard", "by_chance")
 

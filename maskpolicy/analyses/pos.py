@@ -8,14 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.findings import Findings
-from maskpolicy.findings.masked_sample import Sample, Sampling, samples
+from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.findings import Sample, Sampling, samples
 from maskpolicy.findings.pos import TAGS, tagged
 from maskpolicy.plots import GREY, Bars, Series
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")
 _SHOWN = 0.005  # a tag that is rarer everywhere is left out of the plot

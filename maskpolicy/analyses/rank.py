@@ -10,20 +10,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from maskpolicy import world
+from maskpolicy import (
+    ConfigError,
+    Count,
+    Findings,
+    Json,
+    Passage,
+    Result,
+    Run,
+    Seed,
+    Share,
+    Store,
+    StoreError,
+    analysis,
+    world,
+)
 from maskpolicy.config.experiment import CorpusBlock
 from maskpolicy.corpus import documents
 from maskpolicy.corpus.passages import Document, Passages, build_passages
-from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.findings import Findings, representations
+from maskpolicy.findings import representations
 from maskpolicy.findings.representations import Ranks, figures
 from maskpolicy.findings.representations.figures import MeasuredModel
 from maskpolicy.models import seq2seq as models
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import STEP, Result, Run
-from maskpolicy.schema import Count, Seed, Share
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json, Passage
+from maskpolicy.results.cell import STEP
 
 COLUMNS = (
     *("run", "model", "task", "finetune_steps", "loss", "tau", "centred", "layer"),

@@ -7,13 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
-from maskpolicy import keys
-from maskpolicy.findings import Findings
+from maskpolicy import Findings, Json, Result, Run, Store, analysis, keys
 from maskpolicy.plots import Lines, Series
-from maskpolicy.plugins.registry import HOW_KEYS, analysis
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
+from maskpolicy.plugins.registry import HOW_KEYS
 
 COLUMNS = ("run", "policy", "task", "delta", "score", "low", "high", "seeds")
 _MLM = "ordinary MLM"

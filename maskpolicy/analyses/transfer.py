@@ -6,12 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy.findings import Findings
+from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.plots import Grid
-from maskpolicy.plugins.registry import analysis
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("run", "policy", "learnt_on", "task", "difference", "score", "reference", "seeds", "own")
 

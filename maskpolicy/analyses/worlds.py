@@ -8,18 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskpolicy import keys
+from maskpolicy import ConfigError, Findings, Json, Result, Run, Store, analysis, keys
 from maskpolicy.config.experiment import WORLD
-from maskpolicy.errors import ConfigError
-from maskpolicy.findings import Findings
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.plots import Grid
-from maskpolicy.plugins.registry import analysis
 from maskpolicy.results import compatibility
-from maskpolicy.results.cell import Result, Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.types import Json
 
 COLUMNS = ("policy", "task", "worlds", "difference", "low", "high", "p (Holm)", "detectable")
 CONDITION = (

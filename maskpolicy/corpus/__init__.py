@@ -2,3 +2,19 @@
 
 Downstream tasks are in `formats`.
 """
+
+from typing import TYPE_CHECKING
+
+from maskpolicy.lazy import offers
+
+if TYPE_CHECKING:
+    from maskpolicy.corpus.pipelines import (
+        Labelled,
+        entity_labels,
+        find_entities,
+        pipeline_identity,
+    )
+
+__all__ = ["Labelled", "entity_labels", "find_entities", "pipeline_identity"]
+_HOMES = {"maskpolicy.corpus.pipelines": __all__}
+__getattr__, __dir__ = offers(__name__, _HOMES)

@@ -40,7 +40,7 @@ def load(pipeline: str | None) -> Language:
     if pipeline is None:
         log.info(NOTE)
         return rules.pipeline()
-    identity(pipeline)
+    pipeline_identity(pipeline)
     import spacy
 
     try:
@@ -49,7 +49,7 @@ def load(pipeline: str | None) -> Language:
         raise ConfigError(f"spaCy pipeline {pipeline!r} cannot be loaded: {error}") from error
 
 
-def identity(pipeline: str | None) -> dict[str, Json]:
+def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
     """Return name and version of a pipeline, and the hash of a folder, without loading it.
 
     Belongs into the cache key of whatever is made with it. Raises ConfigError when there is none.
@@ -68,7 +68,7 @@ def identity(pipeline: str | None) -> dict[str, Json]:
         ) from None
 
 
-def entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
+def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
     """Yield the entities of each text; a trained pipeline runs only what they need."""
     nlp = load(pipeline)
     names = set(nlp.pipe_names)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from maskpolicy import markdown, plots
 from maskpolicy.files import claim_folder, write_file
+from maskpolicy.lazy import offers
 from maskpolicy.markdown import shown, title
 from maskpolicy.plots import PLOTS, Plot
 from maskpolicy.results.cell import Run
@@ -18,8 +19,34 @@ from maskpolicy.types import Json
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from maskpolicy.findings.cache import derive
+    from maskpolicy.findings.curves import Point, panels, points
+    from maskpolicy.findings.examples import Asked, answers, asked
+    from maskpolicy.findings.masked_sample import Sample, Sampling, Staged, samples, staged
     from maskpolicy.store.artifacts import Store
 
+__all__ = [
+    "Asked",
+    "Findings",
+    "Point",
+    "Sample",
+    "Sampling",
+    "Staged",
+    "answers",
+    "asked",
+    "derive",
+    "panels",
+    "points",
+    "samples",
+    "staged",
+]
+_HOMES = {
+    "maskpolicy.findings.cache": ("derive",),
+    "maskpolicy.findings.curves": ("Point", "panels", "points"),
+    "maskpolicy.findings.examples": ("Asked", "answers", "asked"),
+    "maskpolicy.findings.masked_sample": ("Sample", "Sampling", "Staged", "samples", "staged"),
+}
+__getattr__, __dir__ = offers(__name__, _HOMES)
 
 FOLDER = "analyses"  # below a run's folder, with a folder for each analysis
 

@@ -70,7 +70,7 @@ def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Stor
             "a tagger is needed: this corpus has no gold parts of speech; run `python -m spacy "
             "download en_core_web_sm` and give pipeline=en_core_web_sm"
         )
-    identity = None if pipeline is None else pipelines.identity(pipeline)
+    identity = None if pipeline is None else pipelines.pipeline_identity(pipeline)
     once = replace(sampling.sampling, draws=1)
     params = TagsParams(pipeline=identity, sampling=once, masking=sample.row.version)
     inputs, local = {"corpus": sample.row.corpus}, Local(pipeline=pipeline)

@@ -2,3 +2,25 @@
 
 What a model makes of them is in `heads`.
 """
+
+from maskpolicy.datafiles.fields import alike, block, digest, optional, records, text, texts
+from maskpolicy.datafiles.rows import existing, opened
+from maskpolicy.formats import choices, dpr, glue, kilt
+from maskpolicy.formats.evidence import window
+
+__all__ = [
+    "alike",
+    "block",
+    "choices",
+    "digest",
+    "dpr",
+    "existing",
+    "glue",
+    "kilt",
+    "opened",
+    "optional",
+    "records",
+    "text",
+    "texts",
+    "window",
+]

@@ -1,1 +1,38 @@
 """Policies that are learned: what they are fitted on, the span extractor, and the meta-learner."""
+
+from typing import TYPE_CHECKING
+
+from maskpolicy.lazy import offers
+
+if TYPE_CHECKING:
+    from maskpolicy.config.budgets import Training
+    from maskpolicy.learned import candidates, episodes, extractor, hits, innerloop, meta, windows
+    from maskpolicy.learned.fit_tools import Context, Contexts, Tools
+    from maskpolicy.models.seq2seq import bounded
+    from maskpolicy.training.objectives import Specials
+
+__all__ = [
+    "Context",
+    "Contexts",
+    "Specials",
+    "Tools",
+    "Training",
+    "bounded",
+    "candidates",
+    "episodes",
+    "extractor",
+    "hits",
+    "innerloop",
+    "meta",
+    "windows",
+]
+_HOMES = {
+    "maskpolicy.config.budgets": ("Training",),
+    "maskpolicy.learned": (
+        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "windows"),
+    ),
+    "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools"),
+    "maskpolicy.models.seq2seq": ("bounded",),
+    "maskpolicy.training.objectives": ("Specials",),
+}
+__getattr__, __dir__ = offers(__name__, _HOMES)

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maskpolicy import hardware
 from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.graph.stage_run import StageRun
+from maskpolicy.models import seq2seq
 from maskpolicy.training.interfaces import Loss, Step
 from maskpolicy.types import Denoising, Json, Passage, Spans, as_spans
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerBase
 
     from maskpolicy.config.budgets import Training
@@ -81,6 +84,24 @@ class Tools:
     ) -> dict[str, Any]:
         """Train `module` in place through the one loop; see `training.train`."""
         return self.run.train(module, steps, loss, spec, **more)
+
+    def load_model(self, **settings: Any) -> Any:
+        """Return the text-to-text model in float32 on the device; see `models.seq2seq.load`."""
+        model: Any = seq2seq.load(str(self.model), **settings)
+        return model.to(self.device)
+
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """Return the model's tokenizer."""
+        return seq2seq.load_tokenizer(str(self.tokenizer))
+
+    def embeddings(self) -> torch.Tensor:
+        """Return the model's input embeddings, (vocabulary, width) in float32, on the CPU."""
+        return seq2seq.embeddings(str(self.model))
+
+    @property
+    def device(self) -> torch.device:
+        """The accelerator if there is one, else the CPU."""
+        return hardware.device()
 
 
 def load(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:

@@ -99,7 +99,7 @@ FIT: Hook[Callable[..., Json] | None] = Hook(
     "and returns what is to be reported; an artifact of its own for each intermediate run. `data` "
     "are the contexts of the tasks in the field `train_on`, `spec` is the experiment's `fit`, "
     "`tools` the model's and tokenizer's folders and the one training loop "
-    "(`maskpolicy.learned.fit_tools.Tools`)",
+    "(`maskpolicy.learned.Tools`)",
     takes=("data", "spec", "out", "tools"),
     gives="Json",
     needs="annotate",
@@ -203,8 +203,7 @@ FILES: Hook[Sequence[str]] = Hook(
     "files",
     (),
     'data files beside the plugin, `files = ["words.txt"]`: their digests are in its keys. Open '
-    'them as usual, or by the path that `maskpolicy.plugins.discovery.file_of(self, "words.txt")` '
-    "returns. "
+    'them as usual, or by the path that `maskpolicy.file_of(self, "words.txt")` returns. '
     "A file beside the plugin that it reads and does not declare is refused",
     form="class variable",
     annotation=tuple[str, ...],

@@ -10,6 +10,7 @@ import builtins
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,9 +27,17 @@ from maskpolicy.files import sha256
 from maskpolicy.plugins.sourcecode import STANDARD, closure
 
 PREFIX = "maskpolicy_plugin_"
+_FORMER = {  # where plugins of the first version import their names from, and where these are now
+    "maskpolicy.registry": "maskpolicy",
+    "maskpolicy.sources": "maskpolicy",
+    "maskpolicy.derived": "maskpolicy.findings",
+    "maskpolicy.hidden": "maskpolicy.findings",
+    "maskpolicy.fitting": "maskpolicy.learned",
+}
 _WRITES = os.O_WRONLY | os.O_RDWR
 _HOMES: dict[str, Home] = {}  # by package
 _GIVEN: set[str] = set()  # folders whose files are in keys already: stores, data
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -151,7 +160,14 @@ class Home:
             if fromlist:
                 return builtins.__import__(full, globals, locals, fromlist, 0)
             return sys.modules[f"{self.package}.{top}"]
-        return builtins.__import__(name, globals, locals, fromlist or (), level)
+        try:
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        except ModuleNotFoundError as error:
+            if error.name != name or name not in _FORMER:
+                raise
+        now = _FORMER[name]
+        log.warning("plugin %s: %s is now %s: import from there", self.roots[-1], name, now)
+        return builtins.__import__(now, globals, locals, fromlist or (), level)
 
     def _is_declared(self, path: Path) -> bool:
         return any(path == known or known in path.parents for known in self.declared)

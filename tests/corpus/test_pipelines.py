@@ -25,18 +25,21 @@ def ruler(tmp_path):
 
 
 def test_a_folder_gives_its_own_entities(ruler):
-    assert list(pipelines.entities(["A red fox in Rome.", ""], ruler)) == [[(2, 9, "ANIMAL")], []]
+    assert list(pipelines.find_entities(["A red fox in Rome.", ""], ruler)) == [
+        [(2, 9, "ANIMAL")],
+        [],
+    ]
 
 
 def test_the_rules_serve_without_a_pipeline():
-    assert list(pipelines.entities(["A red fox in Rome."])) == [[(13, 17, "NAME")]]
+    assert list(pipelines.find_entities(["A red fox in Rome."])) == [[(13, 17, "NAME")]]
 
 
 def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
     pipelines.load.cache_clear()
     with caplog.at_level(logging.INFO, "maskpolicy"):
-        list(pipelines.entities(["Rome."]))
-        list(pipelines.entities(["Rome."]))
+        list(pipelines.find_entities(["Rome."]))
+        list(pipelines.find_entities(["Rome."]))
     assert [record.getMessage() for record in caplog.records] == [pipelines.NOTE]
     assert "spacy download" in pipelines.NOTE
     assert "\n" not in pipelines.NOTE
@@ -56,7 +59,7 @@ def test_a_pipeline_without_a_tagger_gives_no_parts_of_speech(tmp_path):
 
 @pytest.mark.parametrize("name", ["en_core_web_absent", "no/such/folder", ""])
 def test_an_absent_pipeline_is_one_line_that_says_what_to_do(name):
-    for call in (pipelines.identity, pipelines.load):
+    for call in (pipelines.pipeline_identity, pipelines.load):
         with pytest.raises(ConfigError, match="spacy download") as caught:
             call(name)
         assert "\n" not in str(caught.value)
@@ -64,17 +67,17 @@ def test_an_absent_pipeline_is_one_line_that_says_what_to_do(name):
 
 def test_a_folder_that_is_no_pipeline_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"meta\.json"):
-        pipelines.identity(str(tmp_path))
+        pipelines.pipeline_identity(str(tmp_path))
 
 
 def test_identity_follows_the_bytes_of_a_folder_and_not_its_place(ruler, tmp_path):
-    before = pipelines.identity(ruler)
+    before = pipelines.pipeline_identity(ruler)
     moved = tmp_path / "elsewhere" / "animals"
     moved.parent.mkdir()
     (tmp_path / "animals").rename(moved)
-    assert pipelines.identity(str(moved)) == before
+    assert pipelines.pipeline_identity(str(moved)) == before
     (moved / "config.cfg").write_text("changed", encoding="utf-8")
-    assert pipelines.identity(str(moved)) != before
+    assert pipelines.pipeline_identity(str(moved)) != before
 
 
 def test_identity_loads_neither_spacy_nor_torch():

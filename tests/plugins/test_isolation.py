@@ -343,3 +343,12 @@ def test_worker_processes_refuse_what_was_edited_since(shards, file):
     edited.write_text(edited.read_text() + "# edited\n")
     with pytest.raises(ConfigError, match=rf"{file}: was changed while a command that uses it"):
         annotation.annotate(made.plugin(), passages, workers=2)
+
+
+def test_names_of_the_first_version_are_found_where_they_are_now(write, caplog):
+    head = "from maskpolicy.registry import policy\nfrom maskpolicy.hidden import Sampling\n"
+    path = write(head + "COUNT = Sampling().draws\n")
+    assert hidden(path) == 1
+    said = [record.message for record in caplog.records]
+    assert f"plugin {path}: maskpolicy.registry is now maskpolicy: import from there" in said
+    assert any("maskpolicy.hidden is now maskpolicy.findings" in line for line in said)

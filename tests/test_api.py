@@ -1,0 +1,134 @@
+"""The stable API: its names, their documentation, and that the built-in plugins need no more."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import maskpolicy
+from maskpolicy.formats.sources import TaskFacts
+
+ROOT = Path(__file__).parent.parent
+API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELOG.md says so
+    "maskpolicy": {
+        *("policy", "task", "metric", "analysis"),
+        *("Passage", "Spans", "Example", "Json", "as_spans"),
+        *("Count", "Positive", "Range", "Seed", "Share", "Steps"),
+        *("MaskpolicyError", "ConfigError", "DataError", "StoreError", "unknown"),
+        *("draw", "scatter", "file_of", "Hub"),
+        *("Findings", "Run", "Result", "Store"),
+        *("MaskingCollator", "__version__"),
+    },
+    "maskpolicy.corpus": {"Labelled", "entity_labels", "find_entities", "pipeline_identity"},
+    "maskpolicy.formats": {
+        *("text", "optional", "texts", "block", "records", "alike", "digest"),
+        *("existing", "opened", "window", "choices", "dpr", "glue", "kilt"),
+    },
+    "maskpolicy.learned": {
+        *("Context", "Contexts", "Tools", "Training", "Specials", "bounded"),
+        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "windows"),
+    },
+    "maskpolicy.findings": {
+        *("Findings", "Sample", "Sampling", "samples", "Staged", "staged", "derive"),
+        *("Asked", "asked", "answers", "Point", "points", "panels"),
+    },
+    "maskpolicy.plots": {"Lines", "Bars", "Grid", "Marked", "Series", "GREY"},
+}
+LAZY = [name for name in API if name not in ("maskpolicy.formats", "maskpolicy.plots")]
+PLUGINS = [*(ROOT / "policies").glob("*.py"), *(ROOT / "tasks").glob("*.py")]
+
+
+def imports(source: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each `from` import of maskpolicy."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "maskpolicy":
+            yield from ((str(node.module), alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("maskpolicy.") for alias in node.names)
+
+
+@pytest.mark.parametrize("module", API)
+def test_a_package_offers_the_stable_names(module):
+    package = import_module(module)
+    assert set(package.__all__) >= API[module]
+    for name in API[module]:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("module", LAZY)
+def test_names_that_are_loaded_late_are_there_for_type_checkers_too(module):
+    package = import_module(module)
+    assert set(package.__all__) <= set(dir(package))
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    guarded = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        node.module: {alias.name for alias in node.names}
+        for block in guarded
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    homes = {home: set(names) for home, names in package._HOMES.items()}
+    assert homes.items() <= seen.items()
+    late = {name for names in homes.values() for name in names}
+    assert set(package.__all__) <= late | {"__version__", "Findings"}
+
+
+@pytest.mark.parametrize("module", API)
+def test_every_name_is_documented(module):
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    section = page.partition(f"## `{module}`\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)(?:\((.*?)\))?` \|", section, re.MULTILINE))
+    assert rows.keys() == API[module] - {"__version__"}
+    for name, given in rows.items():
+        found = getattr(import_module(module), name)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert inspect.getdoc(found), name
+        if given:
+            stated = [each.partition("=")[0].strip("* ") for each in given.split(",")]
+            taken = list(inspect.signature(found).parameters)
+            assert [each for each in taken if each in stated] == [s for s in stated if s.strip(".")]
+
+
+def test_every_fact_of_a_task_is_documented():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|(.*?)\|", page.partition("## Facts of a task\n")[2], re.M)
+    facts = {each.name: each for each in fields(TaskFacts)}
+    assert dict(rows).keys() == facts.keys()
+    for name, default in rows:
+        fact = facts[name]
+        made = fact.default_factory() if fact.default_factory is not MISSING else fact.default
+        stated = ast.literal_eval(default.strip(" `")) if default.strip() else MISSING
+        assert stated == made, name
+
+
+@pytest.mark.parametrize("path", PLUGINS, ids=lambda path: path.stem)
+def test_a_built_in_plugin_imports_nothing_else(path):
+    for module, name in imports(path.read_text(encoding="utf-8")):
+        assert name in API.get(module, ()), f"from {module} import {name}"
+
+
+def test_the_documentation_imports_nothing_else():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for module, names in re.findall(
+            r"^from (maskpolicy[\w.]*) import (.+)$", page.read_text(), re.M
+        ):
+            assert set(names.split(", ")) <= API[module], page
+
+
+def test_importing_maskpolicy_loads_no_other_module_of_ours():
+    code = "import sys, maskpolicy; print([m for m in sys.modules if m.startswith('maskpolicy.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['maskpolicy.lazy', 'maskpolicy.version']"
+    assert maskpolicy.__version__
