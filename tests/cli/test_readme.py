@@ -63,3 +63,8 @@ def test_the_experiment_is_planned(folder):
     out = call(folder, "plan", "my_experiment.yaml", "model=mini")
     for row in ("random, run 0", "random-30, run 0", "first-sentence target=full, run 0"):
         assert f"intermediate {row}" in out.replace("intermediate  ", "intermediate ")
+
+
+def test_the_metric_is_listed(folder):
+    found = json.loads(call(folder, "list", "metrics", "--plugin", "my_metric.py", "--json"))
+    assert "last_word" in {each["name"] for each in found}
