@@ -13,6 +13,7 @@ from maskpolicy.files import sha256
 from maskpolicy.plugins import discovery, isolation, registry
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.plugins.registry import Registered
+from maskpolicy.plugins.scoring import find_metric
 
 _WARNED: set[tuple[Path, str]] = set()  # a file and its digest in a key
 log = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ def compare(params: object) -> None:
     metric = getattr(params, "metric", None)
     if metric in registry.names("metric"):
         entry = find_plugin("metric", str(metric))
+        version = getattr(params, "metric_version", 1)
+        if version not in (1, find_metric(str(metric)).version):  # imported again since the plan
+            raise ConfigError(isolation.changed(Path(entry.file)))
         compare_files(entry, code_digests(entry))
     code: Mapping[str, str] = getattr(params, "code", {})
     if code:
@@ -54,7 +58,7 @@ def compare(params: object) -> None:
 
 
 def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
-    """Compare a plugin's files with `code`, their digests as `plugins.code` returned them."""
+    """Compare a plugin's files with `code`, their digests as `code_digests` returned them."""
     home = isolation.home_with(Path(entry.file))
     for name, digest in code.items():
         path = Path(os.path.normpath(discovery.folder_of(entry) / name))

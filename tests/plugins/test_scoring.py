@@ -153,6 +153,14 @@ def test_a_stage_scores_with_it(planned, tmp_path, body, score):
     assert json.loads((made.artifact.path / majority.FILE).read_text())["score"] == score
 
 
+def test_a_metric_that_was_imported_anew_since_the_plan_is_refused(planned, tmp_path):
+    first = next(each for each in planned(LAST) if each.kind == "majority")
+    second = next(each for each in planned("return 0.25") if each.kind == "majority")
+    made = execute(topological([first, second]), Store(tmp_path / "store"))
+    assert "my_metric.py: was changed while a command that uses it" in made[first.key].error
+    assert made[second.key].error is None
+
+
 def test_a_stage_fails_with_it_in_one_line(planned, tmp_path):
     guesses = next(each for each in planned("return 7") if each.kind == "majority")
     made = execute(topological([guesses]), Store(tmp_path / "store"))[guesses.key]
