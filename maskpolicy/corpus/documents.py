@@ -13,8 +13,7 @@ from maskpolicy import hub
 from maskpolicy.config.experiment import WORLD, CorpusBlock, OnError
 from maskpolicy.corpus.passages import FIXED, Document
 from maskpolicy.datafiles import fields, readers
-from maskpolicy.datafiles.readers import Layout
-from maskpolicy.datafiles.rows import Malformed, Row
+from maskpolicy.datafiles.rows import Layout, Malformed, Row
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.keys import omitted
 

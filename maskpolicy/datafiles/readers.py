@@ -5,49 +5,34 @@ A new file format is a function that yields rows, and its line in the table at t
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, TypeAlias
 
 from maskpolicy import hub
 from maskpolicy.datafiles import fields
-from maskpolicy.datafiles.rows import Row, opened, ungzipped
+from maskpolicy.datafiles.json_lists import enclosed_items, list_items
+from maskpolicy.datafiles.rows import Layout, Row, check_keys, opened, text_lines, ungzipped
+from maskpolicy.datafiles.tables import csv_rows, tsv_rows
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.types import Json
 
 _BLOCK = 1 << 20  # characters; a longer block of plain text is cut behind a line
-_PIECE = 1 << 20  # characters of a JSON list that are read at once
 _BATCH = 256  # rows of Parquet that are decoded at once
-_TSV_CELL = 131_072  # characters of the longest cell of a quoted .tsv file
-_TOKEN = 16  # characters: more than an escape or a literal of JSON, or the end of a number, has
-_NO_BLANK = re.compile(r"[^ \t\r\n]")
 _HEADING = re.compile(r"\s*(?:= )+(?!=).*\S(?: =)+\s*")  # WikiText's " = = Early life = = "
 _SECTION, _BULLET = "Section::::", re.compile(r"BULLET::::-?\s*")  # KILT's markers
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How rows lie in a file, as far as its format leaves it open."""
-
-    keys: Sequence[str] = ()  # the keys that are read of each row, its text's first; none: all
-    at: str = ""  # .json: the key under which the rows lie; through lists as in "data.paragraphs"
-    header: Sequence[str] = ()  # .tsv, .csv: the names of the columns; none: the first line
-    quoted: bool = True  # .tsv: whether cells may be quoted, as in DPR's psgs_w100.tsv
-
+_ANY = Layout()
 
 Reader: TypeAlias = Callable[[IO[bytes], Path, Layout], Iterator[Row]]
 
 
-def rows(path: Path, layout: Layout = Layout()) -> Iterator[Row]:
+def rows(path: Path, layout: Layout = _ANY) -> Iterator[Row]:
     """Yield the rows of a file, read as its name says; its text may begin with a BOM.
 
     A row that cannot be parsed has an `error` instead of a value. Only a .json file with a
@@ -78,7 +63,7 @@ def hub_rows(
     with hub.explained(where, instead):
         loaded = hub.dataset(name, subset, split, revision, stream)
         if keys and loaded.column_names is not None:
-            _check_keys(where, keys, loaded.column_names)
+            check_keys(where, keys, loaded.column_names)
             loaded = loaded.select_columns(list(keys))
         for number, value in enumerate(loaded):
             yield Row(f"{where}, row {number}", number, value)
@@ -120,17 +105,6 @@ def _reader(name: str) -> Reader:
     )
 
 
-def _lines(stream: Iterable[bytes], path: Path) -> Iterator[Row]:
-    """Yield each line as a row whose value is text without its end."""
-    for number, line in enumerate(stream, start=1):
-        place = f"{path}, line {number}"
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            yield Row(place, number, text.rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
-
-
 def _text(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     """Yield the blocks between blank lines; WikiText's headings end a block and are left out."""
     key, *others = layout.keys or ("text",)
@@ -138,7 +112,7 @@ def _text(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
         raise DataError(f"{path}: plain text has no column {others[0]!r}: use .jsonl or .parquet")
     block: list[Row] = []
     size = 0
-    for line in _lines(stream, path):
+    for line in text_lines(stream, path):
         if line.error:
             yield line
             continue
@@ -163,7 +137,7 @@ def _block(lines: list[Row], key: str) -> Row:
 
 
 def _jsonl(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    for line in _lines(stream, path):
+    for line in text_lines(stream, path):
         if line.error:
             yield line
         elif line.value.strip():
@@ -175,104 +149,11 @@ def _jsonl(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 def _json(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     if layout.at:
-        found = _enclosed(stream, path, layout.at)
+        found = enclosed_items(stream, path, layout.at)
     else:
-        found = ((f"row[{number}]", item) for number, item in enumerate(_items(stream, path)))
+        found = ((f"row[{number}]", item) for number, item in enumerate(list_items(stream, path)))
     for number, (place, value) in enumerate(found):
         yield _object(f"{path}, {place}", number, value)
-
-
-def _items(stream: IO[bytes], path: Path) -> Iterator[Json]:
-    """Yield the items of a JSON list, of which one at a time is in memory: files have gigabytes."""
-    text, number = _JsonText(stream), 0
-    try:
-        if text.following() != "[":
-            raise DataError(f"{path}: must hold a list of rows")
-        text.at += 1
-        while (mark := text.following()) != "]":
-            if number and mark != ",":
-                raise ValueError("Expecting ',' delimiter")
-            text.at += 1 if number else 0
-            text.following()
-            yield text.item()
-            number += 1
-        text.at += 1
-        if text.following():
-            raise ValueError("Extra data behind the list")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, row[{number}] or later: not UTF-8") from error
-    except (ValueError, RecursionError) as error:  # also a number of too many digits
-        raise DataError(f"{path}, row[{number}]: not JSON: {error}") from error
-
-
-class _JsonText:
-    """JSON that is read piece by piece; `at` is the index in `text` of what comes next."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.text, self.at = "", 0
-        self._source = io.TextIOWrapper(stream, encoding="utf-8-sig")
-        self._decoder = json.JSONDecoder()
-
-    def following(self) -> str:
-        """Move to the next character that is not blank and return it; at the end, ""."""
-        while not (found := _NO_BLANK.search(self.text, self.at)):
-            self.text, self.at = self._source.read(_PIECE), 0
-            if not self.text:
-                return ""
-        self.at = found.start()
-        return found[0]
-
-    def item(self) -> Json:
-        """Move behind the value that begins here and return it; raises ValueError."""
-        while True:
-            value, failed = None, ""
-            try:
-                value, end = self._decoder.raw_decode(self.text, self.at)
-            except json.JSONDecodeError as error:
-                end, failed = error.pos, error.msg
-            is_cut = len(self.text) - end < _TOKEN or failed.startswith("Unterminated string")
-            size = max(_PIECE, len(self.text) - self.at)
-            if is_cut and (piece := self._source.read(size)):
-                self.text, self.at = self.text[self.at :] + piece, 0
-            elif failed:
-                raise ValueError(failed)
-            else:
-                self.at = end
-                return value
-
-
-def _enclosed(stream: IO[bytes], path: Path, at: str) -> Iterator[tuple[str, Json]]:
-    """Yield (place, value) of the rows under the keys `at` of a JSON object."""
-    try:
-        content = json.loads(stream.read().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}") from error
-    first, _, inner = at.partition(".")
-    content = content.get(first) if isinstance(content, dict) else None
-    if not isinstance(content, list):
-        raise DataError(f"{path}: must hold a list of rows under the key {first!r}")
-    yield from _nested(content, first, inner, {})
-
-
-def _nested(items: list[Json], place: str, at: str, around: Json) -> Iterator[tuple[str, Json]]:
-    """Yield (place, value) of the rows that lie under the keys `at` of each item.
-
-    A row also has the keys of all that encloses it.
-    """
-    key, _, inner = at.partition(".")
-    for number, item in enumerate(items):
-        where = f"{place}[{number}]"
-        if not isinstance(item, dict):
-            yield where, item
-        elif not key:
-            yield where, {**around, **item}
-        else:
-            outer = {name: value for name, value in item.items() if name != key}
-            below = item.get(key)
-            rows = below if isinstance(below, list) else [below]
-            yield from _nested(rows, f"{where}.{key}", inner, {**around, **outer})
 
 
 def _object(place: str, number: int, value: Json) -> Row:
@@ -304,78 +185,6 @@ def _page(parts: list[str], title: object) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    """Yield the rows of a table in which a line is a row, also where cells are quoted."""
-
-    def cells(line: str) -> list[str]:
-        return _quoted(line, "\t", _TSV_CELL) if layout.quoted else line.split("\t")
-
-    return _table(_lines(stream, path), path, layout, cells)
-
-
-def _csv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    """Yield the rows of a table with commas; line breaks in quoted cells belong to the cell."""
-    lines = _joined(_lines(stream, path))
-    return _table(lines, path, layout, lambda line: _quoted(line, ",", len(line)))
-
-
-def _joined(lines: Iterable[Row]) -> Iterator[Row]:
-    """Join lines until quotes are closed; what is more than a block, or no text, ends a row too."""
-    held: list[Row] = []
-    quotes = size = 0
-    for line in lines:
-        held.append(line)
-        quotes += (line.value or "").count('"')
-        size += len(line.value or "")
-        if line.error or size > _BLOCK or not quotes % 2:
-            yield _one(held)
-            held, quotes, size = [], 0, 0
-    if held:
-        yield _one(held)
-
-
-def _one(lines: list[Row]) -> Row:
-    error = next((line.error for line in lines if line.error), "")
-    text = None if error else "\n".join(line.value for line in lines)
-    return Row(lines[0].place, lines[0].number, text, error)
-
-
-def _table(
-    lines: Iterable[Row], path: Path, layout: Layout, cells: Callable[[str], list[str]]
-) -> Iterator[Row]:
-    """Yield lines as {column: text}; the first one names the columns if `layout` does not."""
-    names = list(layout.header)
-    for line in lines:
-        if line.error:
-            yield line
-            continue
-        if not line.value.strip():
-            continue
-        try:
-            found = cells(line.value)
-        except csv.Error as error:
-            reason = f"not a row of a {Path(ungzipped(path.name)).suffix} file: {error}"
-            yield Row(line.place, line.number, error=reason)
-            continue
-        if not names:
-            names = found
-            _check_keys(f"{path}, line {line.number}", layout.keys, names)
-        elif len(found) != len(names):
-            reason = f"has {len(found)} cells, not {len(names)} ({', '.join(names)})"
-            yield Row(line.place, line.number, error=reason)
-        else:
-            yield Row(line.place, line.number, dict(zip(names, found, strict=True)))
-
-
-def _quoted(line: str, delimiter: str, longest: int) -> list[str]:
-    """Return the cells of a row; one that is longer than `longest` raises csv.Error."""
-    usual = csv.field_size_limit(longest)
-    try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True))
-    finally:
-        csv.field_size_limit(usual)
-
-
 def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     import pyarrow
     from pyarrow.parquet import ParquetFile
@@ -386,7 +195,7 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
             stream = unpacked
         try:
             file = ParquetFile(stream)
-            _check_keys(str(path), layout.keys, file.schema_arrow.names)
+            check_keys(str(path), layout.keys, file.schema_arrow.names)
             number = 0
             for batch in file.iter_batches(_BATCH, columns=list(layout.keys) or None):
                 for value in batch.to_pylist():
@@ -396,13 +205,6 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
             raise DataError(f"{path}: no readable Parquet: {str(error).splitlines()[0]}") from error
 
 
-def _check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
-    names = list(there)
-    for name in wanted:
-        if name not in names:
-            raise DataError(f"{where}: no column {name!r}; there are {', '.join(names)}")
-
-
 _READERS: dict[str, Reader] = {  # by file name, without .gz; the first that matches
     "kilt_knowledgesource*.json": _kilt,
     "kilt_knowledgesource*.jsonl": _kilt,
@@ -410,7 +212,7 @@ _READERS: dict[str, Reader] = {  # by file name, without .gz; the first that mat
     "?*.raw": _text,
     "?*.jsonl": _jsonl,
     "?*.json": _json,
-    "?*.tsv": _tsv,
-    "?*.csv": _csv,
+    "?*.tsv": tsv_rows,
+    "?*.csv": csv_rows,
     "?*.parquet": _parquet,
 }

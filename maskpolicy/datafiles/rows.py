@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,16 @@ class Row:
     number: int  # line (from 1) of a file that is read by lines, else index (from 0)
     value: Json = None  # {key: value}
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows lie in a file, as far as its format leaves it open."""
+
+    keys: Sequence[str] = ()  # the keys that are read of each row, its text's first; none: all
+    at: str = ""  # .json: the key under which the rows lie; through lists as in "data.paragraphs"
+    header: Sequence[str] = ()  # .tsv, .csv: the names of the columns; none: the first line
+    quoted: bool = True  # .tsv: whether cells may be quoted, as in DPR's psgs_w100.tsv
 
 
 @dataclass
@@ -78,3 +88,22 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: damaged or no gzip file: {error}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def text_lines(stream: Iterable[bytes], path: Path) -> Iterator[Row]:
+    """Yield each line as a row whose value is text without its end."""
+    for number, line in enumerate(stream, start=1):
+        place = f"{path}, line {number}"
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield Row(place, number, text.rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            yield Row(place, number, error=f"not UTF-8 at byte {error.start}")
+
+
+def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
+    """Raise DataError for a key that is wanted of the rows of a file but not there."""
+    names = list(there)
+    for name in wanted:
+        if name not in names:
+            raise DataError(f"{where}: no column {name!r}; there are {', '.join(names)}")

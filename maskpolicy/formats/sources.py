@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from maskpolicy.config.experiment import TaskBlock
 from maskpolicy.datafiles import readers
-from maskpolicy.datafiles.rows import Row, existing
+from maskpolicy.datafiles.rows import Layout, Row, existing
 from maskpolicy.errors import ConfigError, DataError, unknown
 from maskpolicy.metrics import Metric
 from maskpolicy.plugins import discovery, hooks, isolation
@@ -68,7 +68,7 @@ class TaskFacts:
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the rows of one of its files."""
-        layout = readers.Layout(at=self.at, header=self.columns, quoted=False)
+        layout = Layout(at=self.at, header=self.columns, quoted=False)
         return readers.rows(path, layout)
 
     def part(self, split: str, edition: str = "") -> tuple[str, str]:

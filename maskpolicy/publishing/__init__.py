@@ -1,1 +1,4 @@
-"""Models as folders for Transformers, with a model card, and continued pre-training."""
+"""What a run leaves in its folder, models as folders for Transformers, and `pretrain`.
+
+What each cell's file holds is in `results`.
+"""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from maskpolicy.datafiles import readers
-from maskpolicy.datafiles.readers import Layout
+from maskpolicy.datafiles import json_lists, readers, tables
+from maskpolicy.datafiles.rows import Layout
 from maskpolicy.errors import DataError
 
 VALUES = st.recursive(
@@ -47,7 +47,7 @@ def test_a_json_list_is_read_the_same_in_pieces_of_any_size(
     text = bom + json.dumps(rows, indent=indent, ensure_ascii=False)
     path = write(tmp_path_factory.mktemp("json"), "a.json", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "_PIECE", piece)
+        patch.setattr(json_lists, "_PIECE", piece)
         found = read(path)
     assert [value for value in found if isinstance(value, dict)] == [
         row for row in rows if isinstance(row, dict)
@@ -78,7 +78,7 @@ def test_a_json_list_is_read_the_same_in_pieces_of_any_size(
     ],
 )
 def test_a_json_file_that_is_no_list_is_one_line(tmp_path, monkeypatch, piece, content, reason):
-    monkeypatch.setattr(readers, "_PIECE", piece)
+    monkeypatch.setattr(json_lists, "_PIECE", piece)
     with pytest.raises(DataError, match=rf"a\.json.*{reason}") as error:
         read(write(tmp_path, "a.json", content))
     assert "\n" not in str(error.value)
@@ -123,7 +123,7 @@ def test_a_malformed_row_of_csv_is_told_and_the_next_one_read(tmp_path, content,
 
 
 def test_a_quote_that_is_never_closed_spoils_a_block_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "_BLOCK", 10)
+    monkeypatch.setattr(tables, "_BLOCK", 10)
     path = write(tmp_path, "a.csv", 'text\n"One\ntwo two two\nthree\n')
     assert read(path) == [
         (2, "not a row of a .csv file: unexpected end of data"),
