@@ -206,6 +206,9 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
             "MaskingCollator: policy must be a name, a block of keys or an instance with a method "
             f"`select`, not {given!r:.60}"
         )
+    made = type(given)
+    if hooks.SELECT.of(made) is not None:  # not a method that the instance alone has
+        hooks.check("policy", made, f"MaskingCollator: policy {made.__name__}")
     return "", given
 
 

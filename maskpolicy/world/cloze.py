@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import log
 
 import numpy as np
 
@@ -81,58 +79,7 @@ def _blank(
 
 def majority(found: Sequence[Blank]) -> float:
     """Return the share of blanks that the most frequent value of their relation fills in right."""
-    counts = _values(found)
-    return sum(max(counter.values()) for counter in counts.values()) / len(found)
-
-
-def nameless(found: Sequence[Blank]) -> float:
-    """Return the share of blanks that a naive Bayes classifier fills in right without the name.
-
-    It sees every other word of the entry, with the words before and after, and has learnt from all
-    other entries, those about the same subject too.
-    """
-    priors = _values(found)
-    features = [_features(blank) for blank in found]
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for blank, seen in zip(found, features, strict=True):
-        for feature in seen:
-            counts[blank.kind + blank.relation, feature][blank.value] += 1
-    right = 0
-    for blank, seen in zip(found, features, strict=True):
-        about = blank.kind + blank.relation
-        scores = {
-            value: _score(value, count, seen, about, counts, own=value == blank.value)
-            for value, count in priors[about].items()
-        }
-        right += max(scores, key=scores.__getitem__) == blank.value
-    return right / len(found)
-
-
-def _score(
-    value: str,
-    count: int,
-    seen: frozenset[str],
-    about: str,
-    counts: dict[tuple[str, str], Counter[str]],
-    *,
-    own: bool,
-) -> float:
-    """Return the log probability of a value, the blank itself left out of all counts."""
-    left = count - own
-    if not left:
-        return -float("inf")
-    each = (log((counts[about, one][value] - own + 0.1) / (left + 0.2)) for one in seen)
-    return log(left) + sum(each)
-
-
-def _values(found: Sequence[Blank]) -> dict[str, Counter[str]]:
-    values: dict[str, Counter[str]] = defaultdict(Counter)
     for blank in found:
-        values[blank.kind + blank.relation][blank.value] += 1
-    return values
-
-
-def _features(blank: Blank) -> frozenset[str]:
-    words = blank.with_name("NAME").split()
-    pairs = {f"{a} {b}" for a, b in pairwise(words)}
-    return frozenset(words) | pairs
+        counts[blank.kind, blank.relation][blank.value] += 1
+    return sum(max(counter.values()) for counter in counts.values()) / len(found)

@@ -260,6 +260,7 @@ def test_a_column_that_a_row_lacks_is_named():
         ({"ratio": 0.5}, {}, "needs its name"),
         ("none", {}, "none: hides nothing"),
         (Uniform, {}, "policy must be a name, a block of keys or an instance"),
+        (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
     ],
 )
 def test_what_cannot_be_a_policy_or_setting_is_refused(given, keys, message):
