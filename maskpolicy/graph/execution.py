@@ -132,7 +132,7 @@ class _Execution:
             inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
             with ExitStack() as locks:
                 for needed in sorted(inputs, key=lambda n: (n.depth, n.key), reverse=True):
-                    if needed.transient:  # so that nobody drops it while it is read
+                    if needed.transient:  # so that no process drops it while it is read
                         locks.enter_context(self.store.lock(needed.key))
                 lost = [needed for needed in inputs if self.store.get(needed.key) is None]
                 if lost:
@@ -157,14 +157,15 @@ class _Execution:
                 self._call(stage, paths, out, record["facts"])
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, only its dependants suffer
+        except Exception as error:  # noqa: BLE001 - any error fails only what needs this stage
             seconds = time.monotonic() - started
             self._finish(Outcome(stage, error=cause(error), seconds=seconds, exception=error))
             return
         artifact = self.store.get(stage.key)
         if artifact is None:
             raise StoreError(
-                f"store {self.store.root}: {stage.name} was damaged on its way to disk"
+                f"store {self.store.root}: {stage.name} was damaged while it was written: check "
+                "the disk"
             )
         self._finish(Outcome(stage, artifact, seconds=artifact.manifest["seconds"]))
 
@@ -185,9 +186,9 @@ class _Execution:
                 if made.key in self.demanded and made.key not in self.outcomes
             },
         )
-        if is_shared(stage.kind):
-            processes.call(stage.key)
         with edits.guarded(stage.params, run.checkpoints.clear):
+            if is_shared(stage.kind):
+                processes.call(stage.key)
             compute(stage.kind, stage.keyed, inputs, out, run)
 
     def _commit(self, made: Stage) -> Commit:
@@ -230,7 +231,7 @@ class _Execution:
 
     def _blocked_by(self, stage: Stage) -> str:
         outcome = self.outcomes[stage.key]
-        if outcome.exception is None:  # it did not run either: its error names the first
+        if outcome.exception is None:  # it was not run either: its error names the first failure
             return str(outcome.error)
         return f"not run, because {stage.name} failed: {outcome.error}"
 

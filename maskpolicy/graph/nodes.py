@@ -52,9 +52,10 @@ def is_shared(kind: str) -> bool:
 
 
 def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Write the files of a stage into the folder `out`; `params` is the JSON of its key.
+    """Compute a stage: write its files into the folder `out`.
 
-    The function gets nothing that the key does not hold. Raises what it raises.
+    `params` is the JSON in its key, so the stage function gets nothing that the key lacks. Raises
+    whatever that function raises.
     """
     known = _registered(kind)
     known.function(from_json(known.params, plain(params), kind), inputs, out, run)
@@ -68,7 +69,7 @@ def version_of(kind: str) -> int:
 def params_of(record: Json, kind: type[P]) -> P:
     """Return the parameters of a stage from its manifest's `record`.
 
-    Raises StoreError where another version of maskpolicy wrote them.
+    Raises StoreError if another version of maskpolicy wrote them.
     """
     try:
         return from_json(kind, record["params"], record["kind"])

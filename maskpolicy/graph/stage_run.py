@@ -1,4 +1,4 @@
-"""The run of one stage: where its data are, its checkpoints and progress, and its training."""
+"""What a stage function gets for one run: local paths, checkpoints, progress, the training loop."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ The manifest records `facts`, like those of `StageRun`.
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Where a stage finds its data and what it may use on this machine.
+    """Paths and settings of this machine, which are not in the key.
 
-    Manifests keep what is not at its default.
+    A manifest keeps those that are not at their defaults.
     """
 
     plugins: tuple[str, ...] = omitted(())  # the experiment's files of plugins
@@ -67,9 +67,10 @@ class StageRun:
         workers: int = 0,
         **more: Any,
     ) -> dict[str, Any]:
-        """Train `module` in place through the one loop, and note threads and loss; see `train`.
+        """Train `module` in place and return the result of `training.loop.train`.
 
-        Checkpoints, progress and the tracker's curves are those of the stage.
+        The loop gets the stage's checkpoints, progress and tracker. Threads and loss are recorded
+        in `facts`.
         """
         import torch
 
