@@ -43,6 +43,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
     },
     "maskpolicy.plots": {"Lines", "Bars", "Grid", "Marked", "Series", "GREY"},
 }
+ENGINE = {"analysis", "Findings", "Run", "Result", "Store"}
 LAZY = [name for name in API if name not in ("maskpolicy.formats", "maskpolicy.plots")]
 PLUGINS = [*(ROOT / "policies").glob("*.py"), *(ROOT / "tasks").glob("*.py")]
 
@@ -116,6 +117,7 @@ def test_every_fact_of_a_task_is_documented():
 def test_a_built_in_plugin_imports_nothing_else(path):
     for module, name in imports(path.read_text(encoding="utf-8")):
         assert name in API.get(module, ()), f"from {module} import {name}"
+        assert name not in ENGINE, f"{name} is for analyses"
 
 
 def test_the_documentation_imports_nothing_else():

@@ -23,6 +23,7 @@ from packaging.version import Version
 import maskpolicy
 
 ROOT = Path(__file__).parent.parent
+SETUP = ROOT / "setup.cfg"
 FORMS = ("wheel", "editable", "checkout")  # an sdist makes the same wheel
 MOVED = ("policies", "tasks", "experiments")  # installed below maskpolicy/
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
@@ -217,7 +218,7 @@ def test_the_command_runs_from_any_folder(installed, checkout, tmp_path):
 def required() -> dict[str, str]:
     """Return the lowest version that setup.cfg allows of each dependency."""
     stated = ConfigParser()
-    stated.read(ROOT / "setup.cfg")
+    stated.read(SETUP)
     lines = stated["options"]["install_requires"].split()
     return {
         name: version for name, version in (re.split(">=|==", line, maxsplit=1) for line in lines)
@@ -246,6 +247,15 @@ def test_the_floors_are_those_that_are_tested():
     assert {name: Version(version) for name, version in tested.items()} == {
         name: Version(version) for name, version in floors.items()
     }
+
+
+def test_the_workflow_tests_the_stated_versions_of_python():
+    stated = re.findall(r"Programming Language :: Python :: (3\.\d+)", SETUP.read_text())
+    ci = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    matrix = ci["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == stated
+    files = {*matrix["dependencies"], *(each["dependencies"] for each in matrix["include"])}
+    assert all((ROOT / f"{name}.txt").is_file() for name in files - {"newest"})
 
 
 def test_the_version_is_the_same_in_every_file():
