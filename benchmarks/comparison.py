@@ -60,7 +60,7 @@ class Setting:
     def spec(self) -> Training:
         """The budget that both sides train with."""
         return Training(
-            steps=self.steps, passages=self.size, lr=self.lr, warmup=0, schedule="constant"
+            steps=self.steps, batch_size=self.size, lr=self.lr, warmup=0, schedule="constant"
         )
 
     @property

@@ -40,7 +40,7 @@ def load(text: Path | None, tokenizer: str | None, folder: Path) -> tuple[Passag
 
 def ours(policy: str, passages: Passages, tokenizer: Any, steps: int) -> Once:
     """Mask and collate through maskpolicy."""
-    spec = resolve_auto(Training(passages=SIZE))
+    spec = resolve_auto(Training(batch_size=SIZE))
     made = MaskedSteps(
         passages, instance("policy", policy, {}), Denoising(), Specials.of(tokenizer), spec
     )

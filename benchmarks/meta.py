@@ -84,7 +84,7 @@ def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
 
     tokenizer = models.load_tokenizer(str(folder / "model"))
     model = models.load(str(folder / "model"), attn_implementation="eager").eval()
-    spec = Training(steps=1000, passages=SIZE)
+    spec = Training(steps=1000, batch_size=SIZE)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     data = fit_tools.load(folder / "contexts", tokenizer)
     asked = questions(data.train, data.task, tokenizer, specials, spec)

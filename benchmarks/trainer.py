@@ -61,7 +61,7 @@ def _arguments(setting: Setting, folder: str, **arguments: Any) -> Any:
         max_steps=setting.steps,
         learning_rate=spec.lr,
         weight_decay=spec.weight_decay,
-        max_grad_norm=spec.clip,
+        max_grad_norm=spec.max_grad_norm,
         lr_scheduler_type="constant",
         save_strategy="no",
         logging_strategy="no",

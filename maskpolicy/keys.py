@@ -94,8 +94,8 @@ def from_json(kind: type[T], value: Json, where: str = "") -> T:
 
 def _keyed(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in fields(value) if not _is_omitted(each, value)]
-        return {name: _keyed(getattr(value, name)) for name in names}
+        kept = [each for each in fields(value) if not _is_omitted(each, value)]
+        return {schema.old_name(each): _keyed(getattr(value, each.name)) for each in kept}
     if isinstance(value, Mapping):
         return {key: _keyed(item) for key, item in value.items()}
     return [_keyed(item) for item in value] if isinstance(value, list | tuple) else value

@@ -8,10 +8,12 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
 
+T = TypeVar("T")
+_OLD_NAME = "old_name"  # in the metadata of a field
 _NAMES = {
     bool: "true or false",
     int: "a whole number",
@@ -96,6 +98,27 @@ def fields_of(plugin: Any) -> dict[str, Field]:
     }
 
 
+def renamed(old: str, default: T) -> T:
+    """Return a dataclass field that had another name: blocks may still use it, and keys do."""
+    return dataclasses.field(default=default, metadata={_OLD_NAME: old})
+
+
+def old_name(field: dataclasses.Field[Any]) -> str:
+    """Return the name that a field had before, or the only one that it ever had."""
+    name: str = field.metadata.get(_OLD_NAME, field.name)
+    return name
+
+
+def with_new_names(plugin: Any, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a block with the present names of its keys; ConfigError if a key has both names."""
+    fields = dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ()
+    new_names = {old_name(each): each.name for each in fields if old_name(each) != each.name}
+    for old, new in new_names.items():
+        if old in given and new in given:
+            raise ConfigError(f"{at(where, old)}: is now called {new}, which is given too: drop it")
+    return {new_names.get(key, key): value for key, value in given.items()}
+
+
 def block(
     plugin: Any,
     given: Any,
@@ -111,7 +134,7 @@ def block(
     """
     if not isinstance(given, Mapping):
         raise wrong(given, "a block of keys", where)
-    known = fields_of(plugin)
+    known, given = fields_of(plugin), with_new_names(plugin, given, where)
     for key in given:
         if key not in known:
             raise ConfigError(f"{at(where, key)}: {unknown('key', str(key), {*known, *others})}")

@@ -135,7 +135,7 @@ class MetaLearned:
         # eager: sdpa has no second derivative; fp32: rounding to bf16 would swallow inner steps
         model = tools.load_model(attn_implementation="eager")
         outer: dict[str, Any] = {k: v for k, v in asdict(self.outer).items() if k != "dev"}
-        outer |= {"passages": outer.pop("episodes"), "precision": "fp32", "patience": 0}
+        outer |= {"batch_size": outer.pop("episodes"), "precision": "fp32", "patience": 0}
         return meta.EpisodeLoss(
             model.eval(),
             lambda reader, passages, k: windows.rank(reader, passages, k, self.max_words),

@@ -20,9 +20,9 @@ UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and writte
 class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024, figure 3).
 
-    As `efficiency`, from the same models (`keep_at`), but over what the steps cost: policies differ
-    in it. `tokens` are those of sources and targets; `seconds` are the stage's, in proportion to
-    tokens, as measured on the machine that trained it.
+    Reads the same models as `efficiency` (`checkpoint_steps`) and shows their cost, in which
+    policies differ. `tokens` are those of sources and targets; `seconds` are the stage's, in
+    proportion to tokens, as measured on the machine that trained it.
     """
 
     over: Literal["seconds", "tokens"] = "seconds"

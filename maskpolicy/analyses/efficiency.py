@@ -25,10 +25,10 @@ COLUMNS = (
 class Efficiency:
     """Score against steps of the intermediate stage, with the spread over fine-tuning seeds.
 
-    Needs models that were kept on the way: `keep_at: [250, 500]` in the experiment. Step 0 is the
-    row `none`. Lines are means over seeds, bands go from the lowest seed to the highest. Each point
-    is tested against the run's baseline as the cells of a leaderboard are, all as one family; the
-    answers of models on the way are read from the store.
+    Needs checkpoints: `checkpoint_steps: [250, 500]` in the experiment. Step 0 is the row `none`.
+    Lines are means over seeds, bands go from the lowest seed to the highest. Each point is tested
+    against the run's baseline as the cells of a leaderboard are, all as one family. The answers of
+    checkpoints are read from the store.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:

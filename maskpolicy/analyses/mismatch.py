@@ -31,8 +31,8 @@ class Mismatch(Sampling):
     For every task whose examples name their `slice`. `score`: of test examples, from the stored
     predictions; where no test example has a seen relation, as in zsRE's official files, of the dev
     examples, which are carved from train, and which the fine-tuned models answer if the experiment
-    keeps them (`keep: [finetune]`). `hits`: the share of hidden spans that answer a question of
-    such a relation in any split, and of no relation of the other kind.
+    keeps them (`keep_models: [finetune]`). `hits`: the share of masked spans that answer a question
+    of such a relation in any split, and of no relation of the other kind.
     """
 
     slice: str = "relation"
@@ -58,8 +58,8 @@ class Mismatch(Sampling):
                 if SEEN not in scored:
                     notes.append(
                         f"{task.task}: no test example has a {self.slice} of train, and the models "
-                        "that could answer dev are gone: set keep: [finetune] in the experiment "
-                        "and run it again for a score on seen ones"
+                        "that could answer dev are gone: set keep_models: [finetune] in the "
+                        "experiment and run it again for a score on seen ones"
                     )
                     missing = True
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]

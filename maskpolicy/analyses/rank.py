@@ -60,9 +60,9 @@ class Rank:
     present and without; both together; all tokens of the masked input, and all of the unmasked
     one, whose difference is `gap`. On passages of each run's corpus, of `text`, or of the embedded
     world. Takes folders of models beside runs: any encoder, or a BART's.
-    5b needs fine-tuned models (`keep: [finetune]`), and as many runs as it is to have points.
-    Models kept on the way (`keep_at`) give ranks over the loss, so that models of different loss
-    can be compared; `loss` is the mean over the last steps of their pre-training.
+    5b needs fine-tuned models (`keep_models: [finetune]`), one run for each of its points.
+    Checkpoints (`checkpoint_steps`) give ranks over the loss, so that models can be compared at
+    equal losses; `loss` is the mean over the last steps of their pre-training.
     """
 
     takes_models: ClassVar[bool] = True

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from maskpolicy import hardware, schema
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import omitted, unkeyed
-from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at
+from maskpolicy.schema import Count, Positive, Range, Seed, Steps, at, renamed
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -26,7 +26,8 @@ class Training:
     """One training budget: of the general, fit, intermediate or fine-tuning stage."""
 
     steps: Steps = 1000  # optimizer steps
-    passages: Count = 32  # passages (or examples) per optimizer step, the same for every policy
+    # passages (or examples) per optimizer step, the same for every policy
+    batch_size: Count = renamed("passages", 32)
     lr: Positive = 5e-4  # peak learning rate
     # steps of linear warm-up; left out and its default is half of `steps` or more: a tenth of them
     warmup: Steps = 100
@@ -34,7 +35,8 @@ class Training:
     weight_decay: Amount = 0.01  # of AdamW, on matrices alone
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)  # of AdamW
     eps: Positive = omitted(1e-8)  # of AdamW: added to the root of the second moment
-    clip: Amount = 1.0  # largest gradient norm; 0 turns clipping off
+    # gradients with a larger norm are scaled down to it; 0 turns clipping off
+    max_grad_norm: Amount = renamed("clip", 1.0)
     # auto: bf16 if the machine has matrix units for it
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
@@ -52,7 +54,7 @@ class Training:
 GENERAL = Training(steps=500, lr=2e-3)
 INTERMEDIATE = Training(steps=1000, lr=1e-3)
 FINETUNE = Training(steps=120, lr=3e-4, warmup=20)
-FIT = Training(steps=200, passages=16, lr=1e-3, warmup=20, eval_every=50)
+FIT = Training(steps=200, batch_size=16, lr=1e-3, warmup=20, eval_every=50)
 
 
 def warmup(default: int, steps: int) -> int:
@@ -95,8 +97,8 @@ def defaults(model: str, kind: str = "seq2seq") -> dict[str, Training]:
     return {
         "general": Training(steps=0),
         "fit": Training(steps=2000, lr=1e-3, eval_every=200),
-        "intermediate": Training(steps=20_000, passages=64, lr=1e-4, warmup=1000),
-        "finetune": Training(steps=3000, passages=32, lr=3e-5, warmup=300),
+        "intermediate": Training(steps=20_000, batch_size=64, lr=1e-4, warmup=1000),
+        "finetune": Training(steps=3000, batch_size=32, lr=3e-5, warmup=300),
     }
 
 

@@ -5,12 +5,13 @@ Paths are absolute and patterns expanded. docs/settings.md is made from the comm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from maskpolicy import keys
 from maskpolicy.config.budgets import FINETUNE, FIT, GENERAL, INTERMEDIATE, SCRATCH, Training
-from maskpolicy.schema import Count, Steps
+from maskpolicy.schema import Count, Steps, renamed, with_new_names
 from maskpolicy.types import Denoising, Json
 
 NONE = "none"  # the row without an intermediate stage; it is not a plugin
@@ -20,6 +21,7 @@ RELATIVE = (
     "maskpolicy-roberta-relative"  # model_type of maskpolicy.models.relative_positions's encoders
 )
 ModelKind = Literal["seq2seq", "encoder"]
+TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
 OnError = Literal["raise", "skip"]
 Tracker: TypeAlias = Literal[
     "aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"
@@ -111,8 +113,10 @@ class Experiment:
     finetune: Training = FINETUNE
     fit: Training = FIT
     plugins: tuple[str, ...] = ()  # absolute paths
-    keep: tuple[str, ...] = ()  # stages whose weights stay, e.g. "finetune"
-    keep_at: tuple[int, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
+    keep_models: tuple[str, ...] = renamed("keep", ())  # stages whose weights stay, e.g. "finetune"
+    checkpoint_steps: tuple[int, ...] = renamed(
+        "keep_at", ()
+    )  # steps of the intermediate stage that are fine-tuned besides
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: str | None = None  # e.g. tensorboard: writes the losses of every training to logs/
 
@@ -143,6 +147,13 @@ def resolved(experiment: Experiment) -> Json:
     config["policies"] = [resolved_policy(block) for block in experiment.policies]
     config["tasks"] = [resolved_task(block) for block in experiment.tasks]
     return keys.plain(config)
+
+
+def with_present_names(settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the settings of an experiment, as `resolved` gave them, with today's names of keys."""
+    found = with_new_names(Experiment, settings, "")
+    budgets = {name: found[name] for name in TRAININGS if isinstance(found.get(name), Mapping)}
+    return found | {name: with_new_names(Training, spec, "") for name, spec in budgets.items()}
 
 
 def resolved_policy(block: PolicyBlock) -> dict[str, Json]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from maskpolicy.config import learned_policies, verbatim, yaml_file
 from maskpolicy.config.budgets import SCRATCH, Training, training_blocks
 from maskpolicy.config.experiment import (
     NONE,
+    TRAININGS,
     WORLD,
     Experiment,
     ModelBlock,
@@ -25,7 +27,9 @@ from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import HOW_KEYS
-from maskpolicy.schema import Count, Seed, Stated, Steps, at
+from maskpolicy.schema import Count, Seed, Stated, Steps, at, old_name, renamed
+
+log = logging.getLogger(__name__)
 
 NameOrKeys = Annotated[Any, Stated("a name or a block of keys")]
 Budget = Annotated[Any, Stated("a block of keys")]
@@ -50,8 +54,10 @@ class File:
     finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
     fit: Budget = field(default_factory=dict)  # the training of a learned policy
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
-    keep: tuple[Literal["finetune"], ...] = ()  # stages whose models are kept, for `export`
-    keep_at: tuple[Count, ...] = ()  # steps of the intermediate stage that are fine-tuned besides
+    # stages whose models are kept, for `export`
+    keep_models: tuple[Literal["finetune"], ...] = renamed("keep", ())
+    # steps of the intermediate stage after which its model is fine-tuned as well
+    checkpoint_steps: tuple[Count, ...] = renamed("keep_at", ())
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
 
@@ -97,6 +103,9 @@ def make_experiment(
     addition to those that the keys name; `needs` are lists that must not be empty. Raises
     ConfigError with `where`, the key and what to do.
     """
+    _warn_of_old_names(File, given, where)
+    for stage in TRAININGS:
+        _warn_of_old_names(Training, given.get(stage), at(where, stage))
     shared = _shared(given, where)
     file = File(**schema.block(File, given, where, others=HOW_KEYS))
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
@@ -126,11 +135,19 @@ def make_experiment(
         baseline=_baseline(file.baseline, policies, at(where, "baseline")),
         **trainings,
         plugins=modules,
-        keep=file.keep,
-        keep_at=_keep_at(file.keep_at, trainings["intermediate"], at(where, "keep_at")),
+        keep_models=file.keep_models,
+        checkpoint_steps=_checkpoint_steps(
+            file.checkpoint_steps, trainings["intermediate"], at(where, "checkpoint_steps")
+        ),
         world=world_block(file.world, where),
         tracker=file.tracker,
     )
+
+
+def _warn_of_old_names(block: type[File | Training], given: Any, where: str) -> None:
+    for each in fields(block) if isinstance(given, Mapping) else ():
+        if old_name(each) != each.name and old_name(each) in given:
+            log.warning("%s: is now called %s", at(where, old_name(each)), each.name)
 
 
 def _shared(given: dict[str, Any], where: str) -> dict[str, Any]:
@@ -194,7 +211,7 @@ def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int
     return wanted
 
 
-def _keep_at(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
+def _checkpoint_steps(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
     """Return the steps in order; raises ConfigError for one beyond the intermediate stage."""
     for index, step in enumerate(given):
         if step >= spec.steps:

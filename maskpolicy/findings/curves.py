@@ -44,8 +44,8 @@ def points(runs: Sequence[Run]) -> tuple[list[Point], list[str]]:
     for run in runs:
         if not run.early:
             notes.append(
-                f"{run.name}: no model was kept on the way: set keep_at, e.g. keep_at: [250, 500], "
-                "in the experiment and run it again"
+                f"{run.name}: no checkpoints: set checkpoint_steps, e.g. checkpoint_steps: "
+                "[250, 500], in the experiment and run it again"
             )
         for color, label in enumerate(run.rows):
             for task in run.columns:

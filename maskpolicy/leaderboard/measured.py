@@ -109,7 +109,7 @@ def stage(config: Json, name: str) -> str:
         return "none (0 steps)"
     what = "examples" if name == "finetune" else "passages"
     parts = [f"{block['steps']} steps"]
-    parts += [f"of {block['passages']} {what}"] if "passages" in block else []
+    parts += [f"of {block['batch_size']} {what}"] if "batch_size" in block else []
     text = " ".join(parts)
     return f"{text}, learning rate {block['lr']:g}" if "lr" in block else text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy import markdown
+from maskpolicy.config.experiment import TRAININGS
 from maskpolicy.files import write_file
 from maskpolicy.leaderboard import latex, measured, tested
 from maskpolicy.leaderboard.board import VERSION, WORK, Board, Row, Score, average_label
@@ -16,7 +17,6 @@ from maskpolicy.leaderboard.comparisons import Comparison
 from maskpolicy.leaderboard.measured import ColumnFacts
 from maskpolicy.leaderboard.stats import LEVEL
 from maskpolicy.majority import LABEL, SENTENCE
-from maskpolicy.results.compatibility import TRAININGS
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:

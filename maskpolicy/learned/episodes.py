@@ -82,7 +82,7 @@ class EpisodeSteps:
     def order(self) -> Order:
         """The order of the questions."""
         lengths = np.asarray([len(question.passage.tokens) for question in self.questions])
-        return Order(lengths, self.spec.passages, self.spec.seed)
+        return Order(lengths, self.spec.batch_size, self.spec.seed)
 
     @cached_property
     def others(self) -> dict[str, list[Question]]:

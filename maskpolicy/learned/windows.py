@@ -99,7 +99,7 @@ class WindowSteps:
     def order(self) -> Order:
         """The order of the windows."""
         lengths = np.asarray([len(window.tokens) for window in self.windows])
-        return Order(lengths, self.spec.passages, self.spec.seed)
+        return Order(lengths, self.spec.batch_size, self.spec.seed)
 
     def __call__(self, number: int) -> Step:
         """Collate the windows of one step."""

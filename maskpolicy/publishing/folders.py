@@ -79,7 +79,7 @@ def _check_kept(store: Store, key: str, what: str) -> None:
     """Raise StoreError if a fine-tuned model was dropped after its evaluation."""
     if store.peek(key) is None and store.recall(key) is not None:
         raise StoreError(
-            f"{what} was not kept: add keep: [finetune] to the experiment and run it again"
+            f"{what} was not kept: add keep_models: [finetune] to the experiment and run it again"
         )
 
 

@@ -49,7 +49,7 @@ _SHOWN = 3  # settings that a line names
 log = logging.getLogger(__name__)
 _OURS = {
     *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
-    *("keep", "keep_at"),
+    *("keep_models", "checkpoint_steps"),
 }
 
 

@@ -81,7 +81,7 @@ CONTENTS = (  # in the order in which they are written
     Content("logs/", "what a tracker recorded of each training"),
     Content("results/*.json", "each cell's score and settings", lambda finished: finished.run),
     Content("predictions/*.jsonl", "each cell's answers, as `collecting.collect` found them"),
-    Content("steps/*.json", "the cells of models that `keep_at` kept, likewise"),
+    Content("steps/*.json", "the cells of models that `checkpoint_steps` names, likewise"),
     Content("experiment.json", "all settings, resolved, likewise"),
     Content(
         "leaderboard.*",

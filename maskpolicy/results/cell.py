@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from maskpolicy.config.experiment import with_present_names
 from maskpolicy.config.verbatim import WRITTEN
 from maskpolicy.errors import DataError
 from maskpolicy.files import json_bytes, read_json, slug
@@ -128,7 +129,7 @@ def read_settings(folder: Path) -> dict[str, Json]:
     found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
         raise _foreign(folder)
-    return found
+    return with_present_names(found)
 
 
 def plugin_files(folder: Path) -> list[str]:
@@ -171,7 +172,7 @@ def _cells(folder: Path, early: bool = False) -> set[str] | None:
             for seed in config["seeds"]
         ]
         if early:
-            steps = config.get("keep_at", ())
+            steps = config.get("checkpoint_steps", ())
             return {early_cell_name(*cell, step) for cell in cells for step in steps}
         return {cell_name(*cell) for cell in cells}
     except (KeyError, TypeError):
@@ -205,6 +206,7 @@ def read_result(path: Path) -> Result:
         if values.pop("version") != VERSION:
             raise DataError(f"{path}: of another version of maskpolicy: run its experiment again")
         metrics = values.pop("metrics", None)
+        values["config"] = with_present_names(values["config"])
         result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
         if result.metrics is None and result.error is None:
             raise KeyError("metrics")

@@ -15,6 +15,7 @@ from maskpolicy.config import learned_policies
 from maskpolicy.config.budgets import resolve_auto
 from maskpolicy.config.experiment import (
     HUB,
+    TRAININGS,
     WORLD,
     Experiment,
     PolicyBlock,
@@ -44,7 +45,6 @@ from maskpolicy.results.cell import (
     read_result,
     result_bytes,
 )
-from maskpolicy.results.compatibility import TRAININGS
 from maskpolicy.stages import Graph
 from maskpolicy.stages.answers import AUDIT
 from maskpolicy.stages.params import AnnotateParams, IntermediateParams

@@ -8,12 +8,11 @@ from typing import Any
 
 from maskpolicy import keys
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock, TaskBlock
+from maskpolicy.config.experiment import TRAININGS, WORLD, CorpusBlock, ModelBlock, TaskBlock
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
 
-TRAININGS = ("general", "fit", "intermediate", "finetune")
 _EXECUTION = {  # of each training
     "precision": "rounds differently, as another seed would; a board notes it",
     "attention": "the same arithmetic in another order",
@@ -38,8 +37,8 @@ HARMLESS: Mapping[str, str] = {
     "general_seed": "the general model behind one result; compared for each seed",
     "baseline": "the row that differences are taken from; a board names it",
     "plugins": "where code lies; other code of a policy makes another row",
-    "keep": "which models stay in the store",
-    "keep_at": "models on the way, which no leaderboard reads",
+    "keep_models": "which models stay in the store",
+    "checkpoint_steps": "models on the way, which no leaderboard reads",
     "tracker": "writes curves of the losses",
 }
 """Settings that may differ within one ranking, and why; every other difference is refused."""

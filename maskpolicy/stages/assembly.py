@@ -104,7 +104,7 @@ class _Builder:
         """
         cells = {}
         for block in self.experiment.policies:
-            for step in reversed(self.experiment.keep_at if block.has_stage else ()):
+            for step in reversed(self.experiment.checkpoint_steps if block.has_stage else ()):
                 for task in self.experiment.tasks:
                     for seed in self.experiment.seeds:
                         run = self.experiment.run_of(seed)
@@ -179,7 +179,7 @@ class _Builder:
             corpus=self.inputs.intermediate_corpus,
             annotate=self.annotate(block, run),
         )
-        before = [step for step in self.experiment.keep_at if step < (until or spec.steps)]
+        before = [step for step in self.experiment.checkpoint_steps if step < (until or spec.steps)]
         kept = {str(step): self.pretrained(block, run, step) for step in before}
         return replace(self.resumable(made, spec), byproducts=kept)
 
@@ -268,7 +268,7 @@ class _Builder:
         chooses = bool(spec.eval_every)  # the metric chooses the weights
         finetune = FinetuneParams(**shared, metric_version=metric.version if chooses else 1)
         tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
-        tuned = replace(tuned, transient="finetune" not in self.experiment.keep)
+        tuned = replace(tuned, transient="finetune" not in self.experiment.keep_models)
         tuned = self.resumable(tuned, spec)
         evaluate = EvaluateParams(**shared, metric_version=metric.version)
         return self.inputs.stage("evaluate", label, evaluate, model=tuned, **inputs)

@@ -67,7 +67,7 @@ def general_loss(
         instance("policy", params.policy, params.fields),
         Denoising(**params.how),
         Specials.of(tokenizer, model.config.decoder_start_token_id),
-        models.bounded(Training(passages=size, seed=params.seed, micro_tokens=4096), model),
+        models.bounded(Training(batch_size=size, seed=params.seed, micro_tokens=4096), model),
     )
     sums, counts = [], []
     with torch.no_grad():

@@ -143,7 +143,7 @@ class MaskedSteps:
     @cached_property
     def order(self) -> Order:
         """The order of the passages: the same for every policy."""
-        return Order(self.passages.lengths, self.spec.passages, self.spec.seed)
+        return Order(self.passages.lengths, self.spec.batch_size, self.spec.seed)
 
     @cached_property
     def streams(self) -> Streams:
@@ -237,7 +237,7 @@ class ExampleSteps:
     def order(self) -> Order:
         """The order of the examples."""
         lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
-        return Order(lengths, self.spec.passages, self.spec.seed)
+        return Order(lengths, self.spec.batch_size, self.spec.seed)
 
     def __call__(self, number: int) -> Step:
         """Collate the examples of one step."""

@@ -58,9 +58,9 @@ class Optimization:
         self.weights.collect()
         if ranks > 1:
             self.weights.gradient.copy_(self.accelerator.reduce(self.weights.gradient, "sum"))
-        if self.spec.clip:
+        if self.spec.max_grad_norm:
             parts = [self.weights.decayed, self.weights.plain]
-            torch.nn.utils.clip_grad_norm_(parts, self.spec.clip)
+            torch.nn.utils.clip_grad_norm_(parts, self.spec.max_grad_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate(self.spec, number)
         self.optimizer.step()

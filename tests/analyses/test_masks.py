@@ -125,10 +125,10 @@ policies: [none, {name: random, label: mae, mask_exclusion: 1.0}]
 tasks: [cola]
 seeds: [0, 1]
 world: {people: 8, general_people: 6}
-general: {steps: 2, passages: 4}
-intermediate: {steps: 2, passages: 4}
-finetune: {steps: 3, passages: 4}
-keep: [finetune]
+general: {steps: 2, batch_size: 4}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 3, batch_size: 4}
+keep_models: [finetune]
 """
 
 
@@ -176,7 +176,7 @@ def test_what_text_to_text_models_forget_is_not_asked_of_encoders(call, refused,
 
 
 def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):
-    (tmp_path / "it.yaml").write_text(RUN + "keep_at: [1]\n")
+    (tmp_path / "it.yaml").write_text(RUN + "checkpoint_steps: [1]\n")
     store = ("--store", tmp_path / "store")
     assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
     _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
@@ -195,8 +195,8 @@ def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp
 def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
     store = ("--store", tmp_path / "store")
     found = []
-    for kept in ("", "keep: [finetune]"):
-        (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", kept))
+    for kept in ("", "keep_models: [finetune]"):
+        (tmp_path / "it.yaml").write_text(RUN.replace("keep_models: [finetune]", kept))
         assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
         _, out, _ = call("analyze", "rank", tmp_path / "run", "passages=40", "--json", *store)
         found.append({row["task"] for row in json.loads(out)["rows"]})
@@ -204,7 +204,7 @@ def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
 
 
 def test_models_that_are_gone_are_told(call, refused, tmp_path):
-    (tmp_path / "it.yaml").write_text(RUN.replace("keep: [finetune]", ""))
+    (tmp_path / "it.yaml").write_text(RUN.replace("keep_models: [finetune]", ""))
     store = ("--store", tmp_path / "store")
     call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)
     for stage in ("general", "intermediate"):

@@ -50,14 +50,14 @@ corpus: world
 policies: [none, original, random, salient-span, {{name: guess-first, label: "{SCRIPT}"}}]
 tasks: [zsre]
 seeds: [0, 1]
-keep_at: [2, 4]
-keep: [finetune]
+checkpoint_steps: [2, 4]
+keep_models: [finetune]
 plugins: [guess.py]
 tracker: tensorboard
 world: {{people: 8, general_people: 8, entries: 6}}
-general: {{steps: 6, passages: 4, warmup: 1}}
-intermediate: {{steps: 6, passages: 4, warmup: 1}}
-finetune: {{steps: 3, passages: 4, warmup: 1}}
+general: {{steps: 6, batch_size: 4, warmup: 1}}
+intermediate: {{steps: 6, batch_size: 4, warmup: 1}}
+finetune: {{steps: 3, batch_size: 4, warmup: 1}}
 """
 
 
@@ -332,7 +332,7 @@ def test_a_model_kept_on_the_way_is_the_one_trained_to_there(home, tmp_path):
 
 def test_keep_at_changes_no_other_key(home):
     kept = stages.build(load_experiment(home / "tiny.yaml"))
-    plain = stages.build(load_experiment(home / "tiny.yaml", ["keep_at=[]"]))
+    plain = stages.build(load_experiment(home / "tiny.yaml", ["checkpoint_steps=[]"]))
     assert {place: stage.key for place, stage in kept.cells.items()} == {
         place: stage.key for place, stage in plain.cells.items()
     }
@@ -349,7 +349,7 @@ def test_a_plan_says_what_is_made_on_the_way(call, home, tmp_path):
 
 @pytest.mark.parametrize("steps", ["[6]", "[0]", "[-1]", "[x]"])
 def test_a_step_outside_of_the_stage_is_refused(refused, home, steps):
-    assert "keep_at[0]" in refused("plan", home / "tiny.yaml", f"keep_at={steps}")
+    assert "checkpoint_steps[0]" in refused("plan", home / "tiny.yaml", f"checkpoint_steps={steps}")
 
 
 def test_a_tracker_gets_the_losses_of_every_training(home):

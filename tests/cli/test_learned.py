@@ -15,8 +15,8 @@ from maskpolicy.world import make, write
 SUPERVISED = {"name": "supervised", "train_on": ["zsre"], "hidden": 8}
 META = {"name": "meta-learned", "train_on": ["zsre"], "init": SUPERVISED}
 SHORT = {
-    "fit": {"steps": 4, "passages": 8, "eval_every": 2, "precision": "fp32"},
-    "intermediate": {"steps": 1, "passages": 2, "precision": "fp32"},
+    "fit": {"steps": 4, "batch_size": 8, "eval_every": 2, "precision": "fp32"},
+    "intermediate": {"steps": 1, "batch_size": 2, "precision": "fp32"},
 }
 TRAIN = "structured_zeroshot-train-kilt.jsonl"
 

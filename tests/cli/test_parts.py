@@ -18,9 +18,9 @@ corpus: world
 policies: [none, random, original]
 tasks: [zsre, wow]
 world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, passages: 4}
-intermediate: {steps: 2, warmup: 1, passages: 4}
-finetune: {steps: 2, warmup: 1, passages: 4, max_source: 24}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 2, warmup: 1, batch_size: 4}
+finetune: {steps: 2, warmup: 1, batch_size: 4, max_source: 24}
 """
 
 

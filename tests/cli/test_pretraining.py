@@ -13,7 +13,7 @@ from maskpolicy.models import encoder, seq2seq
 from maskpolicy.publishing import pretraining
 
 TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."
-SHORT = ("intermediate.steps=3", "intermediate.passages=4", "intermediate.warmup=1")
+SHORT = ("intermediate.steps=3", "intermediate.batch_size=4", "intermediate.warmup=1")
 
 
 @pytest.fixture(scope="module")

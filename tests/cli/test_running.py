@@ -300,9 +300,9 @@ corpus: world
 policies: [none, random]
 tasks: [zsre]
 world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, passages: 4}
-intermediate: {steps: 2, warmup: 1, passages: 4}
-finetune: {steps: 2, warmup: 1, passages: 4}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 2, warmup: 1, batch_size: 4}
+finetune: {steps: 2, warmup: 1, batch_size: 4}
 """
 BROKEN = """
 from dataclasses import dataclass
@@ -479,7 +479,10 @@ def test_a_fine_tuned_model_that_was_not_kept_names_the_key_that_keeps_it(
 ):
     words = ("export", finished / "out", "random", "--task", "zsre", "--out", tmp_path / "bart")
     said = refused(*words, "--store", finished / "store")
-    assert "the model of random fine-tuned on zsre was not kept: add keep: [finetune] to" in said
+    assert (
+        "the model of random fine-tuned on zsre was not kept: add keep_models: [finetune] to"
+        in said
+    )
     assert "name the store of that run" in refused(*words, "--store", tmp_path / "empty")
 
 

@@ -314,7 +314,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("intermediate.betas=[0.9]", "intermediate.betas: must be a list of 2, not of 1"),
         ("finetune.schedul=linear", "did you mean 'schedule'?"),
         ("fit=", "fit: must be a block of keys, not null"),
-        ("keep=[weights]", "keep[0]: unknown value 'weights'"),
+        ("keep_models=[weights]", "keep_models[0]: unknown value 'weights'"),
         ("plugins=[no.py]", "plugins[0]: no such file 'no.py'"),
         ("plugins=[/]", "plugin /: is a folder: name a Python file in it"),
         ("world.peple=10", "world.peple: unknown key 'peple': did you mean 'people'?"),
@@ -437,7 +437,7 @@ FILES = st.fixed_dictionaries(
         "seeds": st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4, unique=True),
         "intermediate": TRAINING,
         "fit": TRAINING,
-        "keep": st.just(["finetune"]),
+        "keep_models": st.just(["finetune"]),
         "world": st.just({"people": 12}),
     },
 )
@@ -551,3 +551,24 @@ def test_a_resolved_encoder_loads_to_the_same_experiment(write):
     made = load_experiment(write(QUICK), [ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"])
     text = OmegaConf.to_yaml(OmegaConf.create(resolved(made)))
     assert load_experiment(write(text)) == made
+
+
+def test_old_names_of_keys_are_read_and_named(write, caplog):
+    old = QUICK + "keep: [finetune]\nkeep_at: [5]\n"
+    old += "intermediate: {steps: 10, passages: 4, clip: 2}\n"
+    new = load_experiment(
+        write(
+            QUICK + "keep_models: [finetune]\ncheckpoint_steps: [5]\n"
+            "intermediate: {steps: 10, batch_size: 4, max_grad_norm: 2}\n"
+        )
+    )
+    assert not caplog.messages
+    assert load_experiment(write(old)) == new
+    assert [message.partition(": ")[2] for message in caplog.messages] == [
+        "keep: is now called keep_models",
+        "keep_at: is now called checkpoint_steps",
+        "intermediate.passages: is now called batch_size",
+        "intermediate.clip: is now called max_grad_norm",
+    ]
+    with pytest.raises(ConfigError, match="passages: is now called batch_size, which is given too"):
+        load_experiment(write(old), ["intermediate.batch_size=8"])

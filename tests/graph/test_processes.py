@@ -32,7 +32,7 @@ from maskpolicy.store.artifacts import Store
 
 rank, store, stop, every = (int(word) for word in sys.argv[1:5])
 folder = Path(sys.argv[5])
-spec = replace(alone.SPEC, steps=12, passages=8, eval_every=every, checkpoint_every=1e-9)
+spec = replace(alone.SPEC, steps=12, batch_size=8, eval_every=every, checkpoint_every=1e-9)
 scores = iter([0.5 + rank, 0.9 - rank, 0.2, 0.1])
 try:
     model, done = alone.run(
@@ -71,7 +71,7 @@ def loss(module, batch):
 
 
 options = {"loss": loss} if where == "loss" else {"validate": fails}
-spec = alone.replace(alone.SPEC, steps=3, passages=8, eval_every=2)
+spec = alone.replace(alone.SPEC, steps=3, batch_size=8, eval_every=2)
 try:
     alone.run(spec, model=small.bart(), **options)
 except StageError as error:
@@ -83,11 +83,11 @@ corpus: world
 policies: [none, random]
 tasks: [zsre]
 world: {people: 8, general_people: 6}
-general: {steps: 3, warmup: 1, passages: 4, precision: fp32}
-intermediate: {steps: 3, warmup: 1, passages: 4, precision: fp32}
-finetune: {steps: 3, warmup: 1, passages: 4, precision: fp32}
+general: {steps: 3, warmup: 1, batch_size: 4, precision: fp32}
+intermediate: {steps: 3, warmup: 1, batch_size: 4, precision: fp32}
+finetune: {steps: 3, warmup: 1, batch_size: 4, precision: fp32}
 """
-FIT = "fit: {steps: 2, passages: 4, precision: fp32, eval_every: 0}\n"
+FIT = "fit: {steps: 2, batch_size: 4, precision: fp32, eval_every: 0}\n"
 # one episode a step: the other process has none, and nothing to fail with
 BROKEN = """{name: meta-learned, train_on: [zsre], inner: {lr: 1.0e+30},
   init: {name: supervised, train_on: [zsre], hidden: 8},

@@ -33,12 +33,12 @@ policies:
     outer: {steps: 12, episodes: 2, warmup: 2, eval_every: 4, dev: 2}
   - salient-span
 tasks: [zsre]
-keep: [finetune]
+keep_models: [finetune]
 world: {people: 20, general_people: 6}
-general: {steps: 20, warmup: 5, passages: 4, dropout: 0.1, checkpoint_every: 0.01}
-fit: {steps: 20, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0.01}
-intermediate: {steps: 20, warmup: 5, passages: 4, dropout: 0.1, checkpoint_every: 0.01}
-finetune: {steps: 10, warmup: 5, passages: 4, eval_every: 5, checkpoint_every: 0.01}
+general: {steps: 20, warmup: 5, batch_size: 4, dropout: 0.1, checkpoint_every: 0.01}
+fit: {steps: 20, warmup: 5, batch_size: 4, eval_every: 5, checkpoint_every: 0.01}
+intermediate: {steps: 20, warmup: 5, batch_size: 4, dropout: 0.1, checkpoint_every: 0.01}
+finetune: {steps: 10, warmup: 5, batch_size: 4, eval_every: 5, checkpoint_every: 0.01}
 """
 PATIENCE = 120  # seconds until a moment that never comes fails the test
 

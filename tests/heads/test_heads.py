@@ -18,7 +18,7 @@ from maskpolicy.training.objectives import Specials
 from maskpolicy.types import Example
 
 PARAMS = AnswerParams(keep="start")
-SPEC = Training(passages=4, micro_tokens=4096, max_source=64, precision="fp32")
+SPEC = Training(batch_size=4, micro_tokens=4096, max_source=64, precision="fp32")
 MARKS = Specials.of_encoder(small.tokenizer())
 TEXT = "Lindau is a town on the Oder. It has two bridges, a mill and a café."
 QUESTION = "What river is Lindau on?"

@@ -20,7 +20,7 @@ from maskpolicy.training.objectives import ExampleSteps, Specials
 from maskpolicy.types import Denoising, Example
 
 SPECIALS = Specials.of(small.tokenizer())
-SPEC = Training(steps=4, passages=2, lr=1e-2, warmup=0, precision="fp32", checkpoint_every=1e9)
+SPEC = Training(steps=4, batch_size=2, lr=1e-2, warmup=0, precision="fp32", checkpoint_every=1e9)
 EPISODE = Episode(candidates=3)
 INNER = Inner("sgd", 0.05, 0.03)
 
@@ -104,7 +104,7 @@ def test_without_hard_the_gradient_is_that_of_central_differences(name):
 
 
 def test_with_hard_the_gradient_is_that_of_w_times_that_of_the_softmax():
-    (group,) = steps(EPISODE, replace(SPEC, passages=1))(1).batches
+    (group,) = steps(EPISODE, replace(SPEC, batch_size=1))(1).batches
     module, loss = Words().double(), made()
     found = gradient(loss, module, [group])
 
@@ -145,12 +145,12 @@ def test_noise_depends_on_seed_step_and_id_alone():
                 found[number, group.ids[0]] = group.noise[0].tolist()
         return found
 
-    whole = noises(replace(SPEC, passages=4), questions(), [0, 1])
-    other = noises(replace(SPEC, passages=3), questions()[::-1], [0, 1])
+    whole = noises(replace(SPEC, batch_size=4), questions(), [0, 1])
+    other = noises(replace(SPEC, batch_size=3), questions()[::-1], [0, 1])
     assert len(whole) == 8
     assert len({tuple(noise) for noise in whole.values()}) == 8
     assert all(whole[key] == noise for key, noise in other.items())
-    seeded = noises(replace(SPEC, passages=4, seed=1), questions(), [0])
+    seeded = noises(replace(SPEC, batch_size=4, seed=1), questions(), [0])
     assert all(whole[key] != noise for key, noise in seeded.items())
 
 
@@ -256,7 +256,7 @@ def growth(loss, steps):
         if done in (steps // 5, steps):
             seen.append(used())
 
-    run(loss, replace(SPEC, steps=steps, passages=1), on_step=count)
+    run(loss, replace(SPEC, steps=steps, batch_size=1), on_step=count)
     (few, before), (many, after) = seen
     return (many - few) / (steps - steps // 5), (after - before) / (steps - steps // 5)
 
@@ -292,7 +292,7 @@ def test_what_higher_makes_for_an_episode_does_not_wait_for_the_collector():
     loss, counts = made("higher", dtype=torch.float32), []
     gc.disable()
     try:
-        spec = replace(SPEC, steps=60, passages=1)
+        spec = replace(SPEC, steps=60, batch_size=1)
         run(
             loss,
             spec,

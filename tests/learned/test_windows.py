@@ -112,7 +112,7 @@ def test_a_passage_without_a_word_has_no_candidate(network):
 def test_a_step_has_its_windows_in_batches_of_like_length():
     passages = list(small.passages())
     cuts = [cut(p, p.words[:1], 5)[0] for p in passages]
-    spec = Training(passages=5, micro_tokens=40)
+    spec = Training(batch_size=5, micro_tokens=40)
     step = WindowSteps(cuts, spec)(0)
     assert step.units == sum(len(batch.tokens) for batch in step.batches) == 5
     assert all(batch.tokens.numel() <= 40 or len(batch.tokens) == 1 for batch in step.batches)

@@ -22,7 +22,7 @@ from maskpolicy.types import Denoising
 
 MASK, PAD = 4, 1
 PARAMS = {"decoder_layers": 1, "spec": {"seed": 0}}
-SPEC = Training(passages=4, micro_tokens=400)
+SPEC = Training(batch_size=4, micro_tokens=400)
 
 
 def encoder(**settings):

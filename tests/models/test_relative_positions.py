@@ -146,10 +146,10 @@ corpus: world
 policies: [none, {name: random, label: MLM}, {name: random, label: MAE, mask_exclusion: 1.0}]
 tasks: [cola, squad]
 world: {people: 8, general_people: 6}
-general: {steps: 2, passages: 4}
-intermediate: {steps: 3, passages: 4, lr: 1e-3}
-finetune: {steps: 2, passages: 4}
-keep: [finetune]
+general: {steps: 2, batch_size: 4}
+intermediate: {steps: 3, batch_size: 4, lr: 1e-3}
+finetune: {steps: 2, batch_size: 4}
+keep_models: [finetune]
 """
 
 

@@ -30,7 +30,7 @@ policies:
   - {{name: supervised, train_on: [{tasks}], hidden: 8}}
 tasks: [zsre]
 world: {{people: 12, general_people: 6}}
-fit: {{steps: 6, passages: 8, eval_every: 3, precision: fp32}}
+fit: {{steps: 6, batch_size: 8, eval_every: 3, precision: fp32}}
 """
 
 
@@ -324,10 +324,10 @@ policies: [none, {name: supervised, label: reader, train_on: [triviaqa, squad],
   hidden: 4, mask_exclusion: 1.0}]
 tasks: [cola]
 world: {people: 8, general_people: 6}
-general: {steps: 2, passages: 4}
-fit: {steps: 2, passages: 4}
-intermediate: {steps: 2, passages: 4}
-finetune: {steps: 2, passages: 4}
+general: {steps: 2, batch_size: 4}
+fit: {steps: 2, batch_size: 4}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 2, batch_size: 4}
 """)
     words = ("--out", tmp_path / "run", "--store", tmp_path / "store")
     code, _, err = call("run", tmp_path / "it.yaml", *words)

@@ -111,10 +111,15 @@ def test_every_key_of_a_file_is_compared_or_harmless_by_a_rule():
 
 OVERRIDES = [
     *(f"intermediate.{one}" for one in ("steps=9", "lr=0.5", "warmup=3", "seed=7")),
-    *(f"finetune.{one}" for one in ("steps=9", "dropout=0.5", "clip=0.5", "eval_every=2")),
+    *(f"finetune.{one}" for one in ("steps=9", "dropout=0.5", "max_grad_norm=0.5", "eval_every=2")),
     *(f"general.{one}" for one in ("steps=9", "betas=[0.5,0.9]", "max_target=9", "seed=5")),
     *("world.seed=3", "world.people=30", "corpus.words=50", "corpus.limit=9", "join=none"),
-    *("keep=[finetune]", "keep_at=[3]", "intermediate.checkpoint_every=5", "finetune.seed=3"),
+    *(
+        "keep_models=[finetune]",
+        "checkpoint_steps=[3]",
+        "intermediate.checkpoint_every=5",
+        "finetune.seed=3",
+    ),
 ]
 
 
@@ -162,10 +167,10 @@ def test_rows_of_one_run_are_never_refused():
 
 def test_a_setting_that_an_older_result_lacks_stands_for_its_default():
     old, new = whole(), whole()
-    del old["model"]["decoder_layers"], old["finetune"]["clip"], old["world"]["evidence"]
+    del old["model"]["decoder_layers"], old["finetune"]["max_grad_norm"], old["world"]["evidence"]
     assert len(joined(cell(old), cell(new)).rows) == 2
-    new["finetune"]["clip"] = 0.5
-    with pytest.raises(ConfigError, match=r"finetune.clip: 1.0 -> 0.5"):
+    new["finetune"]["max_grad_norm"] = 0.5
+    with pytest.raises(ConfigError, match=r"finetune.max_grad_norm: 1.0 -> 0.5"):
         joined(cell(old), cell(new))
 
 

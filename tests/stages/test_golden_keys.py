@@ -44,7 +44,10 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "eps": ("quickstart.yaml", ("finetune.eps=1e-6", "intermediate.betas=[0.8,0.9]")),
     "judged": ("quickstart.yaml", ("finetune.eval_every=5", "finetune.patience=2")),
-    "early": ("quickstart.yaml", ("keep_at=[3,5]", "intermediate_seeds=2", "keep=[finetune]")),
+    "early": (
+        "quickstart.yaml",
+        ("checkpoint_steps=[3,5]", "intermediate_seeds=2", "keep_models=[finetune]"),
+    ),
     "chosen": ("nine-tasks.yaml", ("finetune.eval_every=5", "tasks=[{name: quartz}, wiqa]")),
     "likely": ("nine-tasks.yaml", ("tasks=[{name: wiqa, choose: likelihood}]",)),
     "files": ("quickstart.yaml", ("corpus={files: [DATA/text.jsonl, DATA/text.txt], words: 50}",)),

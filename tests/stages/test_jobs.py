@@ -54,9 +54,9 @@ tasks: [zsre]
 seeds: [0, 1]
 plugins: [meeting.py]
 world: {people: 20, general_people: 6}
-general: {steps: 2, passages: 4}
-intermediate: {steps: 2, passages: 4}
-finetune: {steps: 2, passages: 4, warmup: 3}
+general: {steps: 2, batch_size: 4}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 2, batch_size: 4, warmup: 3}
 """
 PATIENCE = 180  # seconds until a moment that never comes fails the test
 

@@ -44,7 +44,7 @@ HOWS = (
     Denoising(target="full", permute_sentences=True, insert=0.5),
     Denoising(mask_exclusion=0.5),
 )
-SPEC = Training(passages=4, micro_tokens=150, max_source=60)
+SPEC = Training(batch_size=4, micro_tokens=150, max_source=60)
 GOLDEN = {
     "world": ({"world": 5}, "c476556f2ca70900"),
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
@@ -227,7 +227,7 @@ CORPUS = {("corpus", "intermediate"), ("annotate", "salient-span"), *behind(*MAS
         ("intermediate.compile=true", behind(*MASKED)),
         ("corpus={name: world, words: 50}", CORPUS),
         ("intermediate.checkpoint_every=1", set()),
-        ("keep=[finetune]", set()),
+        ("keep_models=[finetune]", set()),
         ("baseline=random", set()),
     ],
 )
@@ -286,7 +286,7 @@ def models_behind(*overrides, folder):
 
 
 def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
-    several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "keep_at=[1]")
+    several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "checkpoint_steps=[1]")
     found = models_behind(*several, "general_seeds=2", folder=tmp_path)
     assert len(found) == 4 * (3 + 2)
     assert all(models == {(seed - 5) % 2} for (_, seed, _), models in found.items())
@@ -440,7 +440,7 @@ def pretrain(folder, tmp_path, rows, **policy):
             "policies": [policy],
             "tasks": [],
             "baseline": policy["name"],
-            "intermediate": {"steps": 2, "passages": 4},
+            "intermediate": {"steps": 2, "batch_size": 4},
         },
         "it",
         "",
@@ -484,9 +484,9 @@ policies:
   - {name: random, label: delta 1, shallow_decoder: true}
 tasks: [cola, squad_v2]
 world: {people: 8, general_people: 6}
-general: {steps: 2, passages: 4}
-intermediate: {steps: 2, passages: 4}
-finetune: {steps: 2, passages: 4, eval_every: 1}
+general: {steps: 2, batch_size: 4}
+intermediate: {steps: 2, batch_size: 4}
+finetune: {steps: 2, batch_size: 4, eval_every: 1}
 """
 
 
@@ -553,7 +553,7 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
         path = tmp_path / "it.yaml"
         path.write_text(
             f"model: {folder}\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
-            "world: {people: 8, general_people: 6}\nintermediate: {steps: 2, passages: 4}\n"
+            "world: {people: 8, general_people: 6}\nintermediate: {steps: 2, batch_size: 4}\n"
             f"corruption: token\nmask_exclusion: {share}\n"
         )
         store = Store(tmp_path / "store")
@@ -601,10 +601,10 @@ def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_pa
         "corpus: world\n"
         "policies: [none, random]\n"
         "tasks: [zsre]\n"
-        "keep: [finetune]\n"
+        "keep_models: [finetune]\n"
         "world: {people: 8, general_people: 6}\n"
-        "intermediate: {steps: 2, passages: 4}\n"
-        "finetune: {steps: 2, passages: 4, eval_every: 1}\n"
+        "intermediate: {steps: 2, batch_size: 4}\n"
+        "finetune: {steps: 2, batch_size: 4, eval_every: 1}\n"
         "target: full\n"
     )
     store = Store(tmp_path / "store")
@@ -631,8 +631,8 @@ def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
         "tasks=[triviaqa]",
         "seeds=[0, 1, 2]",
         "intermediate_seeds=3",
-        *("general_seeds=3", "general.passages=4", "intermediate.passages=4"),
-        "finetune.passages=4",
+        *("general_seeds=3", "general.batch_size=4", "intermediate.batch_size=4"),
+        "finetune.batch_size=4",
     ]
     store = Store(tmp_path / "store")
     made = load_experiment(path, shrunk)

@@ -72,7 +72,7 @@ def test_a_step_sees_the_same_passages_under_every_policy():
     seen = {}
     for name in ("original", "random"):
         policy = find_plugin("policy", name)
-        spec = Training(passages=4, micro_tokens=500)
+        spec = Training(batch_size=4, micro_tokens=500)
         specials = Specials.of(small.tokenizer())
         steps = MaskedSteps(
             small.passages(), policy.plugin(ratio=0.3), Denoising(**policy.facts), specials, spec

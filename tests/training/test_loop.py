@@ -23,7 +23,13 @@ from maskpolicy.training.optimization import rate
 from maskpolicy.types import Denoising
 
 SPEC = Training(
-    steps=6, passages=4, lr=1e-2, warmup=2, precision="fp32", micro_tokens=80, checkpoint_every=1e9
+    steps=6,
+    batch_size=4,
+    lr=1e-2,
+    warmup=2,
+    precision="fp32",
+    micro_tokens=80,
+    checkpoint_every=1e9,
 )
 
 
@@ -69,7 +75,7 @@ def stop_after(last, done, module):
 
 @pytest.mark.parametrize("micro_tokens", [1, 100, 300])
 def test_the_gradient_does_not_depend_on_the_micro_batches(micro_tokens):
-    spec = replace(SPEC, steps=1, schedule="constant", warmup=0, passages=8, clip=0.0)
+    spec = replace(SPEC, steps=1, schedule="constant", warmup=0, batch_size=8, max_grad_norm=0.0)
     found = []
     for budget in (10**6, micro_tokens):
         cut = replace(spec, micro_tokens=budget)
@@ -94,7 +100,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batches(micro_tokens):
 
 
 def test_the_loss_is_the_mean_over_the_tokens_of_the_step():
-    spec = replace(SPEC, steps=1, passages=8, micro_tokens=100, lr=1e-9)
+    spec = replace(SPEC, steps=1, batch_size=8, micro_tokens=100, lr=1e-9)
     step = masked(spec)(0)
     model = small.bart()
     sums = [token_loss(model.eval(), batch) for batch in step.batches]
@@ -343,7 +349,7 @@ def scaled(module, batch):
 
 def test_clipping_bounds_the_gradient_of_every_step():
     def ends(clip, *scales):
-        spec = replace(SPEC, steps=len(scales), clip=clip)
+        spec = replace(SPEC, steps=len(scales), max_grad_norm=clip)
         steps = [Step([Scale(scale)], 1) for scale in scales]
         model, _ = run(spec, model=Line(), steps=steps.__getitem__, loss=scaled)
         return model.w.flatten().tolist()

@@ -19,7 +19,7 @@ from maskpolicy.training.batching import IGNORE
 from maskpolicy.training.objectives import ExampleSteps, MaskedSteps, Specials, tokenize
 from maskpolicy.types import Denoising, Example, as_spans
 
-SPEC = Training(passages=4, micro_tokens=120, max_source=40, max_target=30)
+SPEC = Training(batch_size=4, micro_tokens=120, max_source=40, max_target=30)
 SPECIALS = Specials.of(small.tokenizer(), 2)
 EXAMPLES = [
     Example("a", "a", "where was Anna Kovar born?", ("Rome", "Roma")),
@@ -86,7 +86,7 @@ def test_a_step_is_a_function_of_its_number():
 
 def test_the_same_passage_is_masked_anew_in_every_epoch():
     policy = find_plugin("policy", "random").plugin(ratio=0.3)
-    spec = replace(SPEC, passages=len(small.passages()), micro_tokens=10**6)
+    spec = replace(SPEC, batch_size=len(small.passages()), micro_tokens=10**6)
     made = steps(policy, spec=spec)
     first, second = (made(number).work["source_tokens"] for number in (0, 1))
     labels = [sorted(map(str, made(n).batches[0].labels.tolist())) for n in (0, 1)]
@@ -185,7 +185,7 @@ def test_a_special_tokens_name_in_a_question_is_text():
 
 
 def test_every_example_comes_once_in_an_epoch():
-    made = ExampleSteps.of(EXAMPLES, small.tokenizer(), SPECIALS, replace(SPEC, passages=1))
+    made = ExampleSteps.of(EXAMPLES, small.tokenizer(), SPECIALS, replace(SPEC, batch_size=1))
     seen = [made(number).batches[0].source.tolist()[0] for number in range(3)]
     assert sorted(seen) == sorted(pair.source.tolist() for pair in made.pairs)
     assert made(0).work == {"examples": 1}

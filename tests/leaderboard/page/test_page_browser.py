@@ -23,9 +23,9 @@ policies: [none, original, {name: random, label: "<script>alert(1)</script>"}]
 tasks: [triviaqa, wow]
 seeds: [0, 1]
 world: {people: 20, general_people: 6}
-general: {steps: 10, warmup: 2, passages: 4}
-intermediate: {steps: 10, warmup: 2, passages: 4}
-finetune: {steps: 10, warmup: 2, passages: 4}
+general: {steps: 10, warmup: 2, batch_size: 4}
+intermediate: {steps: 10, warmup: 2, batch_size: 4}
+finetune: {steps: 10, warmup: 2, batch_size: 4}
 """
 EVIL = "<script>alert(1)</script>"
 CONTRAST = """
