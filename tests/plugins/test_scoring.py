@@ -34,7 +34,7 @@ from maskpolicy.plugins.registry import task
 from maskpolicy.types import Example
 
 
-@task("capitals", group="geography", metric="last_word", files=dict(train="a.jsonl", dev="b.jsonl"))
+@task("seats", group="geography", metric="last_word", files=dict(train="a.jsonl", dev="b.jsonl"))
 @dataclass(frozen=True)
 class Capitals:
     \"\"\"The capital of a country.\"\"\"
@@ -129,7 +129,7 @@ def planned(write, tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
         rows = [json.dumps({"id": f"{name}{n}", "country": "x", "capital": "y"}) for n in range(9)]
         (tmp_path / name).write_text("\n".join(rows))
-    given = {"model": "mini", "corpus": "world", "policies": ["none"], "tasks": ["capitals"]}
+    given = {"model": "mini", "corpus": "world", "policies": ["none"], "tasks": ["seats"]}
 
     def planned(body: str = LAST) -> list[Stage]:
         files = [write(body), tmp_path / "my_task.py"]
@@ -170,8 +170,8 @@ def test_a_stage_fails_with_it_in_one_line(planned, tmp_path):
 def test_an_unknown_metric_of_a_task_names_the_choices(write, tmp_path):
     (tmp_path / "my_task.py").write_text(TASK)
     discovery.load_files([tmp_path / "my_task.py"], fresh=True)
-    with pytest.raises(ConfigError, match=r"@task\('capitals'\): unknown metric 'last_word'"):
-        sources.facts(find_plugin("task", "capitals"))
+    with pytest.raises(ConfigError, match=r"@task\('seats'\): unknown metric 'last_word'"):
+        sources.facts(find_plugin("task", "seats"))
 
 
 def test_it_is_listed(write, call):
