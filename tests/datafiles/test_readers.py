@@ -1,32 +1,16 @@
-"""The reader of rows: formats that corpora and tasks share, lists of any size, quoted tables."""
+"""The reader of rows: formats that no module of their own reads, and names."""
 
 from __future__ import annotations
 
-import json
+import re
 
 import pyarrow
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
 
-from maskpolicy.datafiles import json_lists, readers, tables
+from maskpolicy.datafiles import readers
 from maskpolicy.datafiles.rows import Layout
-from maskpolicy.errors import DataError
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=5,
-)
-
-
-def write(folder, name, content: str | bytes):
-    path = folder / name
-    path.write_bytes(
-        content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    )
-    return path
+from maskpolicy.errors import ConfigError, DataError
 
 
 def read(path, **layout):
@@ -35,112 +19,27 @@ def read(path, **layout):
     return [(row.number, row.error) if row.error else row.value for row in found]
 
 
-@given(
-    rows=st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3) | VALUES, max_size=5),
-    piece=st.integers(1, 30),
-    indent=st.sampled_from([None, 0, 3]),
-    bom=st.sampled_from(["", "\ufeff"]),
-)
-def test_a_json_list_is_read_the_same_in_pieces_of_any_size(
-    tmp_path_factory, rows, piece, indent, bom
-):
-    text = bom + json.dumps(rows, indent=indent, ensure_ascii=False)
-    path = write(tmp_path_factory.mktemp("json"), "a.json", text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lists, "_PIECE", piece)
-        found = read(path)
-    assert [value for value in found if isinstance(value, dict)] == [
-        row for row in rows if isinstance(row, dict)
-    ]
-    bad = [value for value in found if isinstance(value, tuple)]
-    assert [number for number, _ in bad] == [
-        index for index, row in enumerate(rows) if not isinstance(row, dict)
-    ]
-    assert all(error.startswith("must be a JSON object, not ") for _, error in bad)
-
-
-@pytest.mark.parametrize("piece", [1, 1 << 20])
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "must hold a list of rows"),
-        ('{"a": 1}', "must hold a list of rows"),
-        ('[{"a": 1}', r"row\[1\]: not JSON: Expecting ',' delimiter"),
-        ('[{"a": 1', r"row\[0\]: not JSON"),
-        ('[{"a": 1} {"a": 2}]', r"row\[1\]: not JSON: Expecting ',' delimiter"),
-        ('[{"a": 1},]', r"row\[1\]: not JSON: Expecting value"),
-        ('[,{"a": 1}]', r"row\[0\]: not JSON: Expecting value"),
-        ("[1", r"row\[1\]: not JSON: Expecting ',' delimiter"),
-        ('[{"a": 1}] x', "not JSON: Extra data"),
-        ("[" + "[" * 200_000, r"row\[0\]: not JSON"),
-        ("[" + "9" * 5000 + "]", r"row\[0\]: not JSON: Exceeds the limit"),
-        (b'[{"a": "\xff"}]', "not UTF-8"),
-    ],
-)
-def test_a_json_file_that_is_no_list_is_one_line(tmp_path, monkeypatch, piece, content, reason):
-    monkeypatch.setattr(json_lists, "_PIECE", piece)
-    with pytest.raises(DataError, match=rf"a\.json.*{reason}") as error:
-        read(write(tmp_path, "a.json", content))
-    assert "\n" not in str(error.value)
-
-
-def test_rows_below_a_key_have_what_encloses_them(tmp_path):
-    content = {"data": [{"title": "T", "parts": [{"q": 1}, {"q": 2}]}, {"title": "U", "parts": 3}]}
-    path = write(tmp_path, "a.json", json.dumps(content))
-    assert read(path, at="data.parts") == [
-        {"title": "T", "q": 1},
-        {"title": "T", "q": 2},
-        (2, "must be a JSON object, not 3"),
-    ]
-    with pytest.raises(DataError, match="must hold a list of rows under the key 'rows'"):
-        read(path, at="rows")
-
-
-def test_csv_keeps_commas_quotes_and_line_breaks_of_quoted_cells(tmp_path):
-    path = write(
-        tmp_path, "a.csv", '\ufeffid,text\r\n1,"One, ""two""\r\n\r\nthree."\r\n\r\n2,Four\r\n'
-    )
-    assert read(path) == [{"id": "1", "text": 'One, "two"\n\nthree.'}, {"id": "2", "text": "Four"}]
-    assert [row.place.rpartition(", ")[2] for row in readers.rows(path)] == ["line 2", "line 6"]
-
-
-def test_a_cell_of_a_csv_file_may_be_long(tmp_path):
-    path = write(tmp_path, "a.csv", f"text\n{'a ' * 300_000}\n")
-    assert len(read(path)[0]["text"]) == 600_000
-
-
-@pytest.mark.parametrize(
-    ("content", "bad"),
-    [
-        (b'text,n\n"A"b,1\nB,2\n', (2, "not a row of a .csv file: ',' expected after '\"'")),
-        (b"text,n\nA\nB,2\n", (2, "has 1 cells, not 2 (text, n)")),
-        (b"text,n\n\xff,1\nB,2\n", (2, "not UTF-8 at byte 0")),
-        (b'text,n\n"A\n\xff",1\nB,2\n', (2, "not UTF-8 at byte 0")),
-    ],
-)
-def test_a_malformed_row_of_csv_is_told_and_the_next_one_read(tmp_path, content, bad):
-    assert read(write(tmp_path, "a.csv", content)) == [bad, {"text": "B", "n": "2"}]
-
-
-def test_a_quote_that_is_never_closed_spoils_a_block_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 10)
-    path = write(tmp_path, "a.csv", 'text\n"One\ntwo two two\nthree\n')
-    assert read(path) == [
-        (2, "not a row of a .csv file: unexpected end of data"),
-        {"text": "three"},
-    ]
-
-
-def test_quotes_of_a_tsv_file_count_only_where_its_layout_says_so(tmp_path):
-    path = write(tmp_path, "a.tsv", 'a\tb\n"x ""y"""\tz\n')
-    assert read(path) == [{"a": 'x "y"', "b": "z"}]
-    assert read(path, quoted=False) == [{"a": '"x ""y"""', "b": "z"}]
-    assert read(path, quoted=False, header=["c", "d"])[0] == {"c": "a", "d": "b"}
-
-
 def test_parquet_gives_all_columns_if_none_are_named(tmp_path):
     parquet.write_table(pyarrow.table({"a": [1], "b": [[{"c": "d"}]]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet") == [{"a": 1, "b": [{"c": "d"}]}]
     assert read(tmp_path / "a.parquet", keys=["a"]) == [{"a": 1}]
     with pytest.raises(DataError, match="no column 'x'; there are a, b"):
         read(tmp_path / "a.parquet", keys=["x"])
+
+
+@pytest.mark.parametrize("name", ["a.JSONL", "a.json.gz", "b.tsv", "c.csv", "d.parquet", "e.txt"])
+def test_a_format_is_told_by_the_name_in_any_case(name):
+    assert readers.stem(name) == name[0]
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a", ".csv", "a.csv.zip"])
+def test_an_unknown_format_lists_those_that_are_known(name):
+    known = "must end in .txt, .raw, .jsonl, .json, .tsv, .csv, .parquet (each also with .gz)"
+    with pytest.raises(ConfigError, match=re.escape(known)):
+        readers.stem(name)
+
+
+def test_a_name_decides_what_is_plain_text_and_what_may_hold_headings():
+    assert readers.is_plain("a.raw.gz") and not readers.is_plain("a.jsonl")
+    assert readers.has_lines("a.parquet") and not readers.has_lines("a.txt")
+    assert readers.is_heading(" = = Life = = \n") and not readers.is_heading("a = b")
