@@ -33,7 +33,7 @@ def has_bf16() -> bool:
         return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
     import torch
 
-    return torch.cuda.is_bf16_supported()
+    return bool(torch.cuda.is_bf16_supported())
 
 
 def cpu_flags() -> set[str]:

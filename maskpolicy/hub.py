@@ -34,8 +34,8 @@ def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -
     """
     if revision and _COMMIT.fullmatch(revision):
         return revision
+    import httpx
     from huggingface_hub import HfApi
-    from huggingface_hub.utils import httpx
 
     try:
         with access():
@@ -114,7 +114,7 @@ def dataset(
 def explained(where: str, advice: str) -> Iterator[None]:
     """Raise a DataError of one line for errors of the Hub's libraries about a dataset."""
     import datasets
-    from huggingface_hub.utils import httpx
+    import httpx
 
     hub = (httpx.HTTPError, datasets.exceptions.DatasetsError)
     try:

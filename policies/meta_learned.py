@@ -158,7 +158,7 @@ class MetaLearned:
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
-    ) -> dict[str, list[NDArray]]:
+    ) -> dict[str, list[NDArray[Any]]]:
         """Return the columns "candidates", token spans with the best first, and "scores"."""
         return candidates.find("meta-learned", fitted, passages, self.max_words)
 

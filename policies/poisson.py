@@ -30,7 +30,8 @@ class Poisson:
         n = np.arange(1, int(self.mean + 10 * math.sqrt(self.mean) + 10))
         logs = n * math.log(self.mean) - np.cumsum(np.log(n))
         weights = np.exp(logs - logs.max())
-        return weights / weights.sum()
+        shares: NDArray[np.float64] = weights / weights.sum()
+        return shares
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Lay runs over floor(ratio * t + u) of the t tokens."""

@@ -26,7 +26,8 @@ class Span:
     def lengths(self) -> NDArray[np.float64]:
         """The probability of 1, 2, .. `longest` words, made to sum to one."""
         weights = self.p * (1 - self.p) ** np.arange(self.longest)
-        return weights / weights.sum()
+        shares: NDArray[np.float64] = weights / weights.sum()
+        return shares
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Lay runs over floor(ratio * w + u) of the w words."""

@@ -74,7 +74,7 @@ class Supervised:
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
-    ) -> dict[str, list[NDArray]]:
+    ) -> dict[str, list[NDArray[Any]]]:
         """Return the columns "candidates", token spans with the best first, and "scores"."""
         return candidates.find("supervised", fitted, passages, self.max_words, self.overlap)
 

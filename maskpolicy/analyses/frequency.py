@@ -75,7 +75,7 @@ class Frequency(Sampling):
         }
 
 
-def _slope(counts: NDArray, ranks: int) -> float | None:
+def _slope(counts: NDArray[np.int64], ranks: int) -> float | None:
     """Return the slope of log frequency over log rank, for the first `ranks` ranks."""
     falling = np.sort(counts[counts > 0])[::-1][:ranks]
     if len(falling) < _LEAST:

@@ -65,11 +65,13 @@ def _hidden(sample: Sample) -> NDArray[np.bool_]:
     begins = np.repeat(sample.tokens.bounds[:-1], words.lengths)[:, None]
     before = np.concatenate([[0], np.cumsum(sample.is_hidden)])
     first, end = (words.flat + begins).T
-    return before[end] > before[first]
+    hidden: NDArray[np.bool_] = before[end] > before[first]
+    return hidden
 
 
 def _share(counts: NDArray[np.int64]) -> list[float]:
-    return (counts / max(1, counts.sum())).tolist()
+    shares: list[float] = (counts / max(1, counts.sum())).tolist()
+    return shares
 
 
 def _percent(shares: Sequence[float], kept: Sequence[int]) -> list[float]:

@@ -73,8 +73,9 @@ def with_warmup(spec: T, stated: Any) -> T:
     known = vars(spec) if is_dataclass(spec) else {}
     if not {"steps", "warmup"} <= known.keys() or "warmup" in stated:
         return spec
-    made: Any = spec
-    return replace(made, warmup=warmup(made.warmup, made.steps))
+    budget: Any = spec
+    made: T = replace(budget, warmup=warmup(budget.warmup, budget.steps))
+    return made
 
 
 def tell_warmup(warmup: int, steps: int, where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,4 +102,4 @@ def world_block(given: Mapping[str, Any], where: str) -> dict[str, Json]:
         settings = make(given)
     except ConfigError as error:
         raise ConfigError(f"{where}{error}") from error
-    return keys.plain(asdict(settings))
+    return keys.to_json(settings)

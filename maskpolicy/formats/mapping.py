@@ -54,9 +54,9 @@ def _check(example: Any, task: str) -> None:
             f"task {task!r}: example gave {type(example).__name__}: it must return a "
             "maskpolicy.types.Example, a list of them, or None"
         )
-    texts = {"source": example.source, "id": example.id or "", "context": example.context or ""}
-    if type(example.id) in (int, float):
-        texts["id"] = example.id  # 0 too
+    given: Any = example.id  # by the task's code, which may give a number, also 0
+    identity = given if type(given) in (int, float) else given or ""
+    texts = {"source": example.source, "id": identity, "context": example.context or ""}
     for name in ("targets", "choices"):
         values = getattr(example, name)
         if not isinstance(values, (tuple, list)):

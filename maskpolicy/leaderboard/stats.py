@@ -36,17 +36,19 @@ class Difference(NamedTuple):
     @property
     def seeds(self) -> int:
         """How many seeds both rows have."""
-        return self.of_seed.shape[-1]
+        return int(self.of_seed.shape[-1])
 
     @property
     def mean(self) -> Floats:
         """The difference: the mean over seeds and examples."""
-        return self.of_seed.mean(-1)
+        found: Floats = self.of_seed.mean(-1)
+        return found
 
     @property
     def runs(self) -> Floats:
         """The variance of one seed's mean difference."""
-        return self.of_seed.var(-1, ddof=1)
+        found: Floats = self.of_seed.var(-1, ddof=1)
+        return found
 
 
 class Verdict(NamedTuple):
@@ -248,7 +250,7 @@ def _alone(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float, F
 
 def _slope(scores: Floats) -> Floats:
     """Return how much a squared logit moves the squared mean score: (p (1 - p))^2."""
-    share = scores.mean((-1, -2), dtype=np.float64)
+    share: Floats = scores.mean((-1, -2), dtype=np.float64)
     return (share * (1 - share)) ** 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ def find(
     passages: Sequence[Passage],
     max_words: int,
     overlap: bool = False,
-) -> dict[str, list[NDArray]]:
+) -> dict[str, list[NDArray[Any]]]:
     """Return the columns "candidates", token spans with the best first, and "scores".
 
     `fitted` is the folder of an extractor. Raises ConfigError without one.

@@ -182,4 +182,5 @@ def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
 def temperature(episode: Episode, number: int, steps: int) -> float:
     """Return the temperature of outer step `number` of `steps`, counted from 0."""
     done = number / max(1, steps - 1)
-    return episode.temperature * (episode.cooled / episode.temperature) ** done
+    cooled: float = (episode.cooled / episode.temperature) ** done
+    return episode.temperature * cooled

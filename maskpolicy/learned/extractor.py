@@ -49,7 +49,8 @@ class Extractor(nn.Module):
             states = self.dropout(states)
             turned = left(_taken(states, mirror))[0]
             states = torch.cat([right(states)[0], _taken(turned, mirror)], dim=-1)
-        return self.heads(self.dropout(states))
+        scores: torch.Tensor = self.heads(self.dropout(states))
+        return scores
 
     def save(self, folder: Path) -> None:
         """Write weights, embeddings included, and shape."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from maskpolicy.config.budgets import Training
-    from maskpolicy.training.loop import Loss, Step
+    from maskpolicy.training.interfaces import Loss, Step
 
 COUNTS = "counts.json"
 

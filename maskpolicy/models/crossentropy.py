@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,4 +43,5 @@ def summed(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tens
 
     Shapes: states (n, d), weight (v, d), bias (v,), which gets no gradient, labels (n,) of int64.
     """
-    return _Summed.apply(states, weight, bias, labels)
+    apply: Callable[..., Tensor] = _Summed.apply
+    return apply(states, weight, bias, labels)

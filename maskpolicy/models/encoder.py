@@ -186,10 +186,12 @@ def _learner_class() -> Any:
             """Return states of full length, (b, n, d)."""
             seen = batch.seen.long()
             if self.decoder is None:
-                return self.encoder(input_ids=batch.source, attention_mask=seen).last_hidden_state
-            return self.decoder(
-                inputs_embeds=scattered(self.encoder, batch), attention_mask=seen
-            ).last_hidden_state
+                out = self.encoder(input_ids=batch.source, attention_mask=seen)
+            else:
+                states = scattered(self.encoder, batch)
+                out = self.decoder(inputs_embeds=states, attention_mask=seen)
+            found: torch.Tensor = out.last_hidden_state
+            return found
 
         def logits(self, states: torch.Tensor) -> torch.Tensor:
             """Return the vocabulary's logits at some positions, (k, v)."""

@@ -35,7 +35,7 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
     tokens = encoder.embed_tokens(batch.source.gather(1, position))
     states = _layers(encoder, tokens + embedding(position + table.offset, table.weight), visible)
     places = torch.arange(batch.source.shape[1], device=batch.source.device) + table.offset
-    full = encoder.layernorm_embedding(
+    full: torch.Tensor = encoder.layernorm_embedding(
         encoder.embed_tokens(batch.source) + embedding(places, table.weight)
     )
     full[kept] = states[visible].to(full.dtype)
@@ -54,7 +54,7 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
         attention_mask=visible.long(),
         position_ids=position + encoder.embeddings.padding_idx + 1,
     ).last_hidden_state
-    full = encoder.embeddings.word_embeddings(batch.source)
+    full: torch.Tensor = encoder.embeddings.word_embeddings(batch.source)
     full[kept] = states[visible].to(full.dtype)
     return full
 
@@ -80,8 +80,8 @@ def _layers(encoder: Any, embedded: torch.Tensor, visible: torch.Tensor) -> torc
     from torch.nn.functional import dropout
     from transformers.masking_utils import create_bidirectional_mask
 
-    states = encoder.layernorm_embedding(embedded)
-    states = dropout(states, p=encoder.dropout, training=encoder.training)
+    normed = encoder.layernorm_embedding(embedded)
+    states: torch.Tensor = dropout(normed, p=encoder.dropout, training=encoder.training)
     mask = create_bidirectional_mask(
         config=encoder.config, inputs_embeds=embedded, attention_mask=visible.long()
     )

@@ -96,7 +96,7 @@ def _config(name: str, revision: str | None, file: str) -> dict[str, Any]:
 
 def _file(name: str, revision: str | None, file: str) -> str | None:
     """Return the path of a model's file, fetched from the Hub if need be; None without one."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     path: str | None = cached_file(
         name,

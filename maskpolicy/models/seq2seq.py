@@ -119,7 +119,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     """Load the tokenizer of a folder or Hub name: a fast one with the tokens that batches need."""
     from transformers import AutoTokenizer
 
-    tokenizer = load_weights(AutoTokenizer, name, revision)
+    tokenizer: PreTrainedTokenizerBase = load_weights(AutoTokenizer, name, revision)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ConfigError(f"model {name}: it has no tokenizer beside it: save one to that folder")
     if not tokenizer.is_fast:
@@ -147,7 +147,9 @@ def embeddings(folder: str) -> torch.Tensor:
     import torch
     from transformers import AutoModel
 
-    return load_weights(AutoModel, folder, None, dtype=torch.float32).get_input_embeddings().weight
+    model = load_weights(AutoModel, folder, None, dtype=torch.float32)
+    weight: torch.Tensor = model.get_input_embeddings().weight
+    return weight
 
 
 def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:

@@ -20,6 +20,7 @@ from maskpolicy import markdown, schema
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.types import Example, Json, Passage, Spans
 
+_Columns: TypeAlias = dict[str, list[NDArray[Any]]]
 T = TypeVar("T")
 Form: TypeAlias = Literal["method", "class variable", "field", "field or property"]
 Rows: TypeAlias = Sequence[Json]
@@ -68,7 +69,7 @@ SELECT: Hook[Callable[[Passage, np.random.Generator], Spans] | None] = Hook(
     gives="Spans",
     required=True,
 )
-ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], dict[str, list[NDArray]]] | None] = Hook(
+ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], _Columns] | None] = Hook(
     "annotate",
     None,
     "columns that `select` reads from `passage.columns`, one array for each passage: spans, or "

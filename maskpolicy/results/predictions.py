@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +81,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
     """Return one row of predictions/*.jsonl; raises DataError."""
     try:
-        row: Any = json.loads(line)
+        row: dict[str, Json] = json.loads(line)
         whole = isinstance(row["id"], str) and isinstance(row["group"], str)
         if not (whole and 0 <= row["score"] <= 1 and isinstance(row["prediction"], str)):
             raise ValueError

@@ -126,7 +126,7 @@ class Optimization:
                 raise
             failed = cause(error)
         self._raise_first(self._gathered(failed))
-        score = self._gathered(own)[0]
+        score = float(self._gathered(own)[0])
         if score > self.best["score"]:
             self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
         return score
@@ -142,7 +142,8 @@ class Optimization:
             return [value]
         from accelerate.utils import gather_object
 
-        return gather_object([value])
+        found: list[Any] = gather_object([value])
+        return found
 
     def finished(self, done: int) -> bool:
         """Whether all steps are done, or patience is at its end."""

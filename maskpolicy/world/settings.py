@@ -63,7 +63,7 @@ class Settings:
         share = self.general_people / self.people
         if kind == "writers":  # they share the surnames of the others: not too many namesakes
             share = min(share, 5)
-        return max(1, round(getattr(self, kind) * share))
+        return max(1, round(int(getattr(self, kind)) * share))
 
     def count(self, kind: str) -> int:
         """Return the number of subjects of a kind in both corpora together."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from maskpolicy import schema, stages
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import CorpusBlock, ModelBlock, TaskBlock
+from maskpolicy.config.experiment import TRAININGS, CorpusBlock, ModelBlock, TaskBlock
 from maskpolicy.config.parse import File, load_experiment
 from maskpolicy.errors import ConfigError
 from maskpolicy.graph.nodes import topological
@@ -26,7 +26,7 @@ from maskpolicy.world.settings import Settings
 from tests.leaderboard.test_build import result, run
 
 SCHEMAS: dict[str, Any] = {
-    **dict.fromkeys(compatibility.TRAININGS, Training),
+    **dict.fromkeys(TRAININGS, Training),
     **{"model": ModelBlock, "corpus": CorpusBlock, "world": Settings, "task": TaskBlock},
 }
 NAMES = {"label", "fields"}  # of a column; its fields stand beside the other keys

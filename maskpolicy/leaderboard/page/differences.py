@@ -33,7 +33,9 @@ class _Answered:
 
     def mean(self, row: int) -> NDArray[np.float64]:
         """Return a row's scores (n,), averaged over its seeds."""
-        return np.mean(list(self.scores[row].values()), axis=0, dtype=np.float64)
+        seeds = list(self.scores[row].values())
+        found: NDArray[np.float64] = np.mean(seeds, axis=0, dtype=np.float64)
+        return found
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -33,7 +33,9 @@ def outer(
     start = [p.detach().requires_grad_() for p in rows.parameters()]
 
     def losses(weights: Sequence[torch.Tensor], batch: Batch) -> torch.Tensor:
-        return functional_call(rows, dict(zip(names, weights, strict=True)), (batch,))
+        named = dict(zip(names, weights, strict=True))
+        found: torch.Tensor = functional_call(rows, named, (batch,))
+        return found
 
     if inner.optimizer == "sgd":
         return _exact(losses, start, lesson, w, inner, differentiate)
@@ -53,10 +55,12 @@ def _exact(
     chosen = Batch(**rows)
 
     def of_masked(weights: Tensors) -> torch.Tensor:
-        return w[used] @ losses(weights, chosen)
+        loss: torch.Tensor = w[used] @ losses(weights, chosen)
+        return loss
 
     def of_query(weights: Tensors) -> torch.Tensor:
-        return losses(weights, lesson.query).mean()
+        loss: torch.Tensor = losses(weights, lesson.query).mean()
+        return loss
 
     # nothing is pulled back through the first step
     curved = [differentiate and number > 0 for number in range(inner.steps)]
@@ -118,7 +122,7 @@ def _unrolled(
 
     w = w.clone().requires_grad_(differentiate)
     weights, adam = start, _Adam(DECAY if inner.optimizer == "adamw" else 0.0)
-    stages = [
+    stages: list[tuple[Loss, float, int]] = [
         (lambda t: w @ losses(t, lesson.candidates), inner.lr, inner.steps),
         (lambda t: losses(t, lesson.query).mean(), inner.query_lr, inner.query_steps),
     ]
