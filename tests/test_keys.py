@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy.errors import ConfigError
-from maskpolicy.keys import canonical, differences, digest, plain
+from maskpolicy.keys import (
+    canonical,
+    differences,
+    digest,
+    from_json,
+    omitted,
+    plain,
+    to_json,
+    unkeyed,
+)
 from maskpolicy.types import Denoising
 
 scalars = (
@@ -127,3 +137,49 @@ def test_differences_shorten_digests_and_long_values():
 @given(values)
 def test_equal_values_have_no_differences(value):
     assert differences(plain(value), backwards(value), "x") == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float
+    later: float = omitted(0.5)
+    every: float = unkeyed(60.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    kind: str = omitted("plain")
+    layers: int | None = omitted(None, lambda params: params.kind == "plain")
+    inner: Inner
+    pair: tuple[int, str] = (1, "a")
+
+
+@pytest.mark.parametrize(
+    ("params", "keyed"),
+    [
+        (Outer(inner=Inner(rate=0.1, every=1.0)), {"inner": {"rate": 0.1}, "pair": [1, "a"]}),
+        (
+            Outer(kind="deep", inner=Inner(rate=0.1, later=0.7)),
+            {
+                "kind": "deep",
+                "layers": None,
+                "inner": {"rate": 0.1, "later": 0.7},
+                "pair": [1, "a"],
+            },
+        ),
+    ],
+)
+def test_a_key_leaves_out_what_is_omitted_and_unkeyed(params, keyed):
+    assert to_json(params) == keyed
+    assert to_json(from_json(Outer, keyed)) == keyed
+
+
+def test_what_no_key_holds_is_read_back_at_its_default():
+    params = Outer(inner=Inner(rate=0.1, every=1.0))
+    assert from_json(Outer, to_json(params)) == Outer(inner=Inner(rate=0.1))
+
+
+@pytest.mark.parametrize("keyed", [{}, {"inner": {"rate": "fast"}}, {"inner": {}, "more": 1}])
+def test_json_that_is_not_of_the_dataclass_is_refused(keyed):
+    with pytest.raises(ConfigError, match="outer"):
+        from_json(Outer, keyed, "outer")
