@@ -144,7 +144,7 @@ Method: TypeAlias = Callable[[Sequence[Difference]], Floats]
 
 def ours(family: Sequence[Difference]) -> Floats:
     """Return what the page marks by."""
-    return np.stack([verdict.p_holm for verdict in stats.judge(family)])
+    return np.stack([verdict.p_holm for verdict in stats.assess_family(family)])
 
 
 def satterthwaite(family: Sequence[Difference]) -> Floats:
@@ -228,7 +228,7 @@ def _student(family: Sequence[Difference], runs: Sequence[Floats], most: Floats 
     found = []
     for each, own in zip(family, runs, strict=True):
         free = each.seeds - 1
-        parts = own / each.seeds, each.taste
+        parts = own / each.seeds, each.interaction
         own_free = free if np.ndim(most) == 0 else free * np.asarray(most)
         with np.errstate(divide="ignore", invalid="ignore"):
             freedom = sum(parts) ** 2 / (

@@ -84,7 +84,7 @@ def tested(
         cells = (_cells(point.results, run), bases[point.run, point.task])
         no_test = is_base or point.steps == 0
         compared.append(None if no_test else comparisons.compare(*cells, read, names))
-    return comparisons.judge(compared)
+    return comparisons.assess_family(compared)
 
 
 def _cells(results: Sequence[Result], run: Run) -> dict[int, Result | None]:
@@ -102,12 +102,12 @@ def _answers(cell: Result, store: Store) -> CellAnswers | None:
 
 
 def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:
-    if comparison is None or comparison.found is None:
+    if comparison is None or comparison.estimate is None:
         return {}
     return {
-        "difference": comparison.found.difference,
-        "difference low": comparison.found.low,
-        "difference high": comparison.found.high,
+        "difference": comparison.estimate.difference,
+        "difference low": comparison.estimate.low,
+        "difference high": comparison.estimate.high,
         "p (Holm)": comparison.p_holm,
-        "detectable": None if comparison.is_significant else comparison.found.detectable,
+        "detectable": None if comparison.is_significant else comparison.estimate.detectable,
     }

@@ -1,4 +1,4 @@
-"""A view of results: rows, tests, and the forms of the table.
+"""Leaderboards: results joined into rows, statistical tests, and output formats.
 
-It computes nothing that results lack.
+Everything here is derived from stored results and predictions; no model runs.
 """

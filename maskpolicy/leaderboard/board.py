@@ -1,4 +1,4 @@
-"""A leaderboard as data: scores, rows, and what is derived from them alone."""
+"""The leaderboard as data: scores, rows, and values computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from maskpolicy.results.cell import Result, Run
 from maskpolicy.types import Json
 
 VERSION = 1
-_SAME = 9  # digits after which two means are one
+_SAME = 9  # two means are equal if they agree to so many decimal places
 WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
 
 
@@ -24,64 +24,65 @@ WORK = ("passages", "passages_without_span", "hidden_tokens", "target_tokens")
 class Score:
     """One row's score on one task, in percent.
 
-    `seeds` holds None for a seed that failed, and for one that only the baseline has.
+    `seeds` maps a seed to its score, or to None if it failed or only the baseline has it.
     """
 
     metric: str
     seeds: Mapping[int, float | None]
     n: int  # test examples
-    delta: float | None = None  # mean difference to the baseline over the seeds of both
-    comparison: Comparison | None = None  # with the baseline; None: the baseline itself
-    parts: Mapping[str, float] = field(default_factory=dict)  # figures beside the score, as F1
+    delta: float | None = None  # mean difference to the baseline over shared seeds
+    comparison: Comparison | None = None  # with the baseline; None for the baseline itself
+    parts: Mapping[str, float] = field(default_factory=dict)  # further figures, e.g. F1
 
     @property
     def values(self) -> list[float]:
-        """The scores that are there."""
+        """The scores of all seeds that have one."""
         return [value for value in self.seeds.values() if value is not None]
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds that are there."""
+        """The mean of `values`."""
         return statistics.fmean(self.values)
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over seeds with n - 1; None for a single one."""
+        """The sample standard deviation over seeds (n - 1); None for one seed."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def is_significant(self) -> bool:
-        """Whether the test finds a difference in the direction of the one that is shown."""
-        found = self.comparison and self.comparison.is_significant and self.comparison.found
-        return bool(found and self.delta and found.difference * self.delta > 0)
+        """Whether the test is significant and its estimate has the sign of `delta`."""
+        if not (self.comparison and self.comparison.is_significant and self.comparison.estimate):
+            return False
+        return bool(self.delta and self.comparison.estimate.difference * self.delta > 0)
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is a score for each seed of this row and of the baseline."""
+        """Whether every seed of this row and of the baseline has a score."""
         return len(self.values) == len(self.seeds)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One policy as one experiment used it."""
+    """One policy with the settings of one experiment."""
 
     label: str
     config: Json  # the policy's block
-    scores: Mapping[str, Score | None]  # by task; None: there is none
+    scores: Mapping[str, Score | None]  # by task; None if there is no score
     work: Json = None
     cells: Mapping[tuple[str, int], Result] = field(default_factory=dict)  # by task and seed
     gaps: tuple[Gap, ...] = ()
-    against: str = ""  # the row it is compared with: the baseline, of its own run if that has one
+    against: str = ""  # label of its baseline: the one of its own run, if that has one
 
     @property
     def is_baseline(self) -> bool:
-        """Whether other rows are compared with this one."""
+        """Whether this row is a baseline."""
         return self.label == self.against
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a guess without a model reaches on one task (`maskpolicy.majority`)."""
+    """The score of a majority guess on one task (`maskpolicy.majority`)."""
 
     percent: float
     rule: str
@@ -89,21 +90,24 @@ class Guess:
 
 @dataclass(frozen=True)
 class Board:
-    """A whole leaderboard; `groups` are two or more tasks whose scores may be averaged."""
+    """A whole leaderboard.
 
-    baseline: str  # the first one where rows of several runs have several
+    `groups` maps a name to two or more tasks whose scores are averaged.
+    """
+
+    baseline: str  # the first one, if joined runs have several
     tasks: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, as far as it is known
+    majority: Mapping[str, Guess] = field(default_factory=dict)  # by task, where known
     pairs: tuple[Versus, ...] = ()  # all pairs of rows on all tasks and averages, one family
-    compared_with: str = ""  # the baseline in words, which tell if there are several
-    runs: tuple[Run, ...] = ()  # those that the scores come from
+    compared_with: str = ""  # the baseline, or all baselines, in words
+    runs: tuple[Run, ...] = ()  # the runs with at least one cell on the board
 
     @cached_property
     def standings(self) -> Mapping[str, Mapping[str, Standing]]:
-        """By task or average, and by row: the ranks that the row may have."""
+        """The possible ranks of each row, by task or average and then by row."""
         scored = {
             column: {row.label for row in self.rows if self.has_score(row, column)}
             for column in self._members
@@ -111,7 +115,7 @@ class Board:
         return standings.standings(self.pairs, scored)
 
     def has_score(self, row: Row, column: str) -> bool:
-        """Return whether a row has a score on a task, or on all tasks of an average."""
+        """Whether a row has a score on a task, or on all tasks of an average."""
         return all(row.scores.get(task) for task in self._members[column])
 
     @cached_property
@@ -122,89 +126,90 @@ class Board:
 
     @property
     def seeds(self) -> int:
-        """The most seeds that a score has."""
+        """The largest number of seeds of any score."""
         scores = (score for row in self.rows for score in row.scores.values() if score)
         return max((len(score.seeds) for score in scores), default=0)
 
     @property
     def tests(self) -> int:
-        """The number of differences that were tested, one family."""
+        """The number of differences to the baseline that were tested, as one family."""
         scores = (score for row in self.rows for score in row.scores.values() if score)
-        return sum(bool(score.comparison and score.comparison.found) for score in scores)
+        return sum(bool(score.comparison and score.comparison.estimate) for score in scores)
 
     @property
     def condition(self) -> str:
-        """What the tests answer for and what they hold fixed, "" without a test."""
+        """What the tests generalise to and what they hold fixed; "" without tests."""
         scores = (score for row in self.rows for score in row.scores.values() if score)
         return comparisons.condition(score.comparison for score in scores)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """The notes that say why a score is missing."""
+        """One note for each missing score, with the reason."""
         return tuple(note for row in self.rows for note in missing(row))
 
     def metric(self, task: str) -> str:
-        """Return what the metric of a task is called."""
+        """Return the display name of a task's metric."""
         scores = (row.scores[task] for row in self.rows)
         return next((metrics.title(score.metric) for score in scores if score), "no score")
 
     def average(self, row: Row, group: str) -> float | None:
-        """Return the mean over a group's tasks, or None unless the row is complete there."""
+        """Return the mean over a group's tasks, or None if a score or seed is missing."""
         scores = [row.scores.get(task) for task in self.groups[group]]
         if any(score is None or not score.is_complete for score in scores):
             return None
         return statistics.fmean(score.mean for score in scores if score is not None)
 
     def majority_average(self, group: str) -> float | None:
-        """Return the mean of majority over a group's tasks, or None unless all are known."""
+        """Return the mean majority score over a group's tasks, or None if one is unknown."""
         known = [self.majority[task] for task in self.groups[group] if task in self.majority]
         if len(known) < len(self.groups[group]):
             return None
         return statistics.fmean(guess.percent for guess in known)
 
     def best(self) -> dict[str, set[str]]:
-        """Return, by task, the one row with the highest mean; no row where two or more share it.
+        """Return by task the row with the highest mean; the set is empty if rows tie.
 
-        Rows that lack a seed do not count. Rows with seeds of their own are compared over the seeds
-        that all have.
+        Incomplete rows are ignored. Rows with different seeds are compared over shared seeds.
         """
         return {task: self._best(task) for task in self.tasks}
 
     def _best(self, task: str) -> set[str]:
         scores = {row.label: row.scores[task] for row in self.rows}
-        whole = {label: score for label, score in scores.items() if score and score.is_complete}
-        shared = set.intersection(*(set(score.seeds) for score in whole.values())) if whole else ()
-        if not shared or len(whole) < 2:
+        complete = {label: score for label, score in scores.items() if score and score.is_complete}
+        if len(complete) < 2:
+            return set()
+        shared = set.intersection(*(set(score.seeds) for score in complete.values()))
+        if not shared:
             return set()
         means = {
             label: round(statistics.fmean(score.seeds[seed] or 0.0 for seed in shared), _SAME)
-            for label, score in whole.items()
+            for label, score in complete.items()
         }
         highest = max(means.values())
-        found = {label for label, mean in means.items() if mean == highest}
-        return found if len(found) == 1 else set()
+        leaders = {label for label, mean in means.items() if mean == highest}
+        return leaders if len(leaders) == 1 else set()
 
 
 def average_label(group: str) -> str:
-    """Return the name of the column that averages a group of tasks."""
+    """Return the title of the column with the average of a group of tasks."""
     return f"mean of {group}"
 
 
 def missing(row: Row) -> list[str]:
-    """Return why scores of a row are missing, with one note for all seeds that it has nowhere."""
+    """Return a note for each missing score; seeds missing on all tasks share one note."""
     own = {seed for _, seed in row.cells}
-    nowhere = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
+    missing_seeds = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
     notes = []
     for gap in row.gaps:
-        if gap.seed not in nowhere:
+        if gap.seed not in missing_seeds:
             seed = "" if gap.seed is None else f", seed {gap.seed}"
             notes.append(f"{row.label}, {gap.task}{seed}: {gap.reason}")
-    if nowhere:
-        lacks = f"{row.label} lacks {counted(nowhere)} of its baseline {row.against}"
-        notes.append(f"{lacks}: its differences are over the seeds of both")
+    if missing_seeds:
+        lacks = f"{row.label} lacks {counted(missing_seeds)} of its baseline {row.against}"
+        notes.append(f"{lacks}: differences are means over the shared seeds")
     return notes
 
 
 def counted(numbers: Sequence[int]) -> str:
-    """Return the numbers of seeds in words."""
+    """Return e.g. "seed 1" or "seeds 1, 2"."""
     return f"seed{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"

@@ -1,4 +1,4 @@
-"""The results of one or more runs, sorted into rows, and what keeps rows out of one ranking."""
+"""Join the results of one or more runs into rows, and find differences that forbid one ranking."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from maskpolicy.results.compatibility import ComparedPart
 from maskpolicy.types import Json
 
 ABSENT = "not in these results"
-_SHOWN = 6  # differences in one message
+_SHOWN = 6  # the most differences that a message lists
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A score that is not there; `seed` is None where a row has nothing of a task."""
+    """A missing score; `seed` is None if the row has no score on the task at all."""
 
     task: str
     seed: int | None
@@ -29,30 +29,29 @@ class Gap:
 
 @dataclass
 class Draft:
-    """A row while the results of one or more runs are gathered for it."""
+    """A row to which the results of one or more runs are added."""
 
     label: str
-    run: Run  # the first that has it
+    run: Run  # the first run with this row
     config: Json  # of its first result, without the task
-    identity: str  # canonical JSON of what its results share
-    loose: dict[str, Json]  # what they share where they have it
-    rank: int  # of its label: a given one comes first
-    cells: dict[tuple[str, int], Result] = field(default_factory=dict)
-    labels: list[tuple[Run, str]] = field(default_factory=list)  # what each run calls it
+    identity: str  # canonical JSON of `compatibility.identity`, equal for all results
+    loose: dict[str, Json]  # `compatibility.loose`, equal for all results that state it
+    rank: int  # of its label: 0 for a given one, see `_rank`
+    cells: dict[tuple[str, int], Result] = field(default_factory=dict)  # by task and seed
+    labels: list[tuple[Run, str]] = field(default_factory=list)  # its label in each run
 
-    def takes(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
+    def accepts(self, label: str, run: Run, identity: str, loose: Mapping[str, Json]) -> bool:
         """Whether a result of the row `label` of a run belongs to this row."""
         same = all(self.loose.get(name, value) == value for name, value in loose.items())
         mine = all(other is not run or known == label for other, known in self.labels)
         return same and mine and self.identity == identity
 
     def is_called(self, label: str, run: Run | None = None) -> bool:
-        """Whether a run, or any of them, calls the row so."""
-        known = (name for other, name in self.labels if run is None or run is other)
-        return label in known
+        """Whether the row has this label in `run`, by default in any run."""
+        return label in (name for other, name in self.labels if run is None or run is other)
 
-    def call(self, label: str, run: Run, rank: int) -> None:
-        """Note what a run calls the row; the row takes the name of the best rank."""
+    def add_label(self, label: str, run: Run, rank: int) -> None:
+        """Record the row's label in a run; the row is named by the label of the lowest rank."""
         if not self.is_called(label, run):
             self.labels.append((run, label))
         if rank < self.rank:
@@ -60,29 +59,32 @@ class Draft:
 
     @property
     def seeds(self) -> set[int]:
-        """Every seed that the row has anywhere."""
+        """The seeds of all cells."""
         return {seed for _, seed in self.cells}
 
     def of(self, task: str, more: Iterable[int] = ()) -> dict[int, Result | None]:
-        """Return the row's cells of one task, for every seed of the row and for `more` seeds."""
+        """Return the cells of one task by seed, for the row's own seeds and `more` seeds."""
         return {seed: self.cells.get((task, seed)) for seed in sorted({*self.seeds, *more})}
 
     def gaps(self, tasks: Sequence[str], more: Iterable[int] = ()) -> list[Gap]:
-        """Return what is missing of the row, each with its reason; it should have `more` seeds."""
-        found = []
+        """Return the missing scores of the row's own seeds and `more` seeds."""
+        gaps = []
         for task in tasks:
             cells = self.of(task, more)
             if not any(cells.values()):
-                found.append(Gap(task, None, ABSENT))
+                gaps.append(Gap(task, None, ABSENT))
                 continue
             for seed, cell in cells.items():
                 if cell is None or cell.metrics is None:
-                    found.append(Gap(task, seed, (cell and cell.error) or ABSENT))
-        return found
+                    gaps.append(Gap(task, seed, (cell and cell.error) or ABSENT))
+        return gaps
 
 
 def join_rows(runs: Sequence[Run]) -> list[Draft]:
-    """Return one draft for each row; rows of several runs that have one configuration are one."""
+    """Return the rows of all runs; rows of several runs with one configuration become one.
+
+    Raises ConfigError if a cell has two different scores.
+    """
     drafts: list[Draft] = []
     for run in runs:
         by_label = {
@@ -96,21 +98,21 @@ def join_rows(runs: Sequence[Run]) -> list[Draft]:
 
 
 def _draft(drafts: list[Draft], label: str, run: Run, result: Result) -> Draft:
-    """Return the row that a result belongs to; a new one is put at the end of `drafts`."""
+    """Return the row that a result belongs to; append a new one to `drafts` if there is none."""
     identity = keys.canonical(compatibility.identity(result))
     loose = compatibility.loose(result)
-    able = [draft for draft in drafts if draft.takes(label, run, identity, loose)]
-    if not able:
-        able = [Draft(label, run, row_config(result), identity, {}, _rank(result))]
-        drafts += able
-    found = min(able, key=lambda draft: not draft.is_called(label))
-    found.loose |= loose
-    found.call(label, run, _rank(result))
-    return found
+    candidates = [draft for draft in drafts if draft.accepts(label, run, identity, loose)]
+    if not candidates:
+        candidates = [Draft(label, run, row_config(result), identity, {}, _rank(result))]
+        drafts += candidates
+    draft = min(candidates, key=lambda draft: not draft.is_called(label))
+    draft.loose |= loose
+    draft.add_label(label, run, _rank(result))
+    return draft
 
 
 def _rank(result: Result) -> int:
-    """Return 0 for a name that was given, 1 for one that tells settings, 2 for a policy's alone."""
+    """Return 0 for a label that the user gave, 1 for policy and settings, 2 for a bare policy."""
     policy = result.config.get("policy", {}).get("name", "")
     if not row_names.is_automatic(result.policy, policy):
         return 0
@@ -123,29 +125,30 @@ def _add(draft: Draft, result: Result, run: Run) -> None:
         draft.cells[result.task, result.seed] = replace(result, folder=run.folder)
     elif result.metrics is not None:
         where = f"{known.folder} and {run.folder}: {result.policy} on {result.task}, seed "
-        runs = [each.config.get("intermediate_seed") for each in (known, result)]
-        if runs[0] != runs[1]:
+        numbers = [each.config.get("intermediate_seed") for each in (known, result)]
+        if numbers[0] != numbers[1]:
             raise ConfigError(
-                f"{where}{result.seed}, is of intermediate run {runs[0]} and of run {runs[1]}: "
-                "compute other runs (intermediate_runs) with other seeds"
+                f"{where}{result.seed}, comes from intermediate run {numbers[0]} and from run "
+                f"{numbers[1]}: use other seeds for other runs (intermediate_runs)"
             )
         if known.metrics != result.metrics:
             raise ConfigError(
-                f"{where}{result.seed}, has two scores (other data, or another version): rank one "
-                "of them"
+                f"{where}{result.seed}, has two scores (the data or versions differ): rank only "
+                "one of these folders"
             )
 
 
 def row_config(result: Result) -> Json:
-    """Return what the cells of one row share."""
+    """Return the settings that all cells of a row share."""
     left_out = ("task", "intermediate_seed", "general_seed")
     return {key: value for key, value in result.config.items() if key not in left_out}
 
 
 def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
-    """Return for each two rows of different runs that cannot be ranked together what differs.
+    """Return the differences of each pair of rows from different runs that forbid one ranking.
 
-    That is one text for each setting that `comparable` does not call harmless.
+    There is one line for each setting that is not in `compatibility.HARMLESS`. If the settings of
+    a pair are equal, the lines name contents that differ (files, or code that read them).
     """
     first: dict[str, tuple[ComparedPart, Draft, Result]] = {}
     stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
@@ -155,77 +158,72 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
             for name, part in compatibility.parts(cell).items():
                 known, other, of = first.setdefault(name, (part, draft, cell))
                 if of.folder != cell.folder:
-                    rows = f"{_place(other, of)} and {_place(draft, cell)}"
+                    rows = f"{other.label} ({of.folder}) and {draft.label} ({cell.folder})"
                     lines = compatibility.differences(name, known, part)
                     stated.setdefault(rows, {}).update(dict.fromkeys(lines))
                     lines = compatibility.of_world(name, of, cell)
                     stated[rows] |= dict.fromkeys(lines)
                     lines = compatibility.contents(name, known, part)
                     unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
-    found = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
-    return {rows: lines for rows, lines in found.items() if lines}
-
-
-def _place(draft: Draft, cell: Result) -> str:
-    return f"{draft.label} ({cell.folder})"
+    differing = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
+    return {rows: lines for rows, lines in differing.items() if lines}
 
 
 def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the note of a board whose rows are `unlike`: each difference once, with its rows."""
+    """Return the note of a board made with --mixed: each difference once, with its rows."""
     pairs: dict[str, list[str]] = {}
     for rows, lines in unlike.items():
         for line in lines:
             pairs.setdefault(line, []).append(rows)
-    more = {line: len(rows) - 1 for line, rows in pairs.items()}
-    told = [
-        f"{line} ({rows[0]}{f', and {more[line]} more' * bool(more[line])})"
+    texts = [
+        f"{line} ({rows[0]}{f', and {len(rows) - 1} more' if len(rows) > 1 else ''})"
         for line, rows in pairs.items()
     ]
-    return [f"mixed: rows differ in {shortened(told)}"] if told else []
+    return [f"mixed: rows differ in {shortened(texts)}"] if texts else []
 
 
 def shortened(lines: Sequence[str]) -> str:
-    """Return the first differences in one line, and how many more there are."""
+    """Return the first differences in one line, and the number of the others."""
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "; ".join([*lines[:_SHOWN], *more])
 
 
 def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
-    """Return, by task, what a guess without a model reaches, and a note for each disagreement.
+    """Return the majority guess of each task, and a note for each task on which runs disagree.
 
-    Results that an earlier version wrote hold none. Where runs disagree, there is no figure.
+    A task has no guess if runs disagree, or if an earlier version wrote all of its results.
     """
-    found: dict[str, dict[float, tuple[Json, Run]]] = {}
+    guesses: dict[str, dict[float, tuple[Json, Run]]] = {}
     for run in runs:
         for result in run.results:
             if result.majority is not None:
-                scores = found.setdefault(result.task, {})
+                scores = guesses.setdefault(result.task, {})
                 scores.setdefault(result.majority["score"], (result.majority, run))
     notes = []
-    for task, scores in found.items():
+    for task, scores in guesses.items():
         if len(scores) > 1:
-            shown = ", ".join(f"{100 * s:.1f} in {run.folder}" for s, (_, run) in scores.items())
-            notes.append(f"{task}: runs do not agree on majority ({shown}): their data differ")
-    agreed = {task: scores for task, scores in found.items() if len(scores) == 1}
+            texts = ", ".join(f"{100 * s:.1f} in {run.folder}" for s, (_, run) in scores.items())
+            notes.append(f"{task}: runs do not agree on majority ({texts}): their data differ")
+    agreed = {task: scores for task, scores in guesses.items() if len(scores) == 1}
     return {task: next(iter(scores.values()))[0] for task, scores in agreed.items()}, notes
 
 
 def clashes(drafts: Sequence[Draft]) -> list[str]:
-    """Return a line for each two rows of different policies that were given one name."""
+    """Return a line for each pair of different policies to which users gave the same label."""
     lines = []
     given: dict[str, Draft] = {}
     for draft in (draft for draft in drafts if draft.rank == 0):
         first = given.setdefault(draft.label, draft)
         one, other = (json.loads(each.identity).get("policy") for each in (first, draft))
-        found = keys.differences(one, other, "policy")
-        if found:
+        differing = keys.differences(one, other, "policy")
+        if differing:
             where = f"{first.run.folder} and {draft.run.folder}"
-            lines.append(f"{where} call two rows {draft.label!r}, with {shortened(found)}")
+            lines.append(f"{where} call two rows {draft.label!r}, with {shortened(differing)}")
     return lines
 
 
 def renamed(drafts: Sequence[Draft]) -> list[str]:
-    """Return a note for each name that a run calls a row by and that it does not have here."""
+    """Return a note for each label that a row has in a run but not on the board."""
     return [
         f"{draft.label}: called {label} in {run.folder}"
         for draft in drafts
@@ -235,27 +233,27 @@ def renamed(drafts: Sequence[Draft]) -> list[str]:
 
 
 def names(drafts: Sequence[Draft]) -> list[str]:
-    """Return a label for each row.
+    """Return a distinct name for each row.
 
-    Rows of several runs that share a name tell the settings in which their policies differ, unless
-    that name was given, else their run.
+    If rows share an automatic label, the settings in which their policies differ are added. Names
+    that are still equal, or that users gave, get the name of the run.
     """
-    found = []
+    names = []
+    shares_label = []
     for draft in drafts:
         rivals = [each for each in drafts if each.label == draft.label]
         policies = [each.config.get("policy", {}) for each in rivals]
         mine = draft.config.get("policy", {})
-        told = row_names.apart(draft.label, mine, policies) if draft.rank else draft.label
-        found.append((told, draft.run.name, len(rivals)))
-    names = [told for told, _, _ in found]
+        names.append(row_names.apart(draft.label, mine, policies) if draft.rank else draft.label)
+        shares_label.append(len(rivals) > 1)
     return [
-        told if rivals == 1 or names.count(told) == 1 else f"{told} ({run})"
-        for told, run, rivals in found
+        f"{name} ({draft.run.name})" if shares and names.count(name) > 1 else name
+        for name, draft, shares in zip(names, drafts, shares_label, strict=True)
     ]
 
 
 def order(stated: Iterable[Sequence[str]], present: Iterable[str]) -> list[str]:
-    """Return the names that are present: first in the stated order, then as they come."""
-    found = list(dict.fromkeys(present))
-    known = dict.fromkeys(name for names in stated for name in names if name in found)
-    return list(dict.fromkeys([*known, *found]))
+    """Return the names in `present` without repetition: in stated order first, then the others."""
+    names = list(dict.fromkeys(present))
+    known = dict.fromkeys(name for stating in stated for name in stating if name in names)
+    return list(dict.fromkeys([*known, *names]))

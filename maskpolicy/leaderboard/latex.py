@@ -1,4 +1,4 @@
-"""A leaderboard as a LaTeX table for booktabs."""
+"""Render a leaderboard as a LaTeX table with booktabs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HEAD = r"""% needs \usepackage{booktabs}; \textquotedbl also \usepackage[T1]{fo
 
 
 def escape(text: str) -> str:
-    """Return text as LaTeX prints it, on one line."""
+    """Return text on one line with the special characters of LaTeX escaped."""
     return "".join(_ESCAPES.get(sign, sign) for sign in " ".join(text.split()))
 
 
 def render(board: Board) -> str:
-    """Return a tabular of policies and tasks, with the averages of groups."""
+    """Return a `tabular` of policies x tasks, with the averages of groups."""
     best = board.best()
     tasks = [measured.column(board, task) for task in board.tasks]
     groups = len(board.groups) * [""]
@@ -48,23 +48,21 @@ def render(board: Board) -> str:
     about += f"% (difference to {escape(board.compared_with)}; dagger: p < {LEVEL} after Holm)\n"
     about += f"% {SENTENCE}\n" if board.majority else ""
     about += "".join(f"% {escape(line)}\n" for line in tested.lines(board))
-    lines += [r"\bottomrule", *_facts(board, 1 + len(columns)), r"\end{tabular}"]
+    lines += [
+        r"\bottomrule",
+        rf"\multicolumn{{{1 + len(columns)}}}{{p{{0.9\linewidth}}}}{{\footnotesize",
+        *(escape(f"{name}: {fact}.") for name, fact in measured.facts(board).items()),
+        r"} \\",
+        r"\end{tabular}",
+    ]
     return _HEAD + about + "\n".join(lines) + "\n"
 
 
-def _facts(board: Board, width: int) -> list[str]:
-    """Return what the board was measured on as a paragraph below the table."""
-    texts = [escape(f"{name}: {fact}.") for name, fact in measured.facts(board).items()]
-    start = rf"\multicolumn{{{width}}}{{p{{0.9\linewidth}}}}{{\footnotesize"
-    return [start, *texts, r"} \\"]
-
-
 def _majority(board: Board) -> str:
-    known = [
-        board.majority[task].percent if task in board.majority else None for task in board.tasks
-    ]
-    known += [board.majority_average(group) for group in board.groups]
-    return _line([LABEL, *("--" if one is None else f"{one:.1f}" for one in known)])
+    guesses = [board.majority.get(task) for task in board.tasks]
+    scores = [None if guess is None else guess.percent for guess in guesses]
+    scores += [board.majority_average(group) for group in board.groups]
+    return _line([LABEL, *("--" if score is None else f"{score:.1f}" for score in scores)])
 
 
 def _cell(score: Score | None, is_best: bool, is_base: bool) -> str:

@@ -1,9 +1,9 @@
-"""What a leaderboard was measured on: model, budgets, seeds, and the questions of each column."""
+"""Describe what a leaderboard was measured on: model, budgets, seeds, and data of each column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """The questions of one column."""
+    """The test examples of one column."""
 
     task: str  # its label
-    sources: tuple[str, ...]  # world, hub or files; more than one on a mixed board
-    n: tuple[int, ...]  # test examples, likewise
+    sources: tuple[str, ...]  # world, hub or files; several only on a mixed board
+    n: tuple[int, ...]  # number of test examples; several only on a mixed board
 
     @property
     def is_invented(self) -> bool:
@@ -41,26 +41,24 @@ class ColumnFacts:
 
     @property
     def title(self) -> str:
-        """The column's name, which does not claim a data set that was not used."""
+        """The column's title, marked if the questions are not the data set's own."""
         return f"{self.task} ({WORLD})" if self.is_invented else self.task
 
     @property
     def size(self) -> str:
-        """The number of test examples, in words."""
+        """The number of test examples, e.g. "n = 300"."""
         return f"n = {' or '.join(map(str, self.n))}" if self.n else ""
 
 
 def column(board: Board, task: str) -> ColumnFacts:
-    """Return what the scores of one column were measured on."""
-    found = [cell for row in board.rows for (of, _), cell in row.cells.items() if of == task]
-    sizes = {result.metrics.n for result in found if result.metrics is not None}
-    return ColumnFacts(
-        task, tuple(sorted({source(result) for result in found})), tuple(sorted(sizes))
-    )
+    """Return where the test examples of a task come from, and their number."""
+    cells = [cell for row in board.rows for (of, _), cell in row.cells.items() if of == task]
+    sizes = {cell.metrics.n for cell in cells if cell.metrics is not None}
+    return ColumnFacts(task, tuple(sorted(set(map(source, cells)))), tuple(sorted(sizes)))
 
 
 def title(board: Board, name: str) -> str:
-    """Return what a form calls a column: a task's title, or the name of an average."""
+    """Return the title of a column, for a task or an average."""
     return column(board, name).title if name in board.tasks else name
 
 
@@ -73,35 +71,44 @@ def source(result: Result) -> str:
 
 
 def facts(board: Board) -> dict[str, str]:
-    """Return, by name, what the rows of a board share, or which rows have which value."""
-    found = {"model": _told(board, _model)}
+    """Return model, budgets, data and seeds in words, by name.
+
+    A value that rows do not share is followed by the labels of the rows that have it.
+    """
+
+    def general_model(result: Result) -> str:  # "" if all seeds share one general model
+        drawn = result.config.get("general_seeds", 1) > 1
+        return str(result.config["general_seed"]) if drawn else ""
+
+    texts = {"model": _by_row(board, _model)}
     for name, title in _STAGES.items():
-        found[title] = _told(board, partial(_stage, name), of_all=name == "general")
-    found["corpus of the intermediate stage"] = _told(board, _corpus)
-    found["masks of all rows"] = _how(board)
-    found["embedded world"] = _told(board, _world)
-    found["data"] = "; ".join(_data(board))
-    found["seeds"] = _told(board, _seed)
-    found["intermediate runs"] = _told(board, _run)
-    found["general models"] = _told(board, _general_model)
-    return {name: text for name, text in found.items() if text}
+        texts[title] = _by_row(board, partial(_stage, name), of_all=name == "general")
+    texts["corpus of the intermediate stage"] = _by_row(board, _corpus)
+    texts["masks of all rows"] = _shared_denoising(board)
+    texts["embedded world"] = _by_row(board, _world)
+    texts["data"] = "; ".join(_data(board))
+    texts["seeds"] = _by_row(board, lambda result: str(result.seed))
+    texts["intermediate runs"] = _by_row(
+        board, lambda result: str(result.config.get("intermediate_seed", ""))
+    )
+    texts["general models"] = _by_row(board, general_model)
+    return {name: text for name, text in texts.items() if text}
 
 
 def of_row(row: Row, task: str) -> dict[str, str]:
-    """Return the facts of a row's results on one task, for tables with a line for each."""
-    found = [cell for (of, _), cell in row.cells.items() if of == task]
-    if not found:
+    """Return data, model and budgets of a row's results on one task, for the CSV file."""
+    first = next((cell for (of, _), cell in row.cells.items() if of == task), None)
+    if first is None:
         return {}
-    config = found[0].config
     return {
-        "data": f"{WORLD}: {INVENTED}" if source(found[0]) == WORLD else source(found[0]),
-        "model": _model(found[0]),
-        **{name: stage(config, name) for name in _STAGES},
+        "data": f"{WORLD}: {INVENTED}" if source(first) == WORLD else source(first),
+        "model": _model(first),
+        **{name: stage(first.config, name) for name in _STAGES},
     }
 
 
 def stage(config: Json, name: str) -> str:
-    """Return the budget of one training of a result in words, "" where a row has no such stage."""
+    """Return the budget of one training in words, or "" if a result has no such stage."""
     block = config.get(name) or {}
     if "steps" not in block:
         return ""
@@ -150,29 +157,28 @@ def _world(result: Result) -> str:
 
 
 def _changed(block: Json, schema: Any) -> list[str]:
-    """Return the keys of a block, besides a name and a kind, that are not a schema's defaults."""
-    usual = {field.name: keys.plain(field.default) for field in fields(schema) if _has(field)}
+    """Return the keys of a block, besides name, kind and revision, that differ from defaults."""
+    usual = {
+        field.name: keys.plain(field.default)
+        for field in fields(schema)
+        if field.default is not MISSING and field.name not in ("name", "kind", "revision")
+    }
     return [key for key, value in block.items() if key in usual and value != usual[key]]
 
 
-def _has(field: Field[Any]) -> bool:
-    return field.default is not MISSING and field.name not in ("name", "kind", "revision")
-
-
-def _how(board: Board) -> str:
-    """Return the keys of How in which all rows with that stage share a value that is no default."""
+def _shared_denoising(board: Board) -> str:
+    """Return the settings of `Denoising` that differ from the default alike in all policies."""
     policies = [row.config for row in board.rows if row.config and row.config["name"] != "none"]
-    shared = {
-        key: usual
-        for key, usual in asdict(Denoising()).items()
-        if policies and all(policy.get(key, usual) != usual for policy in policies)
-    }
-    values = {key: {_plain(policy[key]) for policy in policies} for key in shared}
-    return ", ".join(f"{key} {min(found)}" for key, found in values.items() if len(found) == 1)
+    texts = []
+    for key, default in asdict(Denoising()).items():
+        if policies and all(policy.get(key, default) != default for policy in policies):
+            values = {_plain(policy[key]) for policy in policies}
+            texts += [f"{key} {min(values)}"] if len(values) == 1 else []
+    return ", ".join(texts)
 
 
 def _data(board: Board) -> list[str]:
-    """Return a text for each source of questions: the columns that are from there."""
+    """Return a text with the columns of each source of data."""
     columns = [column(board, task) for task in board.tasks]
     named = {
         WORLD: f"{INVENTED} (the embedded world, in the data sets' file formats)",
@@ -187,35 +193,21 @@ def _data(board: Board) -> list[str]:
     return texts
 
 
-def _told(board: Board, what: Callable[[Result], str], *, of_all: bool = False) -> str:
-    """Return what all rows share, or each value with the rows that have it.
+def _by_row(board: Board, describe: Callable[[Result], str], *, of_all: bool = False) -> str:
+    """Return the value that all rows share, or each value with the labels of its rows.
 
-    A row in which results differ has all of their values; a row without a value is not named. If
-    there is such a row, the others are named only for what is told `of_all` rows.
+    A row whose results differ has all of their values. Rows without a value are not named; with
+    `of_all`, a value that only some rows have is followed by their labels.
     """
-    found: dict[str, list[str]] = {}
+    rows_of: dict[str, list[str]] = {}
     for row in board.rows:
-        texts = {what(cell) for cell in row.cells.values()} - {""}
+        texts = {describe(cell) for cell in row.cells.values()} - {""}
         if texts:
-            found.setdefault(", ".join(sorted(texts, key=_number)), []).append(row.label)
-    lacking = len(board.rows) - sum(map(len, found.values()))
-    if len(found) < 2 and not (of_all and lacking):
-        return next(iter(found), "")
-    return "; ".join(f"{text} ({', '.join(rows)})" for text, rows in found.items())
-
-
-def _seed(result: Result) -> str:
-    return str(result.seed)
-
-
-def _run(result: Result) -> str:
-    return str(result.config.get("intermediate_seed", ""))
-
-
-def _general_model(result: Result) -> str:
-    """Return the number of the general model, "" where an experiment has one for all seeds."""
-    drawn = result.config.get("general_seeds", 1) > 1
-    return str(result.config["general_seed"]) if drawn else ""
+            rows_of.setdefault(", ".join(sorted(texts, key=_number)), []).append(row.label)
+    without_value = len(board.rows) - sum(map(len, rows_of.values()))
+    if len(rows_of) < 2 and not (of_all and without_value):
+        return next(iter(rows_of), "")
+    return "; ".join(f"{text} ({', '.join(rows)})" for text, rows in rows_of.items())
 
 
 def _number(text: str) -> tuple[int, str]:

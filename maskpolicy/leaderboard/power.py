@@ -1,4 +1,4 @@
-"""Which differences a planned experiment would find, from the noise of stored runs or defaults."""
+"""Power analysis of a planned experiment, with the noise of stored runs or default assumptions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.comparisons import FEWEST
@@ -25,104 +24,103 @@ if TYPE_CHECKING:
     from maskpolicy.stages import Graph
     from maskpolicy.store.artifacts import Store
 
-WANTED = 2.0  # points
-MOST = 200  # seeds that are considered
-# Assumed where nothing was run; docs/statistics.md simulates run noise of 0 to 0.4 logits.
-NOISE = 0.2  # logits between runs
-SHARE = 0.3  # of answers that are right
-EXAMPLES = 300  # in a test split, each a group of its own
-# Noise vanishes at a share of 0 or 1, but a difference from there leads to where it does not.
-EDGE = 0.05  # shares are taken as at least so far from both
+WANTED = 2.0  # difference in points for which the needed seeds are computed
+MOST = 200  # the largest number of seeds considered
+# Assumptions without stored runs; docs/statistics.md simulates run noise of 0 to 0.4 logits.
+NOISE = 0.2  # standard deviation between runs, in logits
+SHARE = 0.3  # share of right answers
+EXAMPLES = 300  # in a test split, each in a group of its own
+# Noise vanishes at scores of 0 or 1, but not at the score after a difference from there.
+EDGE = 0.05  # scores are clamped to this distance from 0 and 1
 RUNS = "runs in the store"
 CLAMPED = f"{RUNS}, scores taken as {100 * EDGE:.0f} to {100 - 100 * EDGE:.0f}"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a difference on one task varies by; scores lie between 0 and 1."""
+    """The variance components of a difference on one task; scores are in [0, 1]."""
 
     runs: float  # variance of one seed's difference
-    taste: float  # variance from the choice of groups
-    group_freedom: float
-    examples: int | None  # of the test split; None: not known, EXAMPLES is taken
-    source: str  # where this comes from, in words
+    interaction: float  # variance from the sampling of groups
+    group_freedom: float  # degrees of freedom of `interaction`
+    examples: int | None  # of the test split; None if unknown, EXAMPLES is assumed
+    source: str  # of these numbers, in words
 
 
 @dataclass(frozen=True)
 class StoredDifference:
-    """A difference to the baseline whose answers are in the store."""
+    """A difference between a row and the baseline, both with predictions in the store."""
 
     pair: Difference
-    shares: tuple[float, float]  # mean scores of the two rows, between 0 and 1
+    shares: tuple[float, float]  # mean scores of the two rows, in [0, 1]
 
     @property
     def at_edge(self) -> int:
-        """How many of the two rows are within EDGE of 0 or 1."""
+        """The number of rows, 0 to 2, whose score is within EDGE of 0 or 1."""
         return sum(not EDGE <= share <= 1 - EDGE for share in self.shares)
 
     @property
     def shows_noise(self) -> bool:
-        """Whether a score is in the range where runs can differ."""
+        """Whether the score of at least one row is far enough from 0 and 1 to vary."""
         return self.at_edge < len(self.shares)
 
 
 @dataclass(frozen=True)
 class Power:
-    """What a leaderboard would find on one task; differences in points."""
+    """The power of the planned tests on one task; differences are in points."""
 
     task: str
     parts: Parts
-    seeds: int  # that are planned, FEWEST at least
-    finds: float  # with a probability of 80%
+    seeds: int  # planned ones, at least FEWEST
+    finds: float  # difference found with a probability of 80%
     needed: int | None  # seeds that find WANTED points; None: more than MOST
 
 
 def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
-    """Return for each task what the planned seeds find; reads the store and computes nothing.
+    """Return for each task the difference that the planned seeds find; computes no stage.
 
-    Raises DataError for answers in the store that are broken.
+    Raises DataError for predictions in the store that are broken.
     """
     rows = [block.label for block in experiment.policies if block.label != experiment.baseline]
     if not rows or not experiment.tasks:
         return []
     labels = [block.label for block in experiment.tasks]
-    measured = {task: _measured(experiment, graph, store, task) for task in labels}
-    seen = [each.pair for known in measured.values() for each in known if each.shows_noise]
-    noise = float(stats.run_noise(seen)) if seen else NOISE**2
-    found = []
+    stored = {task: _stored(experiment, graph, store, task) for task in labels}
+    noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
+    noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
     seeds = max(FEWEST, len(experiment.seeds))
+    family = len(rows) * len(labels)
+    powers = []
     for task in labels:
-        split = _split(graph, store, task)
-        parts = _parts(measured[task], noise, split, bool(seen))
-        family = len(rows) * len(labels)
+        parts = _parts(stored[task], noise, _split(graph, store, task), bool(noisy))
         find = partial(finds, parts, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(n))
-        found.append(Power(task, parts, seeds, find(seeds), needed if needed <= MOST else None))
-    return found
+        powers.append(Power(task, parts, seeds, find(seeds), needed if needed <= MOST else None))
+    return powers
 
 
 def finds(parts: Parts, seeds: int, rows: int, tests: int) -> float:
-    """Return the difference in points that so many seeds find with a probability of 80%.
+    """Return the difference in points that tests with this many seeds find with 80% power.
 
-    `rows` are those that are compared with the baseline, `tests` all tests of the leaderboard.
+    `rows` is the number of rows besides the baseline, `tests` that of all tests of the board.
     """
     freedom = stats.freedom(seeds, rows, parts.group_freedom)
-    error = np.sqrt(parts.runs / seeds + parts.taste)
+    error = np.sqrt(parts.runs / seeds + parts.interaction)
     return float(100 * error * stats.planned(seeds, rows, freedom, tests))
 
 
-def _measured(
+def _stored(
     experiment: Experiment, graph: Graph, store: Store, task: str
 ) -> list[StoredDifference]:
-    """Return the differences to the baseline whose answers are in the store, for two seeds or more.
+    """Return the differences to the baseline with stored predictions for at least two seeds.
 
-    Seeds that share an intermediate run show no noise between runs and are left out, and so are
-    those of which some share a general model.
+    The list is empty if seeds share intermediate runs, because these show no noise between runs,
+    or if only some seeds share a general model.
     """
     if experiment.intermediate_seeds < len(experiment.seeds) or _shares_general(experiment):
         return []
-    found = []
+    differences = []
     for block in experiment.policies:
         if block.label == experiment.baseline:
             continue
@@ -137,16 +135,9 @@ def _measured(
         if len(known) < 2 or not known[0][0].groups.any():
             continue
         mine, other = (np.stack([each.scores for each in row]) for row in zip(*known, strict=True))
-        names = (block.label, experiment.baseline)
-        found.append(_seen(mine, other, known[0][0].groups, names))
-    return found
-
-
-def _seen(
-    mine: stats.Floats, other: stats.Floats, groups: NDArray[Any], names: tuple[str, str]
-) -> StoredDifference:
-    shares = (float(mine.mean()), float(other.mean()))
-    return StoredDifference(stats.pair(mine, other, groups, names), shares)
+        pair = stats.pair(mine, other, known[0][0].groups, (block.label, experiment.baseline))
+        differences.append(StoredDifference(pair, (float(mine.mean()), float(other.mean()))))
+    return differences
 
 
 def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnswers | None:
@@ -157,22 +148,22 @@ def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnsw
 
 
 def _split(graph: Graph, store: Store, task: str) -> Path | None:
-    """Return the file of a task's test examples, if it is in the store."""
-    stages = (stage for (_, name, _), stage in graph.cells.items() if name == task)
-    for stage in stages:
-        examples = stage.inputs["examples"]
-        if store.peek(examples.key) is not None:
-            return store.path(examples.key) / "test.jsonl"
+    """Return the file of a task's test examples, or None if it is not in the store."""
+    stage = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
+    if stage is None or store.peek(stage.inputs["examples"].key) is None:
         return None
-    return None
+    return store.path(stage.inputs["examples"].key) / "test.jsonl"
 
 
 def _parts(
-    seen: Sequence[StoredDifference], noise: float, split: Path | None, any_seen: bool
+    stored: Sequence[StoredDifference], noise: float, split: Path | None, any_stored: bool
 ) -> Parts:
-    if seen:
-        return _parts_seen(seen, noise)
-    groups = _groups(split) if split is not None else np.ones(EXAMPLES)
+    if stored:
+        return _stored_parts(stored, noise)
+    groups = np.ones(EXAMPLES)  # examples in each group
+    if split is not None:
+        names = [json.loads(line)["group"] for _, line in predictions.lines(split)]
+        groups = np.unique(names, return_counts=True)[1].astype(np.float64)
     weights = groups / groups.sum()
     spread = SHARE * (1 - SHARE)
     return Parts(
@@ -180,84 +171,75 @@ def _parts(
         float(2 * (NOISE * spread) ** 2 * (weights**2).sum()),
         stats.effective_groups(weights) - 1,
         int(groups.sum()) if split is not None else None,
-        "noise of other tasks' runs in the store" if any_seen else "defaults",
+        "noise of other tasks' runs in the store" if any_stored else "defaults",
     )
 
 
-def _parts_seen(seen: Sequence[StoredDifference], noise: float) -> Parts:
-    """Return the parts of stored differences, where scores keep EDGE from 0 and 1.
+def _stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:
+    """Return the mean parts of stored differences, with scores clamped to EDGE from 0 and 1.
 
-    A task whose own runs differ more than those of all tasks keeps its own noise, as in the test.
+    As in the test, a task that is noisier than all tasks together keeps its own noise.
     """
-    first = seen[0].pair
+    first = stored[0].pair
     spread = EDGE * (1 - EDGE)
-    own = fmean(float(each.pair.runs) for each in seen)
-    runs = fmean(float(noise * each.pair.slope + each.pair.chance) for each in seen)
-    taste = fmean(float(each.pair.taste) for each in seen)
-    rows = max(each.at_edge for each in seen)
+    own = fmean(float(each.pair.runs) for each in stored)
+    runs = fmean(float(noise * each.pair.slope + each.pair.chance) for each in stored)
+    interaction = fmean(float(each.pair.interaction) for each in stored)
+    rows = max(each.at_edge for each in stored)
     least = rows * (noise * spread**2 + spread / 2 / first.examples)
-    least_taste = rows * (NOISE * spread) ** 2 / (first.group_freedom + 1)
+    least_interaction = rows * (NOISE * spread) ** 2 / (first.group_freedom + 1)
     return Parts(
         max(own, runs, least),
-        max(taste, least_taste),
+        max(interaction, least_interaction),
         first.group_freedom,
         first.examples,
         CLAMPED if rows else RUNS,
     )
 
 
-def _groups(split: Path) -> stats.Floats:
-    """Return how many examples each group of a split has."""
-    names = [json.loads(line)["group"] for _, line in predictions.lines(split)]
-    return np.unique(names, return_counts=True)[1].astype(np.float64)
-
-
-def lines(found: Sequence[Power], experiment: Experiment) -> list[str]:
-    """Return what the plan says above its table of power: assumptions, and why no test is made."""
-    if not found:
+def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
+    """Return the remarks above the table of power: assumptions, and why no test is made."""
+    if not powers:
         return []
     seeds = len(experiment.seeds)
     own = experiment.intermediate_seeds
-    said = []
+    remarks = []
     if seeds < FEWEST or own < seeds:
-        said.append(
-            f"No difference will be marked: a test needs {FEWEST} seeds, each with an intermediate "
-            f"run of its own (here: seeds {seeds}, intermediate_seeds {own}). The table is for "
-            f"intermediate_seeds: {found[0].seeds} and as many seeds."
+        remarks.append(
+            f"No difference will be tested: a test needs {FEWEST} seeds, each with its own "
+            f"intermediate run (here: seeds {seeds}, intermediate_seeds {own}). The table assumes "
+            f"intermediate_seeds: {powers[0].seeds} and as many seeds."
         )
     if _shares_general(experiment):
-        said.append(
-            f"No difference will be marked: some of {seeds} seeds share one of "
+        remarks.append(
+            f"No difference will be tested: some of {seeds} seeds share one of "
             f"{experiment.general_seeds} general models: set general_seeds to 1, or to {seeds} "
             "with as many intermediate_seeds"
         )
-    if any(each.parts.source == CLAMPED for each in found):
-        said.append(
+    if any(each.parts.source == CLAMPED for each in powers):
+        remarks.append(
             f"Scores within {100 * EDGE:.0f} points of 0 or 100 show next to no noise, but a "
             "difference from there moves into the range where noise is larger: their noise is "
             f"taken as at {100 * EDGE:.0f} or {100 - 100 * EDGE:.0f}"
             f" ({NOISE} logits between runs if no run shows them)"
         )
-    if any(each.parts.source == "defaults" for each in found):
-        said.append(
-            f"defaults: {NOISE} logits between runs, {100 * SHARE:.0f}% right answers"
-            + (
-                f", {EXAMPLES} test examples"
-                if any(each.parts.examples is None for each in found)
-                else ""
-            )
+    if any(each.parts.source == "defaults" for each in powers):
+        unknown = any(each.parts.examples is None for each in powers)
+        examples = f", {EXAMPLES} test examples" if unknown else ""
+        remarks.append(
+            f"defaults: {NOISE} logits between runs, {100 * SHARE:.0f}% right answers{examples}"
         )
-    return said
+    return remarks
 
 
 def _shares_general(experiment: Experiment) -> bool:
-    """Whether some seeds share a general model and others do not."""
+    """Whether only some seeds share a general model."""
     runs = [experiment.run_of(seed) for seed in experiment.seeds]
     return 1 < len({experiment.general_of(run) for run in runs}) < len(runs)
 
 
-def to_rows(found: Sequence[Power]) -> list[Mapping[str, str]]:
-    """Return a line of the plan's table of power for each task."""
+def to_rows(powers: Sequence[Power]) -> list[Mapping[str, str]]:
+    """Return the rows of the table of power, one for each task."""
     return [
         {
             "task": each.task,
@@ -266,5 +248,5 @@ def to_rows(found: Sequence[Power]) -> list[Mapping[str, str]]:
             f"seeds for {WANTED:g} points": str(each.needed or f"more than {MOST}"),
             "noise from": each.parts.source,
         }
-        for each in found
+        for each in powers
     ]

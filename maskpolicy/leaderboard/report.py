@@ -1,4 +1,4 @@
-"""A leaderboard as JSON, Markdown, CSV, LaTeX and a table for the terminal."""
+"""Write a leaderboard as JSON, Markdown, CSV and LaTeX, and as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from maskpolicy.files import write_file
 from maskpolicy.leaderboard import latex, measured, tested
 from maskpolicy.leaderboard.board import VERSION, WORK, Board, Row, Score, average_label
 from maskpolicy.leaderboard.comparisons import Comparison
-from maskpolicy.leaderboard.measured import ColumnFacts
 from maskpolicy.leaderboard.stats import LEVEL
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.types import Json
@@ -26,8 +25,8 @@ _DIGITS = 4
 _TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
 SIGNIFICANT = "†"
 RANKS = (
-    "Ranks that each row may have, from tests of all pairs of rows; in 95 of 100 experiments they "
-    "hold for all rows at once; = tied with the best: no row is significantly better"
+    "95% confidence sets of the ranks of all rows together, from tests of all pairs of rows; "
+    "=: tied with the best, no row is significantly better"
 )
 
 
@@ -41,20 +40,38 @@ def save_report(board: Board, out: Path, *, work: bool = False) -> None:
 
 
 def to_json(board: Board, *, work: bool = False) -> Json:
-    """Return the board as the JSON of version 1, in percent; what is missing is null."""
-    rows = []
-    for row in board.rows:
-        scores = {task: _score(row.scores[task]) for task in board.tasks}
-        entry = {"policy": row.label, "config": row.config, "scores": scores}
-        entry["baseline"] = row.against
-        rows.append({**entry, "work": row.work} if work else entry)
+    """Return the board as JSON, with scores in percent and null for missing values.
+
+    `work` adds the work of the intermediate stage to each row.
+    """
+    columns = [measured.column(board, task) for task in board.tasks]
     return {
         "version": VERSION,
         "baseline": board.baseline,
-        "measured": _measured(board),
+        "measured": {
+            "settings": measured.facts(board),
+            "tasks": {
+                each.task: {
+                    "title": each.title,
+                    "sources": list(each.sources),
+                    "invented": each.is_invented,
+                    "n": list(each.n),
+                }
+                for each in columns
+            },
+        },
         LABEL: {task: round(one.percent, _DIGITS) for task, one in board.majority.items()},
         "majority_rules": {task: one.rule for task, one in board.majority.items()},
-        "rows": rows,
+        "rows": [
+            {
+                "policy": row.label,
+                "config": row.config,
+                "scores": {task: _score(row.scores[task]) for task in board.tasks},
+                "baseline": row.against,
+                **({"work": row.work} if work else {}),
+            }
+            for row in board.rows
+        ],
         "ranks": {
             column: {label: [one.low, one.high] for label, one in ranks.items()}
             for column, ranks in board.standings.items()
@@ -69,24 +86,8 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     }
 
 
-def _measured(board: Board) -> Json:
-    columns = {task: measured.column(board, task) for task in board.tasks}
-    return {
-        "settings": measured.facts(board),
-        "tasks": {
-            task: {
-                "title": each.title,
-                "sources": list(each.sources),
-                "invented": each.is_invented,
-                "n": list(each.n),
-            }
-            for task, each in columns.items()
-        },
-    }
-
-
 def tied_with_best(board: Board) -> dict[str, list[str]]:
-    """Return by task or average the rows that no other row is significantly better than."""
+    """Return, by task or average, the rows that no other row beats significantly."""
     return {
         column: [label for label, one in ranks.items() if one.is_tied_with_best]
         for column, ranks in board.standings.items()
@@ -94,13 +95,16 @@ def tied_with_best(board: Board) -> dict[str, list[str]]:
 
 
 def to_pairs(board: Board) -> Table:
-    """Return all pairs of rows as a table for the terminal, the first minus the second."""
+    """Return the differences of all pairs of rows as a table for the terminal."""
     from rich.table import Table
 
-    tests = sum(each.comparison.found is not None for each in board.pairs)
+    tests = sum(each.comparison.estimate is not None for each in board.pairs)
     adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
-    title = f"all pairs of rows, in points; {adjusted if tests else _untested(board)}"
-    table = Table("column", "row", "minus", title=title)
+    if not tests:
+        reasons = dict.fromkeys(each.comparison.reason for each in board.pairs)
+        why = "; ".join(filter(None, reasons)) or "there is only one row"
+        adjusted = f"no pair could be tested: {why}"
+    table = Table("column", "row", "minus", title=f"all pairs of rows, in points; {adjusted}")
     for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
         table.add_column(name, justify="right")
     for each in board.pairs:
@@ -109,14 +113,8 @@ def to_pairs(board: Board) -> Table:
     return table
 
 
-def _untested(board: Board) -> str:
-    """Say that no pair could be tested, and each reason once."""
-    reasons = dict.fromkeys(each.comparison.reason for each in board.pairs)
-    return f"no pair could be tested: {'; '.join(filter(None, reasons)) or 'there is one row'}"
-
-
 def to_ranks(board: Board) -> Table:
-    """Return the ranks that each row may have as a table for the terminal."""
+    """Return the possible ranks of each row as a table for the terminal."""
     from rich.table import Table
 
     table = Table("policy", title=RANKS)
@@ -128,36 +126,36 @@ def to_ranks(board: Board) -> Table:
 
 
 def ranks_of(board: Board, row: Row) -> list[str]:
-    """Return the ranks of one row as text for each column; = where it is tied with the best.
+    """Return the possible ranks of one row for each column, e.g. "1-3 =".
 
-    The text is "–" where the row has no score, and empty where its score could not be tested.
+    "=" marks a tie with the best. "–" means that the row has no score, "" that it has no test.
     """
-    found = []
+    texts = []
     for column, ranks in board.standings.items():
         one = ranks.get(row.label)
         if one is None:
-            found.append("" if board.has_score(row, column) else "–")
+            texts.append("" if board.has_score(row, column) else "–")
         else:
-            found.append(f"{one}{' =' if one.is_tied_with_best else ''}")
-    return found
+            texts.append(f"{one}{' =' if one.is_tied_with_best else ''}")
+    return texts
 
 
 def _pair(comparison: Comparison) -> list[str]:
-    found = comparison.found
-    if found is None or comparison.p_holm is None:
+    test = comparison.estimate
+    if test is None or comparison.p_holm is None:
         return [f"no test: {comparison.reason}", "", "", "", ""]
     mark = SIGNIFICANT if comparison.is_significant else ""
     return [
-        f"{found.difference:+.1f}{mark}",
-        f"{found.low:+.1f} to {found.high:+.1f}",
-        f"{found.p:.3g}",
+        f"{test.difference:+.1f}{mark}",
+        f"{test.low:+.1f} to {test.high:+.1f}",
+        f"{test.p:.3g}",
         f"{comparison.p_holm:.3g}",
-        f"±{found.detectable:.1f}",
+        f"±{test.detectable:.1f}",
     ]
 
 
 def to_markdown(board: Board, *, work: bool = False) -> str:
-    """Return the board as a Markdown table, its notes below."""
+    """Return the board as a Markdown table, followed by facts, notes, tests and ranks."""
     head, body = _cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
     about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
@@ -180,9 +178,9 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
 
 
 def to_csv(board: Board, *, work: bool = False) -> str:
-    """Return the board with one line for each policy and task; nothing stands for null.
+    """Return the board as CSV, one line for each policy and task; missing values are empty.
 
-    The column "majority" repeats for each row what a guess without a model reaches on the task.
+    The column "majority" repeats the task's majority score in every row.
     """
     seeds = sorted(
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
@@ -200,16 +198,15 @@ def to_csv(board: Board, *, work: bool = False) -> str:
             numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
             each = [score["seeds"].get(str(seed)) for seed in seeds]
             test = score.get("comparison") or {}
-            tested = [test.get(key) for key in _TEST]
-            tested.append(guessed.get(task))
-            told = measured.of_row(row, task)
-            texts = [told.get(key) for key in about]
-            writer.writerow([row.label, task, *numbers, *each, *tested, *texts, *done])
+            figures = [*(test.get(key) for key in _TEST), guessed.get(task)]
+            facts = measured.of_row(row, task)
+            texts = [facts.get(key) for key in about]
+            writer.writerow([row.label, task, *numbers, *each, *figures, *texts, *done])
     return text.getvalue()
 
 
 def to_table(board: Board, *, work: bool = False) -> Table:
-    """Return the board as a table for the terminal; its notes are printed by the caller."""
+    """Return the board as a table for the terminal; the caller prints the notes."""
     from rich.table import Table
 
     head, body = _cells(board, work)
@@ -229,9 +226,12 @@ def to_table(board: Board, *, work: bool = False) -> Table:
 
 
 def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
-    """Return the texts of the head and of the rows, majority first: tasks, averages, work."""
-    columns = [measured.column(board, task) for task in board.tasks]
-    head = ["policy", *(f"{each.title}: {_under(board, each)}" for each in columns)]
+    """Return the header and the rows, majority first; columns are tasks, averages and work."""
+    head = ["policy"]
+    for task in board.tasks:
+        column = measured.column(board, task)
+        about = ", ".join(filter(None, (board.metric(task), column.size)))
+        head.append(f"{column.title}: {about}")
     head += [average_label(group) for group in board.groups]
     head += [name.replace("_", " ") for name in WORK] if work else []
     body = [_majority(board, work)] if board.majority else []
@@ -248,10 +248,6 @@ def _majority(board: Board, work: bool) -> list[str]:
     line = [LABEL, *(_number(None if one is None else one.percent) for one in known)]
     line += [_number(board.majority_average(group)) for group in board.groups]
     return line + ["–"] * (len(WORK) if work else 0)
-
-
-def _under(board: Board, column: ColumnFacts) -> str:
-    return ", ".join(filter(None, (board.metric(column.task), column.size)))
 
 
 def _text(score: Score | None, row: Row) -> str:
@@ -290,26 +286,23 @@ def _score(score: Score | None) -> Json:
 
 
 def comparison_json(score: Score) -> Json:
-    """Return a comparison as JSON; a test that could not be made is null, with its reason."""
+    """Return a score's comparison as JSON; without a test, its numbers are null."""
     if score.comparison is None:
         return None
     return _comparison(score.comparison, score.is_significant)
 
 
 def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]:
-    found = comparison.found
-    numbers = {
-        "difference": found and round(found.difference, _DIGITS),
-        "low": found and round(found.low, _DIGITS),
-        "high": found and round(found.high, _DIGITS),
-        "p": found and float(f"{found.p:.{_DIGITS}g}"),
-        "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{_DIGITS}g}"),
-    }
+    test = comparison.estimate
     return {
-        **numbers,
+        "difference": test and round(test.difference, _DIGITS),
+        "low": test and round(test.low, _DIGITS),
+        "high": test and round(test.high, _DIGITS),
+        "p": test and float(f"{test.p:.{_DIGITS}g}"),
+        "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{_DIGITS}g}"),
         "significant": is_significant,
         "seeds": comparison.seeds,
-        "groups": found and found.groups,
-        "detectable": found and round(found.detectable, _DIGITS),
+        "groups": test and test.groups,
+        "detectable": test and round(test.detectable, _DIGITS),
         "reason": comparison.reason,
     }

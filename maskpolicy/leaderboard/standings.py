@@ -1,4 +1,4 @@
-"""Which ranks the rows of a leaderboard may have, from tests of all pairs of rows."""
+"""Confidence sets for the ranks of rows, from tests of all pairs of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from maskpolicy.leaderboard.comparisons import Cells, Comparison, Reader
 
 @dataclass(frozen=True)
 class Versus:
-    """The first row minus the second, on one column: a task or the average of a group of tasks."""
+    """The comparison `row` minus `other` on one column: a task, or the average of a group."""
 
     column: str
     row: str
@@ -22,7 +22,7 @@ class Versus:
 
 @dataclass(frozen=True)
 class Standing:
-    """The ranks that a row may have; 1 is the best."""
+    """The ranks that a row may have, `low` to `high`; 1 is the best."""
 
     low: int
     high: int
@@ -40,10 +40,10 @@ class Standing:
 def versus(
     rows: Mapping[str, Mapping[str, Cells]], groups: Mapping[str, Sequence[str]], read: Reader
 ) -> list[Versus]:
-    """Compare all pairs of rows on all tasks and on the averages of groups, as one family.
+    """Compare all pairs of rows on all tasks and averages, as one family of tests.
 
-    `rows` has by label and task the cells; `groups` name the tasks of each average. An average
-    is compared where all its tasks are, for the same seeds.
+    `rows` maps a label and a task to cells by seed; `groups` maps an average to its tasks. An
+    average is tested only if all of its tasks are, for the same seeds.
     """
     found = []
     for row, other in combinations(rows, 2):
@@ -56,7 +56,7 @@ def versus(
         for group, members in groups.items():
             mean = comparisons.average([pairs.get(task) for task in members])
             found.append(Versus(group, row, other, mean))
-    judged = comparisons.judge([each.comparison for each in found])
+    judged = comparisons.assess_family([each.comparison for each in found])
     return [
         Versus(each.column, each.row, each.other, comparison)
         for each, comparison in zip(found, judged, strict=True)
@@ -67,15 +67,14 @@ def versus(
 def standings(
     found: Sequence[Versus], scored: Mapping[str, Collection[str]]
 ) -> dict[str, dict[str, Standing]]:
-    """Return by column and row the ranks that no significant difference excludes.
+    """Return, by column and row, the ranks that no significant difference excludes.
 
-    `scored` has by column the labels of the rows with a score there; no other row counts. A row
-    with a score that no pair could be tested with counts, and has no rank.
+    `scored` maps a column to the labels of the rows with a score there; other rows do not count.
+    A row without any test counts, but gets no ranks; nor does a column without tests.
 
-    All true ranks lie in these intervals at once in 95 of 100 experiments, because the pairs are
-    one family (Al Mohamad, van Zwet, Solari and Goeman 2022, Bernoulli 28). A row is at least as
-    far down as the rows that are significantly better, and as far up as those that are worse. A
-    column whose rows were not tested has no ranks.
+    A row ranks below all rows that are significantly better and above all that are significantly
+    worse. Because the pairs are one family, all true ranks lie in these intervals at once in 95 of
+    100 experiments (Al Mohamad, van Zwet, Solari and Goeman 2022, Bernoulli 28).
     """
     columns: dict[str, list[Versus]] = {}
     for each in found:
@@ -83,20 +82,20 @@ def standings(
     return {
         column: _ranks(pairs, scored[column])
         for column, pairs in columns.items()
-        if any(each.comparison.found for each in pairs)
+        if any(each.comparison.estimate for each in pairs)
     }
 
 
 def _ranks(pairs: Sequence[Versus], scored: Collection[str]) -> dict[str, Standing]:
-    tests = [each for each in pairs if each.comparison.found]
+    tests = [each for each in pairs if each.comparison.estimate]
     named = dict.fromkeys(label for each in tests for label in (each.row, each.other))
     labels = [label for label in named if label in scored]
     better = dict.fromkeys(labels, 0)  # rows that are significantly better
     worse = dict.fromkeys(labels, 0)
     for each in tests:
-        if each.comparison.found and each.comparison.is_significant:
+        if each.comparison.estimate and each.comparison.is_significant:
             first, second = each.row, each.other
-            if each.comparison.found.difference < 0:
+            if each.comparison.estimate.difference < 0:
                 first, second = second, first
             better[second] += 1
             worse[first] += 1

@@ -1,4 +1,4 @@
-"""Test differences between rows; seeds and groups of examples are random effects."""
+"""Tests of differences between rows, with seeds and groups of examples as random effects."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-LEVEL = 0.05  # of the test; its complement is that of the interval
-POWER = 0.8  # with which a test is said to find a difference
-_NODES = 2000  # of a quadrature
-SHARED = 2  # how much the family's run noise counts, in times of a pair's own
+LEVEL = 0.05  # significance level; intervals have the confidence level 1 - LEVEL
+POWER = 0.8  # the power at which a difference is reported as detectable
+_NODES = 2000  # of the quadrature in `planned`
+SHARED = 2  # weight of the family's run noise, relative to a pair's own
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
 
 class Difference(NamedTuple):
-    """The difference of two rows on one task, and its parts; scores lie between 0 and 1.
+    """The difference of two rows on one task, and its variance components; scores are in [0, 1].
 
-    Every array has the leading axes of the scores: none for one leaderboard, one for a batch of
-    simulated ones.
+    Arrays have the leading axes of the scores: none for one leaderboard, one for a batch of
+    simulated leaderboards.
     """
 
-    rows: tuple[str, str]  # whose difference it is: the first minus the second
+    rows: tuple[str, str]  # the difference is the first minus the second
     of_seed: Floats  # (.., seeds) each seed's mean difference over examples
     chance: Floats  # the part of `runs` that single examples explain
-    taste: Floats  # variance of `mean`, because a row suits some groups more than others
+    interaction: Floats  # variance of `mean` from the interaction of rows and groups
     slope: Floats  # what run noise of one squared logit in both rows would add to `runs`
     groups: int
-    group_freedom: float  # degrees of freedom of `taste`
+    group_freedom: float  # degrees of freedom of `interaction`
     examples: int
 
     @property
     def seeds(self) -> int:
-        """How many seeds both rows have."""
+        """The number of seeds that both rows have."""
         return int(self.of_seed.shape[-1])
 
     @property
     def mean(self) -> Floats:
-        """The difference: the mean over seeds and examples."""
-        found: Floats = self.of_seed.mean(-1)
-        return found
+        """The mean difference over seeds and examples."""
+        mean: Floats = self.of_seed.mean(-1)
+        return mean
 
     @property
     def runs(self) -> Floats:
@@ -52,22 +52,22 @@ class Difference(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A pair after its family was seen; arrays as in Pair."""
+    """The test of one difference within its family; arrays as in `Difference`."""
 
     error: Floats  # standard error of the mean
     freedom: float  # degrees of freedom of Student's t
-    p: Floats  # two-sided, of this pair alone
-    p_holm: Floats  # adjusted for all pairs of the family
+    p: Floats  # two-sided, before adjustment
+    p_holm: Floats  # adjusted over the family
 
 
 def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str]) -> Difference:
-    """Take the difference of two rows on one task apart.
+    """Estimate the variance components of the difference of two rows on one task.
 
-    `mine` and `other` (.., seeds, examples) hold scores between 0 and 1 of the same seeds and
-    examples; `groups` (examples,) numbers the paragraph, document or dialogue of each example.
-    Needs two seeds and two groups. The square of a group's deviation is divided by the share of
-    examples outside it (Bell and McCaffrey 2002, CR2), and the number of groups is the effective
-    one (Kish 1965), so that a few large groups do not count as many.
+    `mine` and `other` (.., seeds, examples) are scores in [0, 1] of the same seeds and examples;
+    `groups` (examples,) numbers the paragraph, document or dialogue of each example. At least two
+    seeds and two groups are needed. The squared deviation of a group is divided by the share of
+    examples outside it (Bell and McCaffrey 2002, CR2). The degrees of freedom use the effective
+    number of groups (Kish 1965), so that a few large groups do not count as many.
     """
     weights = np.bincount(groups) / len(groups)
     examples = len(groups)
@@ -92,17 +92,16 @@ def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str
 
 
 def average(pairs: Sequence[Difference]) -> Difference:
-    """Return the mean difference of the same two rows over several tasks, for the same seeds.
+    """Return the mean of differences of the same two rows and seeds over several tasks.
 
-    A run's luck may be common to all tasks, so `slope` takes it as common. Groups of different
-    tasks are drawn apart.
+    Run noise is assumed to be common to all tasks, groups of different tasks to be independent.
     """
     number = len(pairs)
     return Difference(
         pairs[0].rows,
         np.mean([each.of_seed for each in pairs], axis=0),
         sum((each.chance for each in pairs), np.zeros(())) / number**2,
-        sum((each.taste for each in pairs), np.zeros(())) / number**2,
+        sum((each.interaction for each in pairs), np.zeros(())) / number**2,
         (sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
         sum(each.groups for each in pairs),
         min(each.group_freedom for each in pairs),
@@ -110,31 +109,34 @@ def average(pairs: Sequence[Difference]) -> Difference:
     )
 
 
-def judge(pairs: Sequence[Difference], averages: Sequence[Difference] = ()) -> list[Verdict]:
-    """Test all pairs of one family, e.g. of a leaderboard, in the given order.
+def assess_family(
+    pairs: Sequence[Difference], averages: Sequence[Difference] = ()
+) -> list[Verdict]:
+    """Test all differences of one family, e.g. a leaderboard; verdicts are in the given order.
 
-    `averages` over tasks belong to the family and come last; they say nothing new about noise.
+    `averages` over tasks belong to the family and come last; the noise is estimated from `pairs`
+    alone.
 
-    With three seeds a pair shows its own run noise with two degrees of freedom, and by chance as
-    far too small. The noise of the whole family, on the logit scale, counts SHARED times as much
-    as the pair's own (Smyth 2004, with fixed weights), but never makes it smaller: a row or task
-    that is noisier than the others keeps its own noise. docs/statistics.md has the simulations.
+    With three seeds, a pair's own estimate of run noise has two degrees of freedom and is often
+    far too small. It is therefore averaged with the noise of the family on the logit scale, which
+    has SHARED times its weight (Smyth 2004, with fixed weights), but is never lowered: a row or
+    task that is noisier than others keeps its own noise. docs/statistics.md has simulations.
     """
     if not pairs:
         return []
     rows = _contrasts(pairs)
     noise = run_noise(pairs)
-    found = [_alone(each, noise, rows) for each in (*pairs, *averages)]
-    adjusted = holm(np.stack([p for _, _, p in found]))
-    return [Verdict(*each, p_holm) for each, p_holm in zip(found, adjusted, strict=True)]
+    tests = [_alone(each, noise, rows) for each in (*pairs, *averages)]
+    adjusted = holm(np.stack([p for _, _, p in tests]))
+    return [Verdict(*test, p_holm) for test, p_holm in zip(tests, adjusted, strict=True)]
 
 
 def replicated(values: Floats) -> list[Verdict]:
-    """Test means of a family over units that were drawn at random, e.g. worlds.
+    """Test whether means over randomly drawn units, e.g. worlds, differ from 0, as one family.
 
-    `values` (tests, .., units) holds one number for each unit: whatever lies below it, as seeds and
-    examples that are nested in a world, is part of its noise. Needs two units that differ.
-    Student's t has one degree of freedom less than there are units.
+    `values` (tests, .., units) has one number for each unit; variation nested in a unit, e.g. of
+    seeds and examples in a world, is part of it. At least two units must differ. Student's t has
+    units - 1 degrees of freedom.
     """
     from scipy.special import stdtr
 
@@ -155,17 +157,17 @@ def run_noise(pairs: Sequence[Difference]) -> Floats:
 
 
 def interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
-    """Return the ends of the interval that holds the true mean in 95 of 100 experiments."""
+    """Return the ends of the confidence interval of the mean at the level 1 - LEVEL."""
     half = _quantile(freedom, LEVEL / 2) * error
     return mean - half, mean + half
 
 
 @lru_cache(maxsize=4096)
 def detectable(freedom: float, tests: int) -> float:
-    """Return the smallest difference that a test finds with a probability of POWER.
+    """Return the smallest difference that a test finds with a power of POWER.
 
-    In standard errors of the difference, for Student's t with `freedom` degrees of freedom, at the
-    level that Holm's rule gives the first of `tests` comparisons.
+    The unit is the standard error of the difference. The test is Student's t with `freedom`
+    degrees of freedom at the level LEVEL / `tests`, that of the first step of Holm's procedure.
     """
     from scipy.special import nctdtrinc
 
@@ -174,11 +176,10 @@ def detectable(freedom: float, tests: int) -> float:
 
 @lru_cache(maxsize=4096)
 def planned(seeds: int, rows: int, freedom: float, tests: int) -> float:
-    """Return the difference that a test will find with a probability of POWER, before any run.
+    """Return the difference, in standard errors, that a planned test finds with a power of POWER.
 
-    In standard errors; the runs of all rows are assumed to have the same noise. A pair whose own
-    runs happen to differ more gets a larger standard error: this averages over it, while
-    `detectable` takes the error of one pair as given.
+    All rows are assumed to have the same run noise. The estimated standard error of a pair varies
+    by chance: this averages over it, while `detectable` takes it as given.
     """
     from scipy.special import chdtri, ndtr
 
@@ -194,7 +195,7 @@ def planned(seeds: int, rows: int, freedom: float, tests: int) -> float:
 
 
 def by_group(values: Floats, groups: NDArray[np.integer[Any]]) -> Floats:
-    """Return (.., groups), the means of values (.., examples) over each group's examples."""
+    """Return the means (.., groups) of `values` (.., examples) over the examples of each group."""
     sizes = np.bincount(groups)
     order = np.argsort(groups, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -202,46 +203,46 @@ def by_group(values: Floats, groups: NDArray[np.integer[Any]]) -> Floats:
 
 
 def holm(values: Floats | Sequence[float]) -> Floats:
-    """Return p-values (tests, ..) adjusted for the number of tests (Holm 1979)."""
-    found = np.asarray(values, dtype=np.float64)
-    order = np.argsort(found, axis=0, kind="stable")
-    steps = np.arange(len(found), 0, -1).reshape(-1, *(1,) * (found.ndim - 1))
-    raised = np.minimum(1, steps * np.take_along_axis(found, order, 0))
-    adjusted = np.empty_like(found)
+    """Return the p-values (tests, ..) adjusted for multiple testing (Holm 1979)."""
+    single = np.asarray(values, dtype=np.float64)
+    order = np.argsort(single, axis=0, kind="stable")
+    steps = np.arange(len(single), 0, -1).reshape(-1, *(1,) * (single.ndim - 1))
+    raised = np.minimum(1, steps * np.take_along_axis(single, order, 0))
+    adjusted = np.empty_like(single)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=0), 0)
     return adjusted
 
 
 def freedom(seeds: int, rows: int, group_freedom: float) -> float:
-    """Return the degrees of freedom of a test among those of so many rows and a baseline."""
+    """Return the degrees of freedom of a test between one of `rows` rows and their baseline."""
     return min((seeds - 1) * (1 + _shared(rows)), group_freedom)
 
 
 def effective_groups(weights: Floats) -> float:
-    """Return the number of equal groups that say as much as groups of these shares (Kish 1965)."""
+    """Return the effective number of groups with these shares of examples, >= 2 (Kish 1965)."""
     return max(2.0, 1 / float((weights**2).sum()))
 
 
 def _quantile(freedom: float, tail: float) -> float:
-    """Return what Student's t exceeds with probability `tail`; scipy.stats would load slowly."""
+    """Return the upper `tail` quantile of Student's t; `scipy.stats` would be slow to import."""
     from scipy.special import stdtrit
 
     return -float(stdtrit(freedom, tail))
 
 
 def _shared(rows: int) -> int:
-    """Return how much the family's noise counts; of a single row it is that row's own."""
+    """Return the weight of the family's noise; 0 if a single row is compared."""
     return min(SHARED, rows - 1)
 
 
 def _alone(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float, Floats]:
-    """Return the standard error of a pair, its degrees of freedom, and p before adjustment."""
+    """Return the standard error of a pair, its degrees of freedom, and its unadjusted p-value."""
     from scipy.special import stdtr
 
     family = noise * pair.slope + pair.chance
     shared = _shared(rows)
     runs = np.maximum(pair.runs, (pair.runs + shared * family) / (1 + shared))
-    error = np.sqrt(runs / pair.seeds + pair.taste)
+    error = np.sqrt(runs / pair.seeds + pair.interaction)
     known = freedom(pair.seeds, rows, pair.group_freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(pair.mean == 0, 0.0, np.abs(pair.mean) / error)
@@ -249,13 +250,13 @@ def _alone(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float, F
 
 
 def _slope(scores: Floats) -> Floats:
-    """Return how much a squared logit moves the squared mean score: (p (1 - p))^2."""
+    """Return the derivative of squared mean score by squared logit noise: (p (1 - p))^2."""
     share: Floats = scores.mean((-1, -2), dtype=np.float64)
     return (share * (1 - share)) ** 2
 
 
 def _contrasts(pairs: Sequence[Difference]) -> int:
-    """Return how many differences between rows are independent: 1 for one row and its baseline."""
+    """Return the number of independent differences between rows: 1 for one row and a baseline."""
     names = {name: place for place, name in enumerate({name for p in pairs for name in p.rows})}
     signs = np.zeros((len(pairs), len(names)))
     for line, each in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What a leaderboard says of differences without a mark, and of those without a test."""
+"""Report differences that are not significant, and the reasons for missing tests."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 _HEAD = ("policy", "task", "difference", "95% interval", "finds")
 _ABOUT = (
-    "Differences without a mark: the interval of each one's own test, and the difference that "
-    f"would have been marked with a probability of {100 * POWER:.0f}%. "
-    "No mark does not mean no difference"
+    "Differences that are not significant: the confidence interval of each, and the difference "
+    f"that would have been significant with a probability of {100 * POWER:.0f}%. "
+    "Not significant does not mean that there is no difference"
 )
 _EVERY = "all tasks"
 
 
 def untested(board: Board) -> tuple[str, ...]:
-    """Return each reason for which there is no test, behind the tasks that it holds for.
+    """Return "tasks: reason" for each reason why tests are missing.
 
-    A task whose rows do not all lack the test is followed by those that do.
+    If only some rows lack the test on a task, their labels follow the task.
     """
-    lacking: dict[str, dict[str, list[str]]] = {}
+    rows_by_reason: dict[str, dict[str, list[str]]] = {}
     compared: dict[str, int] = dict.fromkeys(board.tasks, 0)
     for task in board.tasks:
         for row in board.rows:
@@ -35,41 +35,41 @@ def untested(board: Board) -> tuple[str, ...]:
                 continue
             compared[task] += 1
             if score.comparison.reason:
-                tasks = lacking.setdefault(score.comparison.reason, {})
+                tasks = rows_by_reason.setdefault(score.comparison.reason, {})
                 tasks.setdefault(task, []).append(row.label)
-    said = []
-    for reason, tasks in lacking.items():
+    reasons = []
+    for reason, tasks in rows_by_reason.items():
         whole = {task for task, rows in tasks.items() if len(rows) == compared[task]}
         names = [
             measured.title(board, task) + ("" if task in whole else f" ({', '.join(rows)})")
             for task, rows in tasks.items()
         ]
         where = _EVERY if len(whole) == len(board.tasks) > 1 else ", ".join(names)
-        said.append(f"{where}: {reason}")
-    return tuple(said)
+        reasons.append(f"{where}: {reason}")
+    return tuple(reasons)
 
 
 def lacks_runs(board: Board) -> bool:
-    """Whether a test is missing for want of seeds with intermediate runs of their own."""
+    """Whether a test is missing because too few seeds have their own intermediate run."""
     scores = (score for row in board.rows for score in row.scores.values() if score)
     return any(score.comparison.lacks_runs for score in scores if score.comparison)
 
 
 def lines(board: Board) -> list[str]:
-    """Return what the tests answer for, if there are any, and why others could not be made."""
-    missing = [f"No test on {said}." for said in untested(board)]
+    """Return what the tests generalise to, if there are any, and why tests are missing."""
+    missing = [f"No test on {reason}." for reason in untested(board)]
     return [*([board.condition] if board.tests else []), *missing]
 
 
 def to_markdown(board: Board) -> list[str]:
-    """Return the intervals of differences without a mark as lines of Markdown."""
+    """Return the differences that are not significant as lines of Markdown."""
     rows = unmarked(board)
     table = markdown.plain_table(_HEAD, rows, numbers=False)
     return ["", f"{_ABOUT}.", "", table] if rows else []
 
 
 def to_table(board: Board) -> Table | None:
-    """Return the intervals of differences without a mark as a table for the terminal."""
+    """Return the differences that are not significant as a table for the terminal, if any."""
     from rich.table import Table
     from rich.text import Text
 
@@ -85,7 +85,7 @@ def to_table(board: Board) -> Table | None:
 
 
 def unmarked(board: Board) -> list[list[str]]:
-    """Return policy, task, difference, interval and what would be found of each such cell."""
+    """Return policy, task, difference, interval and detectable difference of each such cell."""
     return [
         [row.label, measured.title(board, task), *numbers]
         for row in board.rows
@@ -95,8 +95,8 @@ def unmarked(board: Board) -> list[list[str]]:
 
 
 def _numbers(score: Score) -> list[str]:
-    found = score.comparison and score.comparison.found
-    if not found or score.is_significant:
+    test = score.comparison and score.comparison.estimate
+    if not test or score.is_significant:
         return []
-    finds = f"±{found.detectable:.1f}" if found.detectable > 0 else "–"
-    return [f"{found.difference:+.1f}", f"{found.low:+.1f} to {found.high:+.1f}", finds]
+    finds = f"±{test.detectable:.1f}" if test.detectable > 0 else "–"
+    return [f"{test.difference:+.1f}", f"{test.low:+.1f} to {test.high:+.1f}", finds]

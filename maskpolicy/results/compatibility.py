@@ -43,7 +43,7 @@ HARMLESS: Mapping[str, str] = {
 }
 """Settings that may differ within one ranking, and why; every other difference is refused."""
 
-_TOLD = tuple(f"{name}.precision" for name in TRAININGS)
+_NOTED = tuple(f"{name}.precision" for name in TRAININGS)
 _MERGED = (
     "finetune.seed",
     *(f"{name}.{key}" for name in TRAININGS for key in _EXECUTION),
@@ -157,9 +157,9 @@ def _is_of_world(name: str, result: Result) -> bool:
     return name in ("model", "tokenizer") and "general" in config
 
 
-def told(results: Iterable[Result]) -> list[str]:
-    """Return a line for each harmless setting that differs and that a reader should know of."""
-    values: dict[str, set[str]] = {place: set() for place in _TOLD}
+def notes(results: Iterable[Result]) -> list[str]:
+    """Return a note for each training whose precision differs between results."""
+    values: dict[str, set[str]] = {place: set() for place in _NOTED}
     for result in results:
         for place, found in values.items():
             section, _, key = place.partition(".")

@@ -85,7 +85,7 @@ def test_the_json_is_of_version_1():
             "significant": False,
             "seeds": 2,
             "groups": None,
-            "reason": "one intermediate run for all seeds: its luck is part of the difference",
+            "reason": "all seeds share one intermediate run: its noise is part of the difference",
         },
     }
     assert found["rows"][0]["scores"]["triviaqa"]["comparison"] is None
@@ -260,9 +260,9 @@ def test_differences_are_paired_over_the_seeds_of_both_rows():
     assert [score.is_complete for score in scores.values()] == [True, False, False]
     assert found.best() == {"zsre": set()}  # only one row has all seeds
     assert found.notes[:2] == (
-        "random lacks seeds 3, 4 of its baseline none: its differences are over the seeds of both",
-        "original lacks seeds 0, 1, 2 of its baseline none: its differences are over the seeds of "
-        "both",
+        "random lacks seeds 3, 4 of its baseline none: differences are means over the shared seeds",
+        "original lacks seeds 0, 1, 2 of its baseline none: differences are means over the shared "
+        "seeds",
     )
     for form in (report.to_markdown(found), page.render(found), latex.render(found)):
         assert "+30.0" in form and "+4.0" in form
@@ -292,7 +292,7 @@ def test_one_seed_of_two_intermediate_runs_is_refused():
         run(result("random", "zsre", 0, 0.5, intermediate_seed=0), baseline="random"),
         run(result("random", "zsre", 0, 0.5, intermediate_seed=3), name="b"),
     ]
-    with pytest.raises(ConfigError, match="seed 0, is of intermediate run 0 and of run 3"):
+    with pytest.raises(ConfigError, match="seed 0, comes from intermediate run 0 and from run 3"):
         build_leaderboard(runs)
 
 

@@ -28,9 +28,9 @@ def compared(*where: Path, row: int = 2, task: str = "zsre", **settings) -> Comp
 def test_three_seeds_with_runs_of_their_own_are_tested(tmp_path):
     found = compared(folders.write(tmp_path, STRONG, seeds=3))
     assert found.reason is None
-    assert found.found is not None
-    assert (found.seeds, found.found.groups) == (3, 20)
-    assert found.found.low < found.found.difference < found.found.high
+    assert found.estimate is not None
+    assert (found.seeds, found.estimate.groups) == (3, 20)
+    assert found.estimate.low < found.estimate.difference < found.estimate.high
     assert found.is_significant
     assert not compared(tmp_path, row=1).is_significant
 
@@ -42,8 +42,8 @@ def test_the_difference_of_the_test_is_the_one_that_is_shown(tmp_path):
         for score in row.scores.values():
             assert score is not None
             assert score.comparison is not None
-            assert score.comparison.found is not None
-            assert score.comparison.found.difference == pytest.approx(score.delta)
+            assert score.comparison.estimate is not None
+            assert score.comparison.estimate.difference == pytest.approx(score.delta)
 
 
 def test_p_values_are_adjusted_over_all_cells(tmp_path):
@@ -51,16 +51,16 @@ def test_p_values_are_adjusted_over_all_cells(tmp_path):
     board = build_leaderboard([read_run(tmp_path)])
     scores = [score for row in board.rows[1:] for score in row.scores.values() if score]
     tests = [score.comparison for score in scores if score.comparison]
-    smallest = min(tests, key=lambda each: each.found.p if each.found else 2)
+    smallest = min(tests, key=lambda each: each.estimate.p if each.estimate else 2)
     assert len(tests) == 6
-    assert smallest.found is not None
-    assert smallest.p_holm == pytest.approx(min(1, 6 * smallest.found.p))
+    assert smallest.estimate is not None
+    assert smallest.p_holm == pytest.approx(min(1, 6 * smallest.estimate.p))
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"seeds": 5, "runs": 1}, "one intermediate run for all seeds"),
+        ({"seeds": 5, "runs": 1}, "all seeds share one intermediate run"),
         ({"seeds": 5, "runs": 2}, "5 seeds share 2 intermediate runs"),
         ({"seeds": 2}, "2 seeds in both rows: a test needs 3"),
         ({"seeds": 1}, "1 seed in both rows: a test needs 3"),
@@ -70,7 +70,7 @@ def test_p_values_are_adjusted_over_all_cells(tmp_path):
 )
 def test_there_is_no_test_where_it_would_say_nothing(tmp_path, settings, reason):
     found = compared(folders.write(tmp_path, STRONG, **settings))
-    assert found.found is None
+    assert found.estimate is None
     assert found.p_holm is None
     assert not found.is_significant
     assert str(found.reason).startswith(reason)
@@ -97,8 +97,8 @@ def test_the_difference_shown_is_the_one_that_is_tested(tmp_path):
         for score in row.scores.values():
             assert score is not None
             assert score.comparison is not None
-            assert score.comparison.found is not None
-            assert score.delta == pytest.approx(score.comparison.found.difference, abs=1e-4)
+            assert score.comparison.estimate is not None
+            assert score.delta == pytest.approx(score.comparison.estimate.difference, abs=1e-4)
             tested += 1
     assert tested == 4
 
@@ -122,9 +122,9 @@ def test_a_board_says_whether_the_general_model_is_drawn(tmp_path):
     one = folders.write(tmp_path / "one", STRONG, seeds=3)
     own = folders.write(tmp_path / "own", STRONG, seeds=3, general_seeds=3)
     none = folders.write(tmp_path / "none", STRONG, seeds=2)
-    assert said(one).startswith("The test answers for other seeds and other examples")
+    assert said(one).startswith("The test generalises to other seeds and other examples")
     assert "holds the pre-trained model, the corpus" in said(one)
-    assert said(own).startswith("The test answers for other general models, other seeds")
+    assert said(own).startswith("The test generalises to other general models, other seeds")
     assert said(none) == ""
     assert not compared(one).draws_general
     assert compared(own).draws_general
@@ -140,7 +140,7 @@ def test_a_board_says_so_if_only_some_tests_draw_the_general_model(tmp_path):
     own = folders.write(tmp_path / "own", {"none": 0.1, "random": 0.8}, seeds=3, general_seeds=3)
     new = {"none": 0.1, "span": 0.8}
     one = folders.write(tmp_path / "one", new, seeds=3, first=3)
-    assert said(own, one).startswith("The tests answer for other seeds and other examples")
+    assert said(own, one).startswith("The tests generalise to other seeds and other examples")
     assert "where each seed has a general model of its own" in said(own, one)
 
 
@@ -159,14 +159,17 @@ def test_one_seed_of_two_general_models_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"seed 1\.general_seed: 0 -> 1"):
         compared(one, other, row=1)
     found = compared(one, other, row=-1, mixed=True, baseline="random")
-    assert (found.found, found.reason) == (None, "the two rows start from different general models")
+    assert (found.estimate, found.reason) == (
+        None,
+        "the two rows start from different general models",
+    )
 
 
 def test_rows_that_never_differ_have_no_interval(tmp_path):
     folders.write(tmp_path, {"none": 0.0, "random": 0.0, "original": 1.0}, seeds=3)
     for row in (1, 2):
         found = compared(tmp_path, row=row)
-        assert (found.found, found.p_holm) == (None, None)
+        assert (found.estimate, found.p_holm) == (None, None)
         assert found.reason == "the difference is the same for every seed and example"
     board = build_leaderboard([read_run(tmp_path)])
     assert "0.0 to +0.0" not in page.render(board)
@@ -184,13 +187,13 @@ def test_predictions_of_other_examples_are_not_paired(tmp_path):
     folders.write(tmp_path, STRONG, seeds=3)
     path = tmp_path / "predictions" / "salient-span--zsre--1.jsonl"
     path.write_text(path.read_text().replace('"zsre-0"', '"zsre-x"'))
-    assert compared(tmp_path).reason == "the rows were not asked the same examples"
+    assert compared(tmp_path).reason == "the rows answered different examples"
 
 
 def test_without_predictions_there_is_no_test(tmp_path):
     folders.write(tmp_path, STRONG, seeds=3)
     (tmp_path / "predictions" / "none--zsre--1.jsonl").unlink()
-    assert compared(tmp_path).reason == "no predictions lie beside the results"
+    assert compared(tmp_path).reason == "the folder of results has no predictions"
 
 
 def test_scores_of_two_metrics_are_not_compared(tmp_path):
@@ -215,8 +218,8 @@ def test_a_metric_of_all_examples_together_is_not_tested(tmp_path):
         known["metrics"] |= {"mean": known["metrics"]["score"], "score": 0.5}
         path.write_text(json.dumps(known))
     found = compared(tmp_path)
-    assert found.found is None
+    assert found.estimate is None
     assert str(found.reason).startswith("the metric is a correlation or a mean of two figures")
     text = page.render(build_leaderboard([read_run(tmp_path)]))
-    assert "has no score for each example to pair" in text
+    assert "there are no scores of single examples to pair" in text
     assert "each with an intermediate run of its own" not in text

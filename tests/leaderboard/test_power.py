@@ -12,12 +12,12 @@ from maskpolicy.config.parse import load_experiment
 from maskpolicy.leaderboard import power, stats
 from maskpolicy.leaderboard.power import Parts, StoredDifference
 
-PARTS = Parts(runs=0.03**2, taste=0.0, group_freedom=300.0, examples=300, source="defaults")
+PARTS = Parts(runs=0.03**2, interaction=0.0, group_freedom=300.0, examples=300, source="defaults")
 
 
 @pytest.mark.parametrize(("seeds", "rows", "tests"), [(3, 1, 3), (3, 8, 24), (5, 2, 6), (8, 7, 21)])
 def test_the_difference_is_found_in_four_of_five_experiments(seeds, rows, tests):
-    """Runs are drawn, and judged as `stats.judge` does where all rows have the same noise."""
+    """Runs are drawn, and tested as `assess_family` does where all rows have the same noise."""
     shift = power.finds(PARTS, seeds, rows, tests) / 100
     drawn = np.random.default_rng(0).normal(shift, 0.03, (20_000, seeds))
     weight = min(stats.SHARED, rows - 1)
@@ -65,13 +65,18 @@ def seen(mine: float, other: float, loose: int = 0) -> StoredDifference:
     scores = [np.tile(np.arange(60) < round(60 * share), (3, 1)) for share in (mine, other)]
     scores[0][1, :loose] ^= True
     made = [each.astype(float) for each in scores]
-    return power._seen(made[0], made[1], np.repeat(np.arange(30), 2), ("a", "b"))
+    return stored(made[0], made[1])
+
+
+def stored(mine: stats.Floats, other: stats.Floats) -> StoredDifference:
+    pair = stats.pair(mine, other, np.repeat(np.arange(30), 2), ("a", "b"))
+    return StoredDifference(pair, (float(mine.mean()), float(other.mean())))
 
 
 def test_noise_of_runs_that_are_there_is_taken():
     rng = np.random.default_rng(0)
     mine, other = ((rng.random((3, 60)) < 0.5).astype(float) for _ in range(2))
-    known = power._seen(mine, other, np.repeat(np.arange(30), 2), ("a", "b"))
+    known = stored(mine, other)
     noise = float(stats.run_noise([known.pair]))
     found = power._parts([known], noise, None, True)
     assert found.runs == pytest.approx(noise * float(known.pair.slope) + float(known.pair.chance))
@@ -97,7 +102,7 @@ def test_a_plan_is_not_far_more_hopeful_than_the_leaderboard(base, loose):
     known = [seen(base, base, loose), seen(base, base, loose)]
     found = power._parts(known, 0.01**2, None, True)
     calm = [seen(0.4, 0.5).pair, seen(0.5, 0.4).pair]
-    for verdict in stats.judge([*calm, *(each.pair for each in known)])[2:]:
+    for verdict in stats.assess_family([*calm, *(each.pair for each in known)])[2:]:
         on_board = 100 * float(verdict.error) * stats.detectable(verdict.freedom, 4)
         assert power.finds(found, 3, 2, 4) > on_board / 2
 

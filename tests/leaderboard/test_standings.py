@@ -85,7 +85,7 @@ def test_ranks_and_pairs_of_a_leaderboard(tmp_path):
 def test_the_average_of_two_tasks_is_that_of_their_differences(tmp_path):
     folders.write(tmp_path, ROWS, ("triviaqa", "nq"), seeds=3)
     board = build_leaderboard([read_run(tmp_path)])
-    found = {(each.column, each.row, each.other): each.comparison.found for each in board.pairs}
+    found = {(each.column, each.row, each.other): each.comparison.estimate for each in board.pairs}
     one, two, mean = (
         found[column, "none", "salient-span"]
         for column in ("triviaqa", "nq", "mean of closed-book")
@@ -133,7 +133,7 @@ def test_a_row_that_lacks_a_task_has_no_average(tmp_path):
     board = build_leaderboard([read_run(tmp_path)])
     for each in board.pairs:
         if each.column == "mean of closed-book":
-            is_tested = each.comparison.found is not None
+            is_tested = each.comparison.estimate is not None
             assert is_tested == ("random" not in (each.row, each.other))
 
 
@@ -142,7 +142,7 @@ def test_all_pairs_and_averages_hold_their_level_together(louder):
     design = Design(rows=4, tasks=3, sizes=(3,) * 30, louder=louder, common=1.0)
     marked, boards = 0.0, 400
     for _, made in batches(design, boards, 0):
-        found = stats.judge(*all_pairs(made, design.sizes))
+        found = stats.assess_family(*all_pairs(made, design.sizes))
         smallest = np.min([each.p_holm for each in found], axis=0)
         marked += (smallest < stats.LEVEL).sum()
     assert marked / boards <= 0.06

@@ -24,7 +24,7 @@ def one(differences: np.ndarray, groups: np.ndarray, name: str = "row") -> Diffe
 
 
 def p_of(differences: np.ndarray, groups: np.ndarray) -> float:
-    return float(stats.judge([one(differences, groups)])[0].p)
+    return float(stats.assess_family([one(differences, groups)])[0].p)
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 8])
@@ -85,7 +85,7 @@ def test_without_more_between_groups_than_chance_the_seeds_are_all_that_counts()
     table = np.array([[0.1, -0.1, 0.1, -0.1], [0.0, 0.4, 0.0, 0.4], [0.2, 0.0, 0.2, 0.0]])
     found = one(table, np.arange(4))
     assert found.taste == 0
-    judged = stats.judge([found])[0]
+    judged = stats.assess_family([found])[0]
     assert judged.error == pytest.approx(table.mean(1).std(ddof=1) / np.sqrt(3))
     assert judged.freedom == 2
 
@@ -101,7 +101,7 @@ def test_the_mean_is_over_examples_however_they_are_grouped():
 def test_the_interval_and_p_are_of_one_test():
     differences = np.array([[0.3, 0.1, 0.4], [0.5, 0.1, 0.4], [0.4, 0.4, 0.0]])
     found = one(differences, np.arange(3))
-    judged = stats.judge([found])[0]
+    judged = stats.assess_family([found])[0]
     assert judged.p == pytest.approx(2 * student.sf(found.mean / judged.error, judged.freedom))
     low, high = stats.interval(float(found.mean), float(judged.error), judged.freedom)
     half = student.isf(0.025, judged.freedom) * judged.error
@@ -114,7 +114,7 @@ def test_noise_of_the_family_counts_twice_and_never_makes_less_of_a_pair():
     rows = {"quiet": quiet + 0.1, "loud": loud, "middle": middle}
     family = [one(table, np.arange(9), name) for name, table in rows.items()]
     noise = stats.run_noise(family)
-    first, second, _ = stats.judge(family)
+    first, second, _ = stats.assess_family(family)
     pooled = (0.001**2 + 2 * float(noise * family[0].slope)) / 3
     assert first.error == pytest.approx(np.sqrt(pooled / 3))
     assert second.error == pytest.approx(0.2 / np.sqrt(3))
@@ -129,7 +129,7 @@ def test_degrees_of_freedom_grow_with_rows_and_not_with_tasks(rows, freedom):
         for row in range(rows)
         for _ in range(4)
     ]
-    assert {each.freedom for each in stats.judge(family)} == {freedom}
+    assert {each.freedom for each in stats.assess_family(family)} == {freedom}
 
 
 @pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.5, 0.0)])
@@ -148,7 +148,7 @@ def test_the_other_way_round_the_difference_has_the_other_sign(random, seeds, gr
     there = stats.pair(mine, other, numbers, ("a", "b"))
     back = stats.pair(other, mine, numbers, ("b", "a"))
     assert there.mean == pytest.approx(-back.mean)
-    one, two = stats.judge([there])[0], stats.judge([back])[0]
+    one, two = stats.assess_family([there])[0], stats.judge([back])[0]
     assert (one.p, one.error) == (pytest.approx(two.p), pytest.approx(two.error))
 
 
@@ -163,10 +163,10 @@ def test_a_batch_of_boards_is_judged_as_each_of_them():
     rng = np.random.default_rng(0)
     tables, groups = rng.normal(0.1, 0.1, (2, 5, 3, 8)), np.repeat(np.arange(4), 2)
     family = [one(table, groups, f"row {row}") for row, table in enumerate(tables)]
-    whole = stats.judge(family)
+    whole = stats.assess_family(family)
     for board in range(5):
         alone = [one(table[board], groups, f"row {row}") for row, table in enumerate(tables)]
-        for many, single in zip(whole, stats.judge(alone), strict=True):
+        for many, single in zip(whole, stats.assess_family(alone), strict=True):
             assert many.p_holm[board] == pytest.approx(single.p_holm)
 
 

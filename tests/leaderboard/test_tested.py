@@ -28,8 +28,8 @@ def forms(board) -> tuple[str, str, str]:
 def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_path):
     board = build_leaderboard([read_run(folders.write(tmp_path, WEAK, ("zsre",), seeds=3))])
     score = board.rows[1].scores["zsre"]
-    assert score and score.comparison and score.comparison.found
-    found = score.comparison.found
+    assert score and score.comparison and score.comparison.estimate
+    found = score.comparison.estimate
     numbers = [f"{found.low:+.1f} to {found.high:+.1f}", f"±{found.detectable:.1f}"]
     assert [line[0] for line in tested.unmarked(board)] == ["random"]
     terminal, md, tex = forms(board)
@@ -44,8 +44,8 @@ def test_without_any_test_every_form_says_why_and_nothing_of_other_seeds(tmp_pat
     assert tested.untested(board) == ("all tasks: 2 seeds in both rows: a test needs 3",)
     for text in forms(board):
         assert "No test on all tasks: 2 seeds in both rows: a test needs 3." in text
-        assert "answers for other seeds" not in text
-        assert "Differences without a mark" not in text
+        assert "generalises to other seeds" not in text
+        assert "Differences that are not significant" not in text
     assert tested.lacks_runs(board)
 
 
@@ -59,7 +59,7 @@ def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
     board = build_leaderboard([read_run(tmp_path)])
     whole, one = sorted(tested.untested(board), reverse=True)
     assert whole.startswith("zsre (world): the metric is a correlation or a mean of two figures")
-    assert one == "nq (world) (random): no predictions lie beside the results"
+    assert one == "nq (world) (random): the folder of results has no predictions"
     assert not tested.lacks_runs(board)
     for text in forms(board):
         assert f"No test on {one}." in text

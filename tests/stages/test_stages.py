@@ -651,5 +651,5 @@ def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
     }
     score = build_leaderboard([run]).rows[1].scores["triviaqa"]
     assert score.comparison.seeds == 3
-    assert score.comparison.found is None or score.comparison.draws_general
+    assert score.comparison.estimate is None or score.comparison.draws_general
     assert [each.seed for each in _cells(run, "none", None, 1)] == [1]

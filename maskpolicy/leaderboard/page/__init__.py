@@ -1,4 +1,4 @@
-"""A leaderboard as one HTML page that needs nothing besides itself."""
+"""Render a leaderboard as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 
 def save_page(board: Board, path: Path, option: str = "--out") -> None:
-    """Write the page of a leaderboard, whole or not at all; StoreError names the `option`."""
+    """Write the page of a leaderboard atomically; a StoreError names the `option`."""
     write_file(path, render(board).encode("utf-8", "replace"), option)
 
 
 def render(board: Board) -> str:
     """Return the page of a leaderboard.
 
-    It reads predictions, questions, analyses and run.json beside the results. Seconds, versions and
-    machines stand in one line of it, the data block "record"; no other line differs between two
-    runs of one command. Raises DataError for a file that is broken.
+    Reads predictions, questions, analyses and run.json from the folders of results. Only one line,
+    the data block "record" with seconds, versions and machines, differs between two runs of one
+    command. Raises DataError for a broken file.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -77,7 +77,7 @@ def render(board: Board) -> str:
 
 
 def data(value: Json) -> Markup:
-    """Return JSON that can stand inside a script element whatever its texts are."""
+    """Return JSON that is safe inside a script element."""
     from markupsafe import Markup
 
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -85,13 +85,13 @@ def data(value: Json) -> Markup:
 
 
 def _title(runs: Sequence[Run]) -> str:
-    """Return the names of the experiments; of their folders where two share a name."""
+    """Return the names of the experiments, or of their folders if two experiments share a name."""
     names = [run.experiment or run.name for run in runs]
     return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])
 
 
 def _asset(name: str) -> Markup:
-    """Return one of our own files as it is."""
+    """Return a file of the `assets` folder, marked as safe."""
     from markupsafe import Markup
 
     folder = resources.files(__name__).joinpath("assets")
@@ -99,7 +99,7 @@ def _asset(name: str) -> Markup:
 
 
 def _policy(style: str, scripts: list[Markup]) -> str:
-    """Return a content security policy: our own scripts and style, no request, nothing else."""
+    """Return a content security policy: only these scripts and this style, and no requests."""
     allowed = " ".join(_digest(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; img-src data:; "

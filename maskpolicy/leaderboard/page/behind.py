@@ -1,4 +1,4 @@
-"""What stands behind each cell: seeds, their intermediate runs, the test, settings and stages."""
+"""The details of each cell for the page: seeds, intermediate runs, test, settings and stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ KEY = 12  # digits of a stage's key
 
 
 def cells(board: Board, runs: Sequence[Run]) -> Json:
-    """Return rows, tasks and their cells; settings and stages that cells share stand once."""
+    """Return the page's data block "board": tasks, rows with their cells, and stages.
+
+    Cells refer to stages by index, so that each stage is listed once.
+    """
     labels = [row.label for row in board.rows]
     stages: dict[str, int] = {}
     names: dict[str, str] = {}
@@ -28,7 +31,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
             {
                 "label": row.label,
                 "against": labels.index(row.against),
-                "config": _shared(row),
+                "config": joining.row_config(next(iter(row.cells.values()))),
                 "work": row.work,
                 "cells": [_cell(row, task, runs, stages) for task in board.tasks],
             }
@@ -39,19 +42,15 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
 
 
 def _task(board: Board, task: str) -> Json:
-    found = [cell for row in board.rows for (t, _), cell in row.cells.items() if t == task]
+    first = next(cell for row in board.rows for (t, _), cell in row.cells.items() if t == task)
     score = next((score for row in board.rows if (score := row.scores[task])), None)
     return {
         "label": task,
         "title": measured.column(board, task).title,
         "metric": score and board.metric(task),
         "n": score and score.n,
-        "config": found[0].config["task"],
+        "config": first.config["task"],
     }
-
-
-def _shared(row: Row) -> Json:
-    return joining.row_config(next(iter(row.cells.values())))
 
 
 def _cell(row: Row, task: str, runs: Sequence[Run], stages: dict[str, int]) -> Json:

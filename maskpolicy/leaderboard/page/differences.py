@@ -1,4 +1,4 @@
-"""Examples that two policies answer differently: counted for all pairs, and some of them shown."""
+"""Count the examples that two policies answer differently, and select some to show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +17,15 @@ from maskpolicy.results import predictions
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 
-ROOM = 1_000_000  # bytes of all examples together
-WITH_BASELINE, WITH_ANY = 4, 1  # examples for each pair and direction
-_SOURCE, _ANSWER, _TARGETS = 320, 160, 4  # characters shown of texts; acceptable answers
+ROOM = 1_000_000  # bytes, the most for all examples together
+WITH_BASELINE, WITH_ANY = 4, 1  # examples for each direction of a pair with, without a baseline
+_SOURCE, _ANSWER, _TARGETS = 320, 160, 4  # the most characters, characters, acceptable answers
 _SAME = 1e-6
 
 
 @dataclass(frozen=True)
 class _Answered:
-    """One task: the rows that answered the same examples, their cells and scores."""
+    """The rows that answered the same examples of one task, with their cells and scores."""
 
     cells: Mapping[int, list[Result]]  # by row
     scores: Mapping[int, Mapping[int, NDArray[np.float32]]]  # by row and seed: (n,)
@@ -51,11 +50,11 @@ class _Answered:
 
 
 def examples(board: Board) -> Json:
-    """Return by task: {"n", "pairs": {"i-j": [i higher, j higher]}, "shown": [..]}, or None.
+    """Return for each task {"n", "pairs": {"i-j": [i higher, j higher]}, "shown": [..]}, or None.
 
-    A pair differs on an example if their scores do, averaged over the seeds that both have; a pair
-    without a common seed is left out. What is shown is drawn by a hash of its id from the largest
-    differences. Raises DataError for a broken file.
+    Rows differ on an example if their scores, averaged over shared seeds, differ; pairs without
+    shared seeds are omitted. The examples shown have the largest differences; ties are broken by a
+    hash of the id. None means that no row has predictions. Raises DataError for a broken file.
     """
     room = ROOM // max(1, len(board.tasks))
     return [_task(board, task, room) for task in board.tasks]
@@ -68,7 +67,7 @@ def _task(board: Board, task: str, room: int) -> Json:
     labels = [row.label for row in board.rows]
     bases = {index: labels.index(row.against) for index, row in enumerate(board.rows)}
     first = next(iter(found.cells.values()))[0]
-    names = _ids(first.answers)
+    names = [row["id"] for row in predictions.rows(first.answers)]
     pairs = {}
     for i, j in found.pairs:
         gap = found.gap(i, j)
@@ -87,16 +86,16 @@ def _task(board: Board, task: str, room: int) -> Json:
 
 
 def _read(board: Board, task: str) -> _Answered:
-    """Return the rows whose predictions are there and are of the first such row's examples."""
+    """Return the rows with predictions for the same examples as the first row that has any."""
     cells: dict[int, list[Result]] = {}
     scores: dict[int, Mapping[int, NDArray[np.float32]]] = {}
-    asked: str | None = None
+    examples: str | None = None  # digest of their ids and groups
     for index, row in enumerate(board.rows):
         own = [row.cells[key] for key in sorted(row.cells) if key[0] == task]
         read = [(cell, predictions.read(cell)) for cell in own]
-        there = [(cell, answers) for cell, answers in read if answers is not None]
-        asked = asked or next((answers.examples for _, answers in there), None)
-        same = [(cell, answers) for cell, answers in there if answers.examples == asked]
+        known = [(cell, answers) for cell, answers in read if answers is not None]
+        examples = examples or next((answers.examples for _, answers in known), None)
+        same = [(cell, answers) for cell, answers in known if answers.examples == examples]
         if same:
             cells[index] = [cell for cell, _ in same]
             scores[index] = {cell.seed: answers.scores for cell, answers in same}
@@ -104,9 +103,9 @@ def _read(board: Board, task: str) -> _Answered:
 
 
 def _choose(found: _Answered, bases: Mapping[int, int], names: list[str]) -> Iterator[int]:
-    """Yield examples: for each pair with a baseline, then for each pair; in both directions.
+    """Yield the numbers of examples to show: pairs with a baseline first, in both directions.
 
-    `bases` has by row the one that it is compared with.
+    `bases` maps each row to its baseline.
     """
     ranks = np.argsort(np.argsort([hashlib.sha256(name.encode()).digest() for name in names]))
     compared = [
@@ -123,7 +122,7 @@ def _choose(found: _Answered, bases: Mapping[int, int], names: list[str]) -> Ite
 
 
 def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]]]:
-    """Return by example and row the rows of predictions, one for each seed."""
+    """Return the parsed predictions by example and row, one for each seed."""
     texts: dict[int, dict[int, list[Json]]] = {index: {} for index in chosen}
     for row, cells in found.cells.items():
         for cell in cells:
@@ -135,7 +134,7 @@ def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]
 
 
 def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source: Json) -> Json:
-    """Return one example: the answer that most seeds of a row gave, and the row's mean score."""
+    """Return one example with each row's most frequent answer over seeds and its mean score."""
     answers = {}
     for row, given in texts.items():
         counts = Counter(each["prediction"] for each in given)
@@ -153,11 +152,7 @@ def _entry(found: _Answered, index: int, texts: Mapping[int, list[Json]], source
     }
 
 
-def _ids(path: Path) -> list[str]:
-    return [row["id"] for row in predictions.rows(path)]
-
-
 def _cut(text: str, most: int) -> str:
-    """Return a text as it is, or its beginning and end: questions often come last."""
+    """Shorten a text to its beginning and end; questions often come last."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half].rstrip()} … {text[-half:].lstrip()}"

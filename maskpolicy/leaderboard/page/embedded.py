@@ -1,4 +1,4 @@
-"""Analyses that lie beside the results: their plots as images, what they found as a table."""
+"""Embed the analyses of runs in the page: plots as data URLs, findings as tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from maskpolicy.markdown import shown, title
 from maskpolicy.results import cell
 from maskpolicy.types import Json
 
-ROOM = 900_000  # bytes of plots in one page, so that it stays below 3 MB with all else
+ROOM = 900_000  # bytes of plots, so that the whole page stays below 3 MB
 MOST_ROWS = 60
-_STALE = "This is of other results than the table's: analyze the run again."
+_STALE = "The results have changed since this analysis: analyze the run again."
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot; without a `url` there was no room for it."""
+    """One plot; `url` is None if it did not fit into the page."""
 
     name: str
     path: str  # below the folder of results
@@ -29,10 +29,10 @@ class Plot:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What one analysis left in DIR/analyses/NAME."""
+    """The contents of DIR/analyses/NAME."""
 
     title: str
-    run: str  # where there are several
+    run: str  # name of the run, "" if there is only one
     plots: tuple[Plot, ...]
     notes: tuple[str, ...]
     columns: tuple[str, ...]
@@ -41,15 +41,16 @@ class Analysis:
 
 
 def find(folders: Sequence[Path]) -> list[Analysis]:
-    """Return the analyses of all folders, in the order of their names; raises DataError."""
+    """Return the analyses of all folders, sorted by name; raises DataError for a broken file."""
     room = ROOM
-    found = []
+    analyses = []
     for folder in folders:
         for place in sorted(path for path in (folder / "analyses").glob("*") if path.is_dir()):
             run = folder.resolve().name if len(folders) > 1 else ""
             plots = []
             for path in sorted(place.glob("*.svg")):
-                image = next((each for each in _forms(path) if each.stat().st_size <= room), None)
+                forms = [form for form in (path, path.with_suffix(".png")) if form.is_file()]
+                image = next((form for form in forms if form.stat().st_size <= room), None)
                 plots.append(_plot(path, folder, image))
                 room -= image.stat().st_size if image else 0
             about = place / f"{place.name}.json"
@@ -57,13 +58,8 @@ def find(folders: Sequence[Path]) -> list[Analysis]:
             if text.get("results") not in (None, cell.fingerprint(folder)):
                 text = {**text, "notes": [_STALE, *text.get("notes", ())]}
             if plots or text:
-                found.append(_analysis(place.name, run, plots, text))
-    return found
-
-
-def _forms(path: Path) -> list[Path]:
-    """Return a plot as SVG and, for want of room, as the PNG beside it."""
-    return [form for form in (path, path.with_suffix(".png")) if form.is_file()]
+                analyses.append(_analysis(place.name, run, plots, text))
+    return analyses
 
 
 def _plot(path: Path, folder: Path, image: Path | None) -> Plot:

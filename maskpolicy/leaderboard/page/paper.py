@@ -1,4 +1,4 @@
-"""Numbers that the paper reports, shown beside the table and never ranked (reported.json)."""
+"""Numbers that the paper reports (reported.json), shown beside the table but never ranked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from maskpolicy.types import Json
 
 
 def beside(table: Table, board: Board) -> Json:
-    """Return the reported rows that have a number for a column of the table, or None.
+    """Return the reported rows with a number for at least one column, or None if there are none.
 
-    Only a board of the paper's own model has such columns, and only where it was asked the data
-    set's own questions: none of the embedded world.
+    Numbers are shown only if all cells use the paper's model, and only for closed-book columns
+    with the data set's own questions, not those of the embedded world.
     """
     known = load()
     cells = (cell for row in board.rows for cell in row.cells.values())

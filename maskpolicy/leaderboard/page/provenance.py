@@ -1,4 +1,4 @@
-"""What the page says of how each run went: seconds, versions and machine, from its run.json."""
+"""The page's record of each run: seconds, versions and machine, from its run.json."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _KEPT = ("finished", "seconds", "hardware", "versions", "commit")
 
 
 def of(runs: Sequence[Run]) -> Json:
-    """Return the page's data block "record": a dict for each run, its name alone without run.json.
+    """Return the page's data block "record", one dict for each run; without run.json, its name.
 
-    The machine's name is left out: a page is made to be sent. Raises DataError for a file that is
-    broken.
+    The host name is omitted, because pages are shared. Raises DataError for a broken file.
     """
     return [_of_run(run) for run in runs]
 

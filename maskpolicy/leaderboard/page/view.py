@@ -1,4 +1,4 @@
-"""What the page's table shows: columns in their groups, and every cell as text and marks."""
+"""The page's table as data: columns in groups, and the text and marks of every cell."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from maskpolicy.leaderboard import measured, tested
 from maskpolicy.leaderboard.board import Board, Row, Score
 from maskpolicy.types import Json
 
-GIVEN = "given the context"  # the group of tasks that are not closed-book here
-STEPS = (0.5, 2.0, 5.0, 10.0)  # points of difference from which a colour is one step stronger
+GIVEN = "given the context"  # the group of tasks that are not closed-book
+STEPS = (0.5, 2.0, 5.0, 10.0)  # points of difference at which the colour gets stronger
 UP, DOWN, EVEN = "▲", "▼", "="
 
 
@@ -21,27 +21,27 @@ class Column:
     title: str
     under: str  # the metric
     group: str
-    index: int | None  # of the task; None: an average
-    task: str  # the plugin's name; of an average its group
-    context: bool = False
+    index: int | None  # of the task; None for an average
+    task: str  # the plugin's name; for an average, the group
+    context: bool = False  # whether the task is given a context
     invented: bool = False  # whether its questions are about the embedded world
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell; texts are empty where there is nothing to say."""
+    """One cell; texts are "" if they do not apply."""
 
     score: str = ""
     std: str = ""
     delta: str = ""
     arrow: str = ""
     interval: str = ""
-    detectable: str = ""  # the difference that would have been marked, where none is
-    effect: int = 0  # -4..4
+    detectable: str = ""  # the detectable difference, if the difference is not significant
+    effect: int = 0  # step of colour, -4..4
     best: bool = False
     significant: bool = False
-    incomplete: str = ""  # why some or all of it is missing
-    by_score: str = ""  # what the table is sorted by
+    incomplete: str = ""  # why seeds or the whole score are missing
+    by_score: str = ""  # sort keys
     by_delta: str = ""
 
 
@@ -57,24 +57,27 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """All that the table shows."""
+    """The whole table."""
 
-    baseline: str  # in words, which tell if there are several
+    baseline: str  # the baseline, or all baselines, in words
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
-    groups: tuple[tuple[str, int], ...]  # and the number of their columns
-    untested: tuple[str, ...]  # where differences have no test, and why
-    lacks_runs: bool  # whether for want of seeds with intermediate runs of their own
-    seeds: int  # the most that a score has
+    groups: tuple[tuple[str, int], ...]  # with their numbers of columns
+    untested: tuple[str, ...]  # "tasks: reason" for missing tests
+    lacks_runs: bool  # whether tests are missing because too few seeds have their own runs
+    seeds: int  # the largest number of seeds of any score
     tests: int  # differences that were tested
-    majority: tuple[tuple[str, str], ...] = ()  # by column: what a guess reaches, and its rule
+    majority: tuple[tuple[str, str], ...] = ()  # by column: the score of a guess, and its rule
 
     @property
     def summary(self) -> str:
-        """How much there is."""
+        """The size, e.g. "4 policies × 3 tasks × 2 seeds"."""
         tasks = sum(column.index is not None for column in self.columns)
         numbers = ((len(self.lines), "policy"), (tasks, "task"), (self.seeds, "seed"))
-        return " × ".join(f"{number} {_plural(word, number)}" for number, word in numbers)
+        return " × ".join(
+            f"{n} {word if n == 1 else word.replace('policy', 'policie') + 's'}"
+            for n, word in numbers
+        )
 
     @property
     def has_averages(self) -> bool:
@@ -83,7 +86,7 @@ class Table:
 
     @property
     def scale(self) -> list[tuple[int, str]]:
-        """The steps of colour, from worst to best, and the points at which they begin."""
+        """The steps of colour from worst to best, with the points at which they begin."""
         ends = {len(STEPS): "≥ +", -len(STEPS): "≤ −"}
         labels = [(0, "0")]
         for step, points in enumerate(STEPS, 1):
@@ -93,12 +96,12 @@ class Table:
 
     @property
     def has_test(self) -> bool:
-        """Whether any cell could be tested."""
+        """Whether any difference was tested."""
         return self.tests > 0
 
 
 def table(board: Board) -> Table:
-    """Return the table of a board; tasks of one group stand together."""
+    """Return the table of a board, with the tasks of each group side by side."""
     columns = _columns(board)
     best = board.best()
     lines = tuple(
@@ -205,24 +208,16 @@ def _difference(delta: float | None) -> Json:
     }
 
 
-def _plural(word: str, number: int) -> str:
-    if number == 1:
-        return word
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
-
-
 def _interval(score: Score) -> str:
-    found = score.comparison and score.comparison.found
-    if not found:
-        return ""
-    return f"{found.low:+.1f} to {found.high:+.1f}".replace("-", "−")
+    test = score.comparison and score.comparison.estimate
+    return f"{test.low:+.1f} to {test.high:+.1f}".replace("-", "−") if test else ""
 
 
 def _detectable(score: Score) -> str:
-    found = score.comparison and score.comparison.found
-    if not found or score.is_significant or found.detectable <= 0:
+    test = score.comparison and score.comparison.estimate
+    if not test or score.is_significant or test.detectable <= 0:
         return ""
-    return f"±{found.detectable:.1f}"
+    return f"±{test.detectable:.1f}"
 
 
 def _about(config: Json) -> str:

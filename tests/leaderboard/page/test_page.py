@@ -148,7 +148,7 @@ def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
 
 def test_one_shared_run_is_named_as_luck(tmp_path):
     folder = folders.write(tmp_path / "x", POLICIES, seeds=3, runs=1)
-    assert "its luck is part of the difference" in rendered(folder)
+    assert "its noise is part of the difference" in rendered(folder)
 
 
 def test_only_the_baselines_row_is_called_so(folder):
@@ -274,7 +274,7 @@ def test_without_run_json_questions_or_predictions_the_page_is_made_all_the_same
     text = rendered(folder)
     assert data(text, "examples") == [None, None]
     assert data(text, "record") == [{"name": "a run", "stages": {}}]
-    assert "no predictions lie beside the results" in text
+    assert "the folder of results has no predictions" in text
 
 
 def test_only_the_record_differs_between_two_runs_of_one_command(folder):
@@ -333,7 +333,7 @@ def test_an_analysis_of_other_results_says_so(folder):
     for of, stale in ((fingerprint(folder), False), ("0123456789abcdef", True)):
         found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
         (place / "coverage.json").write_text(json.dumps(found))
-        assert ("other results than the table" in rendered(folder)) is stale
+        assert ("results have changed since this analysis" in rendered(folder)) is stale
 
 
 def test_plots_that_are_too_large_are_named_instead(folder):
