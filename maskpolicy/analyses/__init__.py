@@ -1,1 +1,1 @@
-"""The built-in analyses of finished runs, one file each, written exactly as a user's would be."""
+"""The built-in analyses of finished runs: plugins like a user's, one in each file."""

@@ -1,4 +1,4 @@
-"""How many of the hidden spans are answers of a task."""
+"""The share of masked spans that are answers of a task."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COLUMNS = ("run", "policy", "task", "share", "spans", "answers")
 @analysis("answers")
 @dataclass(frozen=True)
 class Answers(Sampling):
-    """The share of hidden spans that are answers of a task, one row for each policy and task.
+    """The share of masked spans that are answers of a task, for each policy and task.
 
-    A span counts when its text equals an acceptable answer to some example of the task, whatever
-    its split, after SQuAD's normalisation: what could be asked, not what is asked of this passage.
+    A span counts if its text, after SQuAD's normalisation, equals an acceptable answer of any
+    example of the task in any split. The example need not be about the span's passage.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
@@ -46,7 +46,7 @@ class Answers(Sampling):
                 ]
                 values.append([None if s is None else 100 * s for s in shares.values()])
             labels = [each.row.label for each in found]
-            title = "hidden spans that are answers (%)"
+            title = "masked spans that are answers (%)"
             title = f"{run.name}: {title}" if len(runs) > 1 else title
             panels.append(Grid(title, labels, list(wanted), values))
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]

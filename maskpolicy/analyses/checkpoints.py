@@ -1,4 +1,4 @@
-"""What fine-tuned checkpoints score over the time of pre-training."""
+"""Scores of fine-tuned checkpoints over the cost of pre-training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from maskpolicy.findings import Point, panels, points
 from maskpolicy.results.cell import STEP
 
 COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds")
-UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and written in pre-training"}
+UNITS = {"seconds": "seconds of pre-training", "tokens": "source and target tokens"}
 
 
 @analysis("checkpoints")
@@ -20,15 +20,15 @@ UNITS = {"seconds": "seconds of pre-training", "tokens": "tokens read and writte
 class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024, figure 3).
 
-    Reads the same models as `efficiency` (`checkpoint_steps`) and shows their cost, in which
-    policies differ. `tokens` are those of sources and targets; `seconds` are the stage's, in
-    proportion to tokens, as measured on the machine that trained it.
+    Like `efficiency`, with the same checkpoints (`checkpoint_steps`), but over the cost of the
+    steps, which differs between policies. `tokens` counts source and target tokens. `seconds` is
+    the stage's time on the machine that trained it, divided in proportion to tokens.
     """
 
     over: Literal["seconds", "tokens"] = "seconds"
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Put together scores and costs of every kept model."""
+        """Combine the score and the cost of every checkpoint."""
         found, notes = points(runs)
         costs = {id(point): _cost(point, found, store) for point in found}
         rows = [
@@ -47,8 +47,8 @@ class CheckpointScores:
         ]
         unknown = sorted({p.label for p in found if costs[id(p)][self.over] is None})
         notes += [
-            f"{label}: its intermediate stage is not in the store {store.root}, which alone knows "
-            "its seconds" for label in unknown
+            f"{label}: its intermediate stage, which records its seconds, is not in the store "
+            f"{store.root}" for label in unknown
         ]  # fmt: skip
         lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
@@ -56,7 +56,7 @@ class CheckpointScores:
 
 
 def _cost(point: Point, found: Sequence[Point], store: Store) -> dict[str, float | None]:
-    """Return what the training up to a point cost, as a mean over its intermediate runs."""
+    """Return seconds and tokens of the training up to a point, means over intermediate runs."""
     if not point.steps:
         return {"seconds": 0.0, "tokens": 0.0}
     line = [p for p in found if (p.run, p.policy, p.task) == (point.run, point.policy, point.task)]
@@ -78,7 +78,7 @@ def _tokens(result: Result) -> float | None:
 
 
 def _seconds(result: Result, store: Store) -> float | None:
-    """Return the seconds of the intermediate stage, earlier attempts included."""
+    """Return the seconds of the intermediate stage, including interrupted attempts."""
     key = None if STEP in result.config else result.stage_key("intermediate")
     manifest = None if key is None else store.peek(key)
     return None if manifest is None else float(manifest["seconds"])

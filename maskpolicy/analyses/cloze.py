@@ -1,4 +1,4 @@
-"""How often hidden values of the embedded world are filled in, with the right and a wrong name."""
+"""Cloze accuracy on values of the embedded world, with the right and with a wrong name."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "mos
 @analysis("cloze")
 @dataclass(frozen=True)
 class Cloze:
-    """Share of hidden asked values filled in right, with the subject's name and with another's.
+    """Share of masked values filled in correctly, with the subject's name and with another's.
 
-    In percent, for each kind of subject of the embedded world. Each asked value of each entry is
-    hidden alone; "wrong name" replaces the name by that of another subject of the same kind, and
-    counts the value of the first one. "most frequent" always guesses the relation's most frequent
-    value.
+    In percent, for each kind of subject of the embedded world. The values are those that questions
+    ask for, each masked alone in its entry. "wrong name" replaces the name by that of another
+    subject of the same kind and still expects the original value. "most frequent" always guesses
+    the relation's most frequent value.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Ask the model of every intermediate stage."""
+        """Evaluate the model of every intermediate stage."""
         found, notes = staged(runs, store, every=True)
         missing = bool(notes)
         rows: list[Json] = []
@@ -42,7 +42,7 @@ class Cloze:
         names = [f"{row['policy']}, {row['kind']}" for row in rows]
         panel = Bars(
             "",
-            "hidden values filled in right (%)",
+            "masked values filled in correctly (%)",
             names,
             [
                 Series("right name", [row["right name"] for row in rows], color=0),
@@ -53,11 +53,11 @@ class Cloze:
 
 
 def _rows(each: Staged, store: Store) -> list[Json]:
-    """Return the row of each kind of subject for one intermediate stage."""
+    """Return a row for each kind of subject, for one intermediate stage."""
     from maskpolicy.world.cloze import blanks, majority
 
     if each.params.kind == ENCODER:
-        raise ConfigError("cloze: asks text-to-text models, and those of this run are encoders")
+        raise ConfigError("cloze: needs text-to-text models, and those of this run are encoders")
     settings = _world(each, store)
     inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
     params = ClozeParams(world=settings, how=each.params.how)
@@ -81,9 +81,9 @@ def _rows(each: Staged, store: Store) -> list[Json]:
 
 
 def _world(each: Staged, store: Store) -> Settings:
-    """Return the settings of the world that a stage was trained on."""
+    """Return the settings of the world that a stage was trained on; raises ConfigError."""
     corpus = available(store, each.corpus, "its corpus")
     key = corpus.manifest["record"]["inputs"].get("world")
     if key is None:
-        raise ConfigError("cloze: asks for facts of the embedded world: needs corpus: world")
+        raise ConfigError("cloze: tests facts of the embedded world and needs corpus: world")
     return params_of(available(store, key, "its world").manifest["record"], Settings)

@@ -1,4 +1,4 @@
-"""What each policy hid: spans, tokens, and the share of passages in which it hid nothing."""
+"""How much each policy masked: spans, tokens, and passages without a span."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.plots import Bars, Series
 
 COUNTS = ("passages", "spans", "hidden_tokens", "target_tokens")
-PANELS = {"hidden_tokens": "hidden tokens", "target_tokens": "tokens of the targets"}
+PANELS = {"hidden_tokens": "masked tokens", "target_tokens": "target tokens"}
 COLUMNS = (
     *("run", "policy", "stage", "passages", "without_span", "spans", "spans_per_passage"),
     *("hidden_tokens", "tokens_per_span", "target_tokens"),
@@ -19,14 +19,14 @@ COLUMNS = (
 @analysis("coverage")
 @dataclass(frozen=True)
 class Coverage:
-    """What each policy hid in its intermediate stage: spans, tokens, passages without a span.
+    """How much each policy masked in its intermediate stage: spans, tokens, passages without any.
 
-    One row for each intermediate stage (a policy has several where intermediate_seeds is above 1);
-    `without_span` is the share of passages in which the policy hid nothing.
+    One row for each intermediate stage (a policy has several if intermediate_seeds is above 1);
+    `without_span` is the share of passages in which the policy masked nothing.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Return the work that the intermediate stages recorded, in the order of the rows."""
+        """Return the work recorded by the intermediate stages, in the order of the rows."""
         rows: list[Json] = []
         notes = []
         for run in runs:
@@ -35,7 +35,7 @@ class Coverage:
                 found = _stages(cells)
                 rows += [_row(run, label, *each) for each in found]
                 if not found and any("intermediate" in cell.config for cell in cells):
-                    notes.append(f"{run.name}, {label}: its intermediate stage was not finished")
+                    notes.append(f"{run.name}, {label}: its intermediate stage did not finish")
         several = len(runs) > 1
         panels = tuple(_panel(rows, kind, several) for kind in PANELS) if rows else ()
         return Findings(COLUMNS if several else COLUMNS[1:], tuple(rows), tuple(notes), panels)
@@ -53,17 +53,17 @@ def _panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:
         for row in rows
     ]
     values = [_share(row[kind], row["passages"]) for row in rows]
-    return Bars(PANELS[kind], "tokens a passage", names, [Series(PANELS[kind], values)])
+    return Bars(PANELS[kind], "tokens per passage", names, [Series(PANELS[kind], values)])
 
 
 def _stages(results: Sequence[Result]) -> list[tuple[int, Json]]:
-    """Return number and recorded work of the intermediate stages behind the cells of a row."""
-    found = {
+    """Return (number, work) of the intermediate stages of a row's cells."""
+    works = {
         result.config["intermediate_seed"]: result.work
         for result in results
         if result.work is not None
     }
-    return sorted(found.items())
+    return sorted(works.items())
 
 
 def _row(run: Run, label: str, number: int, work: Json) -> Json:

@@ -1,4 +1,4 @@
-"""How fast a policy helps: score against steps of the intermediate stage."""
+"""Scores over the steps of the intermediate stage."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ COLUMNS = (
 @analysis("efficiency")
 @dataclass(frozen=True)
 class Efficiency:
-    """Score against steps of the intermediate stage, with the spread over fine-tuning seeds.
+    """Score over steps of the intermediate stage, with the range over fine-tuning seeds.
 
     Needs checkpoints: `checkpoint_steps: [250, 500]` in the experiment. Step 0 is the row `none`.
-    Lines are means over seeds, bands go from the lowest seed to the highest. Each point is tested
-    against the run's baseline as the cells of a leaderboard are, all as one family. The answers of
-    checkpoints are read from the store.
+    Lines are means over seeds, bands range from the lowest seed to the highest. Each point is
+    tested against the run's baseline like a cell of a leaderboard, all as one family; the
+    predictions of checkpoints are read from the store.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Put together what the runs scored before, during and after the intermediate stage."""
+        """Return the scores before, during and after the intermediate stage, with tests."""
         found, notes = points(runs)
         tests = tested(found, runs, store)
         rows = [
@@ -62,9 +62,9 @@ class Efficiency:
 def tested(
     found: Sequence[Point], runs: Sequence[Run], store: Store
 ) -> list[comparisons.Comparison | None]:
-    """Compare each point with the last one of its run's baseline; None: the baseline itself.
+    """Compare each point with the last point of its run's baseline; None for the baseline itself.
 
-    A policy's points share the luck of its runs, so they count as one row.
+    The points of a policy come from the same intermediate runs, so they count as one row.
     """
     by_name = {run.name: run for run in runs}
     read = cache(lambda cell: _answers(cell, store))
@@ -92,7 +92,7 @@ def _cells(results: Sequence[Result], run: Run) -> dict[int, Result | None]:
 
 
 def _answers(cell: Result, store: Store) -> CellAnswers | None:
-    """Read answers beside the results; those of a model on the way, from the store."""
+    """Read a cell's predictions from its run's folder, or from the store for a checkpoint."""
     if STEP not in cell.config:
         return predictions.read(cell)
     key = cell.stage_key("evaluate")

@@ -1,4 +1,4 @@
-"""What the intermediate stage unlearns: the general objective's loss before and after it."""
+"""Forgetting: the loss of the general objective before and after the intermediate stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from maskpolicy.stages.params import GeneralParams
 from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
-_POLICY = "original"  # the objective of a model whose general stage is not ours
+_POLICY = "original"  # the objective for models that were pre-trained elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +44,18 @@ class _Loss:
 class Forgetting:
     """Loss of the general objective on held-out general text, before and after each stage.
 
-    In nats for each recovered token; the same passages and masks for every model. A model built
-    from scratch is given entries about people of whom no corpus speaks; any other needs `text`.
-    `low` and `high`: the difference's interval of 95% over batches of passages.
+    In nats per target token, on the same passages and masks for every model. Models built from
+    scratch are evaluated on entries about people who are in no corpus; other models need `text`.
+    `low` and `high` bound the 95% interval of the difference over batches of passages.
     """
 
     text: tuple[str, ...] = ()  # files of general text that no stage has seen
     passages: Count = 512
-    words: Count = 100  # of a passage
+    words: Count = 100  # in a passage
     seed: Seed = 0
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Measure the model that went into each intermediate stage, and the one that came out."""
+        """Measure the loss of the model before and after each intermediate stage."""
         found, notes = staged(runs, store, every=True)
         missing = bool(notes)
         rows = []
@@ -76,7 +76,7 @@ class Forgetting:
             Series("after", [row["after"] for row in rows], color=0),
         ]
         panel = Bars("", "loss on held-out general text (nats)", names, series)
-        partial = missing or bool(self.text)  # files may change: what they gave has its own key
+        partial = missing or bool(self.text)  # files may change; each loss is cached by content
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
 
     def _loss(self, row: Staged, model: str, store: Store) -> _Loss:
@@ -87,14 +87,14 @@ class Forgetting:
         return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
 
     def _params(self, row: Staged, store: Store) -> tuple[GeneralLossParams, Local]:
-        """Return params and local of the stage: the objective of the general stage, its text."""
+        """Return params and local of the stage: the general objective, and the text."""
         base = store.peek(row.inputs["model"])
         if base is None:
             raise StoreError(f"the model before its stage is not in the store {store.root}")
         record = base["record"]
         if row.params.kind == ENCODER:
             raise ConfigError(
-                "forgetting: measures text-to-text models, and the models of this run are encoders "
+                "forgetting: needs text-to-text models, and the models of this run are encoders "
                 "(model.kind: encoder)"
             )
         own = params_of(record, GeneralParams) if record["kind"] == "general" else None
@@ -113,8 +113,8 @@ class Forgetting:
             return replace(params, corpus=source), Local(corpus=corpus)
         if not own:
             raise ConfigError(
-                "forgetting: this model was pre-trained elsewhere: give general text that no stage "
-                "has seen, e.g. text='[wiki.txt]'"
+                "forgetting: this model was pre-trained elsewhere: set text to general text that "
+                "no stage has seen, e.g. text='[wiki.txt]'"
             )
         return replace(params, world=_world(record, store)), Local()
 
@@ -129,7 +129,7 @@ def _world(record: Json, store: Store) -> Settings:
 
 
 def _difference(before: _Loss, after: _Loss) -> Json:
-    """Return both means and their difference with an interval: paired, over batches."""
+    """Return both means and their difference with a 95% interval, paired by batch."""
     difference = after.mean - before.mean
     rest = (after.sums - before.sums) - difference * before.tokens
     count = len(rest)

@@ -1,4 +1,4 @@
-"""How frequent the hidden tokens are: rank against frequency, and a Zipf slope."""
+"""Rank-frequency curves of masked tokens, and their Zipf slopes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from maskpolicy.ragged import Ragged
 
 COLUMNS = ("policy", "tokens", "types", "slope", "low", "high", "over_ranks")
 CORPUS = "(corpus)"
-_LEAST = 3  # ranks that a slope needs
-_POINTS = 60  # of a line in the plot
+_LEAST = 3  # ranks needed for a slope
+_POINTS = 60  # the most points of a line in the plot
 
 
 @analysis("frequency")
 @dataclass(frozen=True)
 class Frequency(Sampling):
-    """Rank against frequency of hidden tokens and of the corpus, with the slope of each line.
+    """Frequency by rank of masked tokens and of all tokens of the corpus, with slopes.
 
-    The slope is that of log frequency over log rank (least squares, each rank of a token that
-    occurs `least` times or more and is among the first `ranks`); -1 is Zipf's law. Its interval is
-    1.96 standard errors to both sides, from a bootstrap over passages.
+    The slope is that of log frequency over log rank, by least squares over the first `ranks` ranks
+    of tokens that occur at least `least` times; -1 is Zipf's law. Its interval is 1.96 standard
+    errors to both sides, from a bootstrap over passages.
     """
 
     ranks: Count = 1000
@@ -34,7 +34,7 @@ class Frequency(Sampling):
     resamples: Count = 200
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Count tokens in a sample of each row's passages, and of each corpus once."""
+        """Count the masked tokens in each row's sample, and all tokens of each corpus once."""
         found, notes, missing = samples(runs, self.sampling, store)
         rows: list[Json] = []
         series = []
@@ -62,7 +62,7 @@ class Frequency(Sampling):
                 weights = np.repeat(often, tokens.lengths)
                 again = _slope(np.bincount(tokens.flat, weights, minlength=size), ranks)
                 drawn.append(slope if again is None else again)
-            # sorting the counts of a resample makes its line steeper: its spread is of use alone
+            # sorting resampled counts biases the slope, so only its spread is used
             error = 1.96 * float(np.std(drawn))
             low, high = slope - error, slope + error
         return {
@@ -86,7 +86,7 @@ def _slope(counts: NDArray[np.int64], ranks: int) -> float | None:
 
 
 def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
-    """Return label, the tokens of each passage, and colour: of every corpus, then of every row."""
+    """Return (label, tokens of each passage, colour) of every corpus, then of every row."""
     corpora: dict[str, Sample] = {}
     for each in found:
         corpora.setdefault(each.row.corpus, each)
@@ -99,13 +99,13 @@ def _counted(found: Sequence[Sample]) -> list[tuple[str, Ragged, int]]:
 
 
 def _hidden(sample: Sample) -> Ragged:
-    """Return the hidden tokens of each passage."""
+    """Return the masked tokens of each passage."""
     before = np.concatenate([[0], np.cumsum(sample.is_hidden)])
     return Ragged(sample.tokens.flat[sample.is_hidden], before[sample.tokens.bounds])
 
 
 def _ranks(count: int) -> NDArray[np.int64]:
-    """Return at most _POINTS ranks between 1 and `count`, evenly spread over their logarithm."""
+    """Return at most _POINTS ranks from 1 to `count`, evenly spaced on a log scale."""
     if not count:
         return np.zeros(0, np.int64)
     return np.unique(np.round(np.geomspace(1, count, _POINTS)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""How often a learned policy's best spans of dev hold the answer."""
+"""How often the best spans of a learned policy contain the answer, on dev."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", "span
 @analysis("hits")
 @dataclass(frozen=True)
 class Hits:
-    """Share of dev's contexts whose answer is among a learned policy's best 1, 5, 20 spans (hits).
+    """Share of dev contexts with the answer among a learned policy's best 1, 5, 20 spans (hits@k).
 
-    For each fitted policy (`stage` counts those of a row) and task that it learnt on: its own best
-    spans, and beside them as many entities, and as many spans of up to ten words, drawn uniformly.
-    `precision` is the share of these spans that answer any question about the same context.
+    For each fitted policy (`stage` numbers those of a row) and each task it was fitted on: its own
+    best spans and, for comparison, equally many entities and spans of up to ten words, both drawn
+    uniformly. `precision` is the share of spans that answer any question about the same context.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Return what was reported with the fitted policies of the runs."""
+        """Return the figures stored with the fitted policies of the runs."""
         rows: list[Json] = []
         notes = []
         for run in runs:
@@ -49,7 +49,7 @@ class Hits:
 
 
 def _cells(run: Run) -> dict[tuple[str, int], Result]:
-    """Return a cell for each fitted policy of a run, in the order of the rows."""
+    """Return one cell for each fitted policy of a run, in the order of the rows."""
     learned = [result for result in run.results if "fit" in result.config]
     order = [*run.policies, *(result.policy for result in learned)]
     learned.sort(key=lambda one: (order.index(one.policy), one.config["intermediate_seed"]))

@@ -1,4 +1,4 @@
-"""How long the hidden spans are, in tokens."""
+"""The lengths of masked spans, in tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ COLUMNS = ("policy", "length", "share", "spans", "mean")
 @analysis("lengths")
 @dataclass(frozen=True)
 class Lengths(Sampling):
-    """The lengths of hidden spans in tokens: one row for each policy and length."""
+    """The lengths of masked spans in tokens: one row for each policy and length."""
 
     longest: Count = 12  # longer spans count as this long
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Count the spans of a sample of each row's passages."""
+        """Count the spans of each length in each row's sample."""
         found, notes, missing = samples(runs, self.sampling, store)
         rows: list[Json] = []
         series = []

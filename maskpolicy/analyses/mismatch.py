@@ -1,4 +1,4 @@
-"""What a policy gains where train and test differ: relations seen in train against unseen ones."""
+"""Scores on relations that occur in train against relations that do not."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Reader: TypeAlias = Callable[[Run, Result], Path | None]
 class Mismatch(Sampling):
     """Score and hits of each policy on relations seen in train against unseen ones (zsRE).
 
-    For every task whose examples name their `slice`. `score`: of test examples, from the stored
-    predictions; where no test example has a seen relation, as in zsRE's official files, of the dev
-    examples, which are carved from train, and which the fine-tuned models answer if the experiment
-    keeps them (`keep_models: [finetune]`). `hits`: the share of masked spans that answer a question
-    of such a relation in any split, and of no relation of the other kind.
+    For every task whose examples have the `slice`. `score` is that of the stored predictions on
+    test. If no test example has a seen relation, as in zsRE's official files, dev examples, which
+    are split from train, are used for seen relations; these need `keep_models: [finetune]`.
+    `hits` is the share of masked spans that answer a question of such a relation in any split, and
+    of no relation of the other kind.
     """
 
     slice: str = "relation"
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Split the examples of each task that has slices."""
+        """Compare seen and unseen relations on each task that has slices."""
         rows: list[Json] = []
         notes: list[str] = []
         missing = False
@@ -49,7 +49,7 @@ class Mismatch(Sampling):
             missing |= gone or bool(absent)
             notes += [*absent, *more]
             if not sliced and not absent:
-                notes.append(f"{run.name}: no task of it has examples with a {self.slice!r}")
+                notes.append(f"{run.name}: none of its tasks has examples with a {self.slice!r}")
             texts = {each.row.label: [normalise(t) for t in each.texts()] for each in found}
             for task in sliced:
                 new = list(self._rows(run, task, texts, store))
@@ -58,20 +58,17 @@ class Mismatch(Sampling):
                 if SEEN not in scored:
                     notes.append(
                         f"{task.task}: no test example has a {self.slice} of train, and the models "
-                        "that could answer dev are gone: set keep_models: [finetune] in the "
-                        "experiment and run it again for a score on seen ones"
+                        "to answer dev were not kept: for a score on seen ones, set "
+                        "keep_models: [finetune] in the experiment and run it again"
                     )
                     missing = True
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         return Findings(columns, tuple(rows), tuple(notes), tuple(_panels(rows, runs)), missing)
 
-    def _seen(self, task: Asked) -> set[str]:
-        return {example.slices.get(self.slice, "") for example in task.splits["train"]}
-
     def _rows(
         self, run: Run, task: Asked, texts: dict[str, list[str]], store: Store
     ) -> Iterator[Json]:
-        seen = self._seen(task)
+        seen = {example.slices.get(self.slice, "") for example in task.splits["train"]}
         parts = {
             SEEN: [e for e in task.examples if e.slices.get(self.slice, "") in seen],
             UNSEEN: [e for e in task.examples if e.slices.get(self.slice, "") not in seen],
@@ -104,7 +101,7 @@ class Mismatch(Sampling):
     def _scores(
         self, run: Run, cells: Sequence[Result], seen: set[str], read: Reader
     ) -> dict[str, dict[int, list[float]]]:
-        """Return the scores of a cell's examples by part and seed."""
+        """Return the scores of the examples in `cells`, by SEEN or UNSEEN and seed."""
         found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for cell in cells:
             path = read(run, cell)
@@ -118,12 +115,12 @@ class Mismatch(Sampling):
 
 
 def _stored(run: Run, cell: Result) -> Path | None:
-    """Return the predictions on test that the run wrote."""
+    """Return the file of the run's predictions on test."""
     return replace(cell, folder=run.folder).answers
 
 
 def _on_dev(store: Store, run: Run, cell: Result) -> Path | None:
-    """Return the predictions on dev, if the fine-tuned model was kept."""
+    """Return the file of predictions on dev, or None if the fine-tuned model was not kept."""
     key = cell.stage_key("evaluate") or ""
     manifest = store.peek(key)
     if manifest is None or store.peek(manifest["record"]["inputs"]["model"]) is None:
@@ -140,7 +137,7 @@ def _panels(rows: Sequence[Json], runs: Sequence[Run]) -> Iterator[Bars]:
         own = [row for row in rows if (row["run"], row["task"]) == (run, task)]
         labels = list(dict.fromkeys(row["policy"] for row in own))
         title = f"{task} ({run})" if len(runs) > 1 else task
-        for key, y, scale in (("score", "score (%)", 1), ("hits", "hidden spans (%)", 100)):
+        for key, y, scale in (("score", "score (%)", 1), ("hits", "masked spans (%)", 100)):
             series = [
                 Series(label, [_times(row[key], scale) for row in own if row["policy"] == label])
                 for label in labels

@@ -1,4 +1,4 @@
-"""How far policies hide the same tokens."""
+"""The overlap between the tokens that policies mask."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COLUMNS = ("policy", "other", "both", "jaccard", "by_chance")
 @analysis("overlap")
 @dataclass(frozen=True)
 class Overlap(Sampling):
-    """How far two policies hide the same tokens of the same passages at the same time.
+    """The overlap between the tokens that two policies mask in the same passages and epochs.
 
-    `both`: the share of what the first hides that the other hides too; `jaccard`: tokens that both
-    hide over those that either does; `by_chance`: the jaccard of two that hide as many tokens as
-    these do, independently of each other.
+    `both` is the share of the first policy's masked tokens that the other masks too. `jaccard` is
+    the number of tokens masked by both over those masked by either; `by_chance` is its expectation
+    if the two masked as many tokens independently.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
@@ -29,16 +29,13 @@ class Overlap(Sampling):
         shares = {(row["policy"], row["other"]): row["jaccard"] for row in rows}
         labels = [each.row.label for each in found]
         values = [[_percent(shares.get((one, other))) for other in labels] for one in labels]
-        panel = Grid("tokens hidden by both, of those hidden by either (%)", labels, labels, values)
+        panel = Grid("tokens masked by both, of those masked by either (%)", labels, labels, values)
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
 
 
 def _comparable(one: Sample, other: Sample) -> bool:
-    return one.row.corpus == other.row.corpus and _seed(one) == _seed(other)
-
-
-def _seed(sample: Sample) -> Json:
-    return sample.row.params.spec.seed
+    seeds = {sample.row.params.spec.seed for sample in (one, other)}
+    return one.row.corpus == other.row.corpus and len(seeds) == 1
 
 
 def _row(one: Sample, other: Sample) -> Json:

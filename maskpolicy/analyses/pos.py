@@ -1,4 +1,4 @@
-"""Which parts of speech the policies hide."""
+"""The parts of speech that policies mask."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from maskpolicy.findings.pos import TAGS, tagged
 from maskpolicy.plots import GREY, Bars, Series
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")
-_SHOWN = 0.005  # a tag that is rarer everywhere is left out of the plot
+_SHOWN = 0.005  # tags with a smaller share in every row are not plotted
 
 
 @analysis("pos")
 @dataclass(frozen=True)
 class PartsOfSpeech(Sampling):
-    """Shares of the parts of speech in what a policy hides, beside those in the corpus.
+    """Shares of parts of speech among masked words, and among all words of the corpus.
 
-    A word counts when a token of it is hidden. Tags (Universal Dependencies) come from `pipeline`,
-    a spaCy pipeline with a tagger; of the embedded world they are known without one.
+    A word counts if any of its tokens is masked. Tags (Universal Dependencies) come from
+    `pipeline`, a spaCy pipeline with a tagger; the embedded world has gold tags.
     """
 
     pipeline: str | None = None  # a name, e.g. en_core_web_sm, or a folder
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Count the tags of hidden words in a sample of each row's passages."""
+        """Count the tags of masked words in each row's sample."""
         found, notes, missing = samples(runs, self.sampling, store)
         rows: list[Json] = []
         series: dict[str, Series] = {}
@@ -54,13 +54,13 @@ class PartsOfSpeech(Sampling):
             series.setdefault(whole, Series(name, _percent(shares[whole], kept), color=GREY))
             label = each.row.label
             series[label] = Series(label, _percent(shares[label], kept), color=each.row.color)
-        panel = Bars("", "hidden words (%)", [TAGS[i] for i in kept], list(series.values()))
-        partial = missing or self.pipeline is not None  # it may change: tags have their own key
+        panel = Bars("", "masked words (%)", [TAGS[i] for i in kept], list(series.values()))
+        partial = missing or self.pipeline is not None  # it may change; tags are cached by version
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
 
 
 def _hidden(sample: Sample) -> NDArray[np.bool_]:
-    """Return whether a token of each word is hidden."""
+    """Return for each word whether any of its tokens is masked."""
     words = sample.passages.arrays["words"].take(sample.places)
     begins = np.repeat(sample.tokens.bounds[:-1], words.lengths)[:, None]
     before = np.concatenate([[0], np.cumsum(sample.is_hidden)])

@@ -1,4 +1,4 @@
-"""Where in a passage the hidden tokens stand."""
+"""The positions of masked tokens in their passages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ COLUMNS = ("policy", "from", "to", "share", "hidden_tokens")
 @analysis("positions")
 @dataclass(frozen=True)
 class Positions(Sampling):
-    """Where hidden tokens stand in their passage: `share` of the tokens of each part are hidden.
+    """The positions of masked tokens: `share` is the share of masked tokens in each part.
 
-    A passage is cut into parts of equal length, 0 being its first token and 1 its end.
+    Passages are divided into parts of equal length; 0 is the first token and 1 the end.
     """
 
     parts: Count = 10
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Count the hidden tokens of each part over a sample of each row's passages."""
+        """Count the masked tokens of each part in each row's sample."""
         found, notes, missing = samples(runs, self.sampling, store)
         rows: list[Json] = []
         series = []
@@ -46,11 +46,11 @@ class Positions(Sampling):
             middle = [(part + 0.5) / self.parts for part in range(self.parts)]
             percent = [None if share is None else 100 * share for share in shares]
             series.append(Series(each.row.label, percent, middle, color=each.row.color))
-        panel = Lines("", "place in the passage (0: start, 1: end)", "hidden tokens (%)", series)
+        panel = Lines("", "position in the passage (0: start, 1: end)", "masked tokens (%)", series)
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
 
     def _counts(self, sample: Sample) -> tuple[list[int], list[int]]:
-        """Return hidden tokens and all tokens of each part."""
+        """Return the numbers of masked tokens and of all tokens in each part."""
         lengths = sample.tokens.lengths
         begins = np.repeat(sample.tokens.bounds[:-1], lengths)
         place = np.arange(len(begins)) - begins

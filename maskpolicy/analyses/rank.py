@@ -1,4 +1,4 @@
-"""Effective rank of representations: by layer, with and without masks, over training and tuning."""
+"""Effective rank of representations by layer, over pre-training loss and over fine-tuning."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ COLUMNS = (
 
 @dataclass
 class _Seen:
-    """What was looked at."""
+    """The models measured so far."""
 
     models: list[tuple[MeasuredModel, Ranks]] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)  # keys of models, which runs may share
+    known: set[str] = field(default_factory=set)  # keys of models; runs may share them
     notes: list[str] = field(default_factory=list)
-    gone: bool = False  # whether a fine-tuned model is not kept
+    gone: bool = False  # whether a fine-tuned model was not kept
 
 
 @analysis("rank", version=4)
@@ -55,24 +55,21 @@ class _Seen:
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).
 
-    The least number of singular values that hold a share `tau` of the sum of squares, of the states
-    as they are and centred (less the mean of the set). Sets: `<mask>`; real tokens with masks
-    present and without; both together; all tokens of the masked input, and all of the unmasked
-    one, whose difference is `gap`. On passages of each run's corpus, of `text`, or of the embedded
-    world. Takes folders of models beside runs: any encoder, or a BART's.
-    5b needs fine-tuned models (`keep_models: [finetune]`), one run for each of its points.
-    Checkpoints (`checkpoint_steps`) give ranks over the loss, so that models can be compared at
-    equal losses; `loss` is the mean over the last steps of their pre-training.
+    The rank is the smallest number of singular values whose squares have a share `tau` of the sum
+    of all squares, for uncentred states and for centred ones (less the mean of the set). Sets:
+    `<mask>`; real tokens with masks present, without masks, and both; all tokens of the masked
+    input, and of the unmasked input, whose difference is `gap`. Passages come from each run's
+    corpus, from `text`, or from the embedded world. Besides runs, it takes folders of encoders and
+    of BART models. Figure 5b needs fine-tuned models (`keep_models: [finetune]`) and one run for
+    each point. Checkpoints (`checkpoint_steps`) give ranks over the loss, so that models of
+    different loss can be compared; `loss` is the mean over the last steps of their pre-training.
     """
 
     takes_models: ClassVar[bool] = True
-    text: tuple[str, ...] = ()  # files, as a corpus may have them, instead of a run's corpus
+    text: tuple[str, ...] = ()  # files in the formats of a corpus, instead of a run's corpus
     passages: Count = 256
-    words: Count = 100  # of a passage of `text`
-    tau: tuple[Share, ...] = (
-        0.9,
-        0.99,
-    )  # a table row and a figure 5a for each
+    words: Count = 100  # in a passage of `text`
+    tau: tuple[Share, ...] = (0.9, 0.99)  # a table row and a figure 5a for each
     share: Share = 0.15  # of the tokens, masked one by one
     seed: Seed = 0
 
@@ -82,7 +79,7 @@ class Rank:
             raise ConfigError("tau: is empty: name at least one threshold")
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Measure every row's model in and after pre-training, and fine-tuned where it is kept."""
+        """Measure every row's checkpoints, pre-trained model, and kept fine-tuned models."""
         seen = _Seen()
         for run in runs:
             if run.results:
@@ -102,7 +99,7 @@ class Rank:
         )
 
     def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:
-        """Measure the models of one run that are not known yet."""
+        """Measure the models of one run that have not been measured yet."""
         places = {label: place for place, label in enumerate(run.policies)}
         results = (*run.results, *run.early)
         several = _several(results)
@@ -131,7 +128,7 @@ class Rank:
                     )
                     self._add(model, folder, tokenizer, _corpus(store, result, run.results), seen)
                 except StoreError as error:
-                    if model.task:  # fine-tuned models are dropped unless they are to be kept
+                    if model.task:  # fine-tuned models are only kept on request
                         seen.gone = True
                     else:
                         seen.notes.append(f"{model.name}: {error}")
@@ -139,42 +136,44 @@ class Rank:
     def _add(
         self, model: MeasuredModel, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
     ) -> None:
-        """Measure the model of a folder."""
-        made = models.load_tokenizer(str(tokenizer.absolute()))
-        passages = self._passages(made, corpus)
+        """Measure the model in a folder."""
+        vocabulary = models.load_tokenizer(str(tokenizer.absolute()))
+        passages = self._passages(vocabulary, corpus)
         encoder = representations.load(folder.absolute())
-        models.check_vocabulary(made, encoder, f"model {folder}")
-        found = representations.measure(encoder, made, passages, share=self.share, seed=self.seed)
-        seen.models.append((model, found))
+        models.check_vocabulary(vocabulary, encoder, f"model {folder}")
+        ranks = representations.measure(
+            encoder, vocabulary, passages, share=self.share, seed=self.seed
+        )
+        seen.models.append((model, ranks))
 
     def _passages(self, tokenizer: Any, corpus: Path | None) -> Sequence[Passage]:
-        """Return the first passages of the text, tokenised."""
+        """Return the first passages of the corpus or text, tokenised."""
         if corpus is not None and not self.text:
-            opened = Passages.open(corpus)
-            return [opened[i] for i in range(min(len(opened), self.passages))]
-        found = islice(_given(self.text) if self.text else _world(), self.passages)
-        made = Passages(build_passages(found, tokenizer, self.words))
-        return [made[i] for i in range(min(len(made), self.passages))]
+            passages = Passages.open(corpus)
+        else:
+            texts = islice(_documents(self.text) if self.text else _world(), self.passages)
+            passages = Passages(build_passages(texts, tokenizer, self.words))
+        return [passages[i] for i in range(min(len(passages), self.passages))]
 
 
-def _given(files: tuple[str, ...]) -> Iterator[Document]:
-    """Yield the documents of files, of all kinds that a corpus may have."""
+def _documents(files: tuple[str, ...]) -> Iterator[Document]:
+    """Yield the documents of files in any format of a corpus."""
     corpus = CorpusBlock(files=files)
-    source = documents.identify(corpus, str)  # nothing is kept of it, so nothing is digested
+    source = documents.identify(corpus, str)  # nothing is stored, so no digest is needed
     return documents.read(source, {}, corpus)
 
 
 def _world() -> list[Document]:
     with tempfile.TemporaryDirectory() as folder:
         world.write(world.Settings(evidence=False), Path(folder))
-        found = list(documents.world(Path(folder) / "intermediate.jsonl"))
-    return [Document(one.id, one.text) for one in found]
+        entries = list(documents.world(Path(folder) / "intermediate.jsonl"))
+    return [Document(one.id, one.text) for one in entries]
 
 
-def _made(result: Result) -> tuple[str, int]:
-    """Return what the models of a row differ in, and which of them a result comes from.
+def _model_number(result: Result) -> tuple[str, int]:
+    """Return ("run", its number), or without an intermediate stage ("general model", its number).
 
-    A row without an intermediate stage has one model for each general model.
+    Each row has one model for each such number.
     """
     number = result.config.get("intermediate_seed")
     if number is None:
@@ -184,21 +183,21 @@ def _made(result: Result) -> tuple[str, int]:
 
 def _several(results: Sequence[Result]) -> set[str]:
     """Return the rows that have more than one model."""
-    models = {(one.policy, _made(one)) for one in results}
+    models = {(one.policy, _model_number(one)) for one in results}
     count = Counter(policy for policy, _ in models)
     return {policy for policy in count if count[policy] > 1}
 
 
 def _label(result: Result, several: Collection[str] = ()) -> str:
-    """Return what a model is called: its row, with its number unless it is the first and only."""
-    what, number = _made(result)
+    """Return a model's label: its row, with its number unless it is number 0 and the only one."""
+    what, number = _model_number(result)
     if number or result.policy in several:
         return f"{result.policy}, {what} {number}"
     return result.policy
 
 
 def _loss(store: Store, key: str | None) -> float | None:
-    """Return the loss of the training that made a model, None if it is not known or had no step."""
+    """Return the final loss of a model's training; None if it is unknown or there was no step."""
     manifest = store.peek(key) if key else None
     return None if manifest is None else manifest["record"]["facts"].get("loss") or None
 
@@ -214,12 +213,12 @@ def _path(store: Store, key: str | None) -> Path:
 
 
 def _corpus(store: Store, result: Result, results: Sequence[Result]) -> Path:
-    """Return the passages of the intermediate stage, which all rows of a run share."""
+    """Return the folder of the passages of the intermediate stage, shared by all rows of a run."""
     shared = (one.stage_key("corpus intermediate") for one in results)
     key = next(filter(None, shared), None) or result.stage_key("corpus")
     artifact = store.get(key) if key else None
     if artifact is None:
-        raise StoreError(f"its corpus is not in the store {store.root}: give text='[FILE]'")
+        raise StoreError(f"its corpus is not in the store {store.root}: set text='[FILE]'")
     return artifact.path
 
 
@@ -237,7 +236,7 @@ def _rows(model: MeasuredModel, found: Ranks, taus: Sequence[float]) -> list[Jso
 
 
 def _thin(seen: _Seen) -> list[str]:
-    """Say where there are too few tokens for a rank: it cannot exceed their number."""
+    """Return a note for each set with too few tokens; a rank cannot exceed their number."""
     thin = {
         f"{model.name}: only {found.tokens[name]} tokens in the set {name} for {found.width} "
         "dimensions: raise passages"

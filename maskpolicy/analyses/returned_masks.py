@@ -1,9 +1,9 @@
-"""Scores against the share of masks that the encoder is shown."""
+"""Scores over the share of masks that the encoder sees."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -17,7 +17,7 @@ _MLM = "ordinary MLM"
 
 @dataclass
 class _Line:
-    """Scores in percent of one policy on one task, by delta; `plain` are those of ordinary MLM."""
+    """Scores of one policy on one task in percent, by delta; `plain` has those of ordinary MLM."""
 
     scores: dict[float, list[float]] = field(default_factory=dict)
     plain: list[float] = field(default_factory=list)
@@ -26,21 +26,23 @@ class _Line:
 @analysis("returned-masks")
 @dataclass(frozen=True)
 class ReturnedMasks:
-    """Score against delta, the share of masks put back into the encoder (Meng et al., figure 4).
+    """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).
 
-    delta is 1 - mask_exclusion. Rows that differ in nothing else are one line. An encoder's row
-    with neither exclusion nor the shallow decoder is ordinary MLM, which has no place on the line.
-    `low` and `high`: Student's interval of 95% over seeds.
+    delta is 1 - mask_exclusion. Rows that differ in nothing else form one line. An encoder's row
+    with neither exclusion nor the shallow decoder is ordinary MLM and has no delta. `low` and
+    `high` bound Student's 95% interval over seeds.
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Put scores in order of delta."""
+        """Return the scores of each line in order of delta."""
         lines = _lines(runs)
         rows: list[Json] = []
         for (run, policy, task), line in lines.items():
             head = {"run": run, "policy": policy, "task": task}
-            found = [(delta, line.scores[delta]) for delta in sorted(line.scores)]
-            rows += [{**head, "delta": delta, **_summary(scores)} for delta, scores in found]
+            rows += [
+                {**head, "delta": delta, **_summary(scores)}
+                for delta, scores in sorted(line.scores.items())
+            ]
             if line.plain:
                 rows.append({**head, "delta": _MLM, **_summary(line.plain)})
         notes = [] if lines else ["no row has a score and an intermediate stage"]
@@ -50,7 +52,7 @@ class ReturnedMasks:
 
 
 def _lines(runs: Sequence[Run]) -> dict[tuple[str, str, str], _Line]:
-    """Return the lines of all runs by run, policy and task, in the order of the results."""
+    """Return the lines by run, policy and task, in the order of the results."""
     lines: dict[tuple[str, str, str], _Line] = {}
     for run in runs:
         names = _names(run.results)
@@ -71,27 +73,22 @@ def _lines(runs: Sequence[Run]) -> dict[tuple[str, str, str], _Line]:
 
 
 def _names(results: Sequence[Result]) -> dict[str, str]:
-    """Return for each line's policy its name, with a number where two share one."""
-    found: dict[str, str] = {}
-    for result in results:
-        policy = result.config["policy"]
-        if "mask_exclusion" in policy:
-            found.setdefault(_identity(policy), policy["name"])
-    taken = list(found.values())
+    """Return the name of each line by `_identity`, numbered if lines share a policy's name."""
+    policies = [result.config["policy"] for result in results]
+    lines = {_identity(one): one["name"] for one in policies if "mask_exclusion" in one}
+    numbered: dict[str, list[str]] = {}  # by policy
+    for identity, name in lines.items():
+        numbered.setdefault(name, []).append(identity)
     return {
-        identity: name if taken.count(name) == 1 else f"{name} {_differing(identity, found)}"
-        for identity, name in found.items()
+        identity: name
+        if len(numbered[name]) == 1
+        else f"{name} #{numbered[name].index(identity) + 1}"
+        for identity, name in lines.items()
     }
 
 
-def _differing(identity: str, found: Mapping[str, str]) -> str:
-    """Return a number that tells a line from others of its policy."""
-    same = [other for other, name in found.items() if name == found[identity]]
-    return f"#{same.index(identity) + 1}"
-
-
 def _identity(policy: Json) -> str:
-    """Return all of a policy's block but what moves along the line."""
+    """Return a policy's block without the settings that vary along the line."""
     moving = {"mask_exclusion", "shallow_decoder"} & set(HOW_KEYS)
     return keys.canonical({key: value for key, value in policy.items() if key not in moving})
 
@@ -108,7 +105,7 @@ def _summary(scores: Sequence[float]) -> Json:
 
 
 def _panels(rows: Sequence[Json], several: bool) -> list[Lines]:
-    """Return a panel for each task; ordinary MLM is a level line."""
+    """Return a panel for each task; ordinary MLM is a horizontal line."""
     panels = []
     for task in dict.fromkeys(row["task"] for row in rows):
         series: list[Series] = []

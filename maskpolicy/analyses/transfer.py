@@ -1,4 +1,4 @@
-"""How a policy that was learnt on one task serves the others."""
+"""How well a policy learnt on some tasks transfers to others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COLUMNS = ("run", "policy", "learnt_on", "task", "difference", "score", "referen
 @analysis("transfer")
 @dataclass(frozen=True)
 class Transfer:
-    """Policies learnt on some tasks (`train_on`), used for every task, against a reference row.
+    """Scores of policies learnt on some tasks (`train_on`), on every task, against a reference row.
 
-    `difference` is that of the mean scores over the seeds that both rows have, in percent points;
-    `own` says that the policy was learnt on this task.
+    `difference` is that of the mean scores over shared seeds, in percentage points; `own` is "yes"
+    for tasks that the policy was learnt on.
     """
 
     reference: str = "salient-span"  # label of a row, or name of its policy
@@ -33,10 +33,10 @@ class Transfer:
             label = self._reference(run)
             if label is None:
                 notes.append(
-                    f"{run.name}: has no row {self.reference!r}: name another with reference=ROW"
+                    f"{run.name}: has no row {self.reference!r}: set another with reference=ROW"
                 )
             elif not learned:
-                notes.append(f"{run.name}: no policy of it states train_on: none was learnt")
+                notes.append(f"{run.name}: has no learned policy (with train_on)")
             else:
                 found = [
                     _row(run, *one, task, label) for one in learned.items() for task in run.tasks
@@ -54,7 +54,7 @@ class Transfer:
 
 
 def _learned(run: Run) -> dict[str, list[str]]:
-    """Return the tasks that each learned row was learnt on, in the order of the rows."""
+    """Return the tasks that each learned row was fitted on, in the order of the rows."""
     stated = {
         result.policy: result.config["policy"]["train_on"]
         for result in run.results

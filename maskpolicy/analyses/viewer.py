@@ -1,4 +1,4 @@
-"""Passages with what each policy hides of them, side by side."""
+"""Passages with the spans that each policy masks, side by side."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ COLUMNS = ("passage", "policy", "what", "start", "end", "text", "score")
 @analysis("viewer")
 @dataclass(frozen=True)
 class Viewer(Sampling):
-    """Passages with what each policy hides, side by side, and a learned policy's scores.
+    """Passages with the spans that each policy masks, side by side, and a learned policy's scores.
 
-    `hidden` rows are what training hid when it first saw the passage; `candidate` rows are the
-    spans that a learned policy draws from, the best `candidates` of them, with its scores. `start`
-    and `end` are characters of the passage.
+    `hidden` rows are the spans masked in the first epoch; `candidate` rows are the best
+    `candidates` spans that a learned policy draws from, with its scores. `start` and `end` are
+    character offsets in the passage.
     """
 
     passages: Count = 4
     candidates: Count = 5
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Take a few passages of the corpus that the first row was trained on."""
+        """Return a few passages of the first row's corpus with the spans of all rows on it."""
         found, notes, missing = samples(runs, self.sampling, store)
         same = [each for each in found if each.row.corpus == found[0].row.corpus]
         notes += [
-            f"{each.row.label}: has other passages, and is left out"
+            f"{each.row.label}: left out, because it has another corpus"
             for each in found
             if each not in same
         ]
@@ -62,7 +62,7 @@ class Viewer(Sampling):
 
 
 def _scored(passage: Passage) -> list[tuple[int, int, float]]:
-    """Return a learned policy's columns "candidates" and "scores" as one list, best first."""
+    """Return (start, end, score) of a learned policy's candidates, best first."""
     spans, scores = (passage.columns.get(name) for name in ("candidates", "scores"))
     if spans is None or scores is None or len(spans) != len(scores):
         return []
@@ -77,12 +77,12 @@ def _where(passage: Passage, first: int, end: int) -> Json:
 
 
 def _panel(sample: Sample, index: int, rows: Sequence[Json], title: str) -> Marked:
-    """Return the passage with frames: full for what is hidden, tinted by score for the others."""
+    """Return the passage with its spans marked, masked ones more strongly than candidates."""
     passage = sample.passages[int(sample.places[index])]
     marks = [
         (row["start"], row["end"], 1.0 if row["what"] == "hidden" else 0.0)
         for row in rows
         if "start" in row
     ]
-    label = f"{sample.row.label}" + (f" — passage {title}" if title else "")
+    label = sample.row.label + (f" — passage {title}" if title else "")
     return Marked(label, passage.text, marks, sample.row.color)

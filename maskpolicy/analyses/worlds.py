@@ -1,4 +1,4 @@
-"""Whether a difference holds in other worlds: each world counts once."""
+"""Test differences over several embedded worlds, each world counting once."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from maskpolicy.results import compatibility
 
 COLUMNS = ("policy", "task", "worlds", "difference", "low", "high", "p (Holm)", "detectable")
 CONDITION = (
-    "The test answers for other worlds made with the same settings, and so for other questions, "
-    "corpora and runs. It holds fixed what is not made of the world: settings and any other text."
+    "The test generalises to other worlds made with the same settings, and so to other questions, "
+    "corpora and runs. It holds fixed what does not depend on the world: settings and other text."
 )
-_DRAWN = ("world.seed", "general.seed")  # what runs of several worlds may differ in
+_DRAWN = ("world.seed", "general.seed")  # settings in which the runs may differ
 
 
 @analysis("worlds")
 @dataclass(frozen=True)
 class Worlds:
-    """Differences to the baseline over several worlds, tested with the worlds drawn at random.
+    """Differences to the baseline over several worlds, with worlds as a random effect.
 
-    Takes one run of the same experiment for each world (`world.seed=1 --out runs/world-1`), three
-    or more for a test. A world gives one number for a row and task: the mean difference over its
-    seeds and examples. Student's t over these numbers has as many degrees of freedom as there are
-    worlds, minus one; Holm's rule adjusts p for all rows and tasks.
+    Takes one run of the same experiment for each world (`world.seed=1 --out runs/world-1`); a test
+    needs three. Each world gives one number for a row and task, the mean difference over its seeds
+    and examples. The test is Student's t over these numbers, with one degree of freedom less than
+    there are worlds; p is adjusted for all rows and tasks (Holm).
     """
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Compare the differences of each world; raises ConfigError for unlike runs."""
+        """Test the differences over worlds; raises ConfigError if experiments differ."""
         notes = _check(runs)
         places = [
             (label, task)
@@ -51,7 +51,9 @@ class Worlds:
                 found[place] = known
             else:
                 label, task = place
-                notes.append(f"{label}, {task}: has a difference in {len(known)} of the worlds")
+                notes.append(
+                    f"{label}, {task}: has a difference in only {len(known)} of {len(runs)} worlds"
+                )
         if len({_seed(run) for run in runs} - {None}) < 2:
             return Findings(COLUMNS, (), tuple(notes))
         verdicts = _tested(found, notes)
@@ -62,23 +64,23 @@ class Worlds:
 
 
 def _check(runs: Sequence[Run]) -> list[str]:
-    """Return notes on what cannot be tested; raises ConfigError for runs of other experiments."""
+    """Return notes on why there is no test; raises ConfigError for different experiments."""
     known: dict[int, Run] = {}
     for run in runs:
         seed = _seed(run)
         if seed is None:
-            return [f"{run.name}: has no question about the embedded world"]
+            return [f"{run.name}: has no questions about the embedded world"]
         if seed in known:
             raise ConfigError(
-                f"{known[seed].folder} and {run.folder} are of world.seed {seed}: name one run for "
-                "each world"
+                f"{known[seed].folder} and {run.folder} both have world.seed {seed}: give one run "
+                "for each world"
             )
         known[seed] = run
         lines = _differing(runs[0], run)
         if lines:
             raise ConfigError(
-                f"{runs[0].folder} and {run.folder} differ in {'; '.join(lines[:3])}: run one "
-                "experiment in each world, with another world.seed"
+                f"{runs[0].folder} and {run.folder} differ in {'; '.join(lines[:3])}: run the same "
+                "experiment in each world, changing only world.seed"
             )
     if len(runs) < FEWEST:
         return [f"{len(runs)} world{'s'[: len(runs) != 1]}: a test needs {FEWEST}"]
@@ -86,14 +88,14 @@ def _check(runs: Sequence[Run]) -> list[str]:
 
 
 def _seed(run: Run) -> int | None:
-    """Return the seed of the world that a run asks about, None if it asks about none."""
+    """Return the seed of the world that a run's questions are about, or None."""
     worlds = [one.config.get("world") for one in run.results if _asks_world(one)]
     seeds = {world["seed"] for world in worlds if world and "seed" in world}
     return seeds.pop() if len(seeds) == 1 else None
 
 
 def _differing(one: Run, other: Run) -> list[str]:
-    """Return "place: value -> value" for settings that two worlds of one experiment share."""
+    """Return "key: value -> value" for settings that must not differ between worlds, but do."""
     before, after = _settings(one), _settings(other)
     lines = [
         line.lstrip(".")
@@ -104,7 +106,7 @@ def _differing(one: Run, other: Run) -> list[str]:
 
 
 def _settings(run: Run) -> dict[str, Json]:
-    """Return what results rest on, by name, without what each world has of its own."""
+    """Return the dependencies of a run's results by name, without those specific to a world."""
     found: dict[str, Json] = {}
     for result in run.results:
         for name, part in compatibility.parts(result).items():
@@ -117,7 +119,7 @@ def _settings(run: Run) -> dict[str, Json]:
 
 
 def _difference(run: Run, label: str, task: str) -> float | None:
-    """Return a row's mean difference to the baseline in points, over the seeds of both."""
+    """Return a row's mean difference to the baseline over shared seeds, in points."""
     mine, base = _scores(run, label, task), _scores(run, run.baseline, task)
     shared = [mine[seed] - base[seed] for seed in mine.keys() & base.keys()]
     return statistics.fmean(shared) if shared else None
@@ -133,14 +135,14 @@ def _scores(run: Run, label: str, task: str) -> dict[int, float]:
 
 
 def _asks_world(result: Result) -> bool:
-    """Whether the questions are of the experiment's own world, and of no folder or data set."""
+    """Whether the questions come from the experiment's own world, not from files or the Hub."""
     return bool(result.config.get("task", {}).get("data", WORLD) == WORLD)
 
 
 def _tested(
     found: dict[tuple[str, str], list[float]], notes: list[str]
 ) -> dict[tuple[str, str], stats.Verdict]:
-    """Return the tests of one family; differences that are all the same have none."""
+    """Return the tests by row and task, as one family; constant differences have no test."""
     places = [place for place, values in found.items() if len(values) >= FEWEST]
     varied = [place for place in places if np.ptp(found[place])]
     notes += [

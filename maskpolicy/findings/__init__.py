@@ -1,4 +1,4 @@
-"""What an analysis of finished runs is and gives: rows and plots, and the files made of them."""
+"""The interface of analyses, and their findings: rows, notes and plots, and how they are saved."""
 
 from __future__ import annotations
 
@@ -48,41 +48,40 @@ _HOMES = {
 }
 __getattr__, __dir__ = offers(__name__, _HOMES)
 
-FOLDER = "analyses"  # below a run's folder, with a folder for each analysis
+FOLDER = "analyses"  # in a run's folder; has a folder for each analysis
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found: one row for each thing it looked at, and lines worth saying.
+    """The output of an analysis: a table, notes, and the plots of one figure.
 
-    Findings that are `partial` are not remembered: something was not in the store, or they rest on
-    files that may change.
+    `partial` findings are not cached, because artifacts were missing or files may change.
     """
 
     columns: tuple[str, ...]
-    rows: tuple[Mapping[str, Json], ...]  # a key that is missing, or None: not known
+    rows: tuple[Mapping[str, Json], ...]  # by column; a missing key or None means unknown
     notes: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()  # the panels of one figure
     partial: bool = False
 
 
 class Analysis(Protocol):
-    """What `@analysis(name)` gives a name to: a dataclass whose fields are its settings."""
+    """The protocol of a class registered by `@analysis(name)`: a dataclass with its settings."""
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Return what it finds in the results of runs, and in their artifacts in `store`."""
+        """Analyse the results of runs and their artifacts in `store`."""
         ...
 
 
 def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
-    """Write NAME.json, NAME.md and, of findings with plots, NAME.svg and NAME.png below `out`.
+    """Write NAME.json, NAME.md and, if there are plots, NAME.svg and NAME.png below `out`.
 
-    `of` is the fingerprint of the one run that was looked at. Each file is written atomically;
-    raises StoreError.
+    `of` is the fingerprint of the run's results, if there is one run. Returns the paths. Each file
+    is written atomically; raises StoreError.
     """
     claim_folder(out)
-    found = {**to_json(findings, name), **({"results": of} if of else {})}
-    document = json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False)
+    content = {**to_json(findings, name), **({"results": of} if of else {})}
+    document = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots:
         files |= plots.draw(findings.plots, name)
@@ -92,7 +91,7 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
 
 
 def to_json(findings: Findings, name: str) -> Json:
-    """Return findings as JSON of version 1; `plots` are the data of the figure's panels."""
+    """Return findings as JSON; `plots` has the data of each panel."""
     rows = [{column: row.get(column) for column in findings.columns} for row in findings.rows]
     panels = [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in findings.plots]
     head = {"version": 1, "analysis": name, "columns": list(findings.columns)}
@@ -100,7 +99,7 @@ def to_json(findings: Findings, name: str) -> Json:
 
 
 def from_json(document: Json) -> Findings:
-    """Return the findings that `to_json` wrote."""
+    """Return findings from the JSON of `to_json`."""
     panels = tuple(_plot(dict(panel)) for panel in document["plots"])
     rows, notes = tuple(document["rows"]), tuple(document["notes"])
     return Findings(tuple(document["columns"]), rows, notes, panels)
@@ -114,7 +113,7 @@ def _plot(panel: dict[str, Json]) -> Plot:
 
 
 def to_markdown(findings: Findings) -> str:
-    """Return findings as a Markdown table, the notes below."""
+    """Return findings as a Markdown table followed by the notes."""
     head = [title(column) for column in findings.columns]
     table = markdown.plain_table(head, [_cells(findings, row) for row in findings.rows])
     notes = [f"* {markdown.plain(note)}" for note in findings.notes]

@@ -1,4 +1,4 @@
-"""What analyses make of finished runs: artifacts over artifacts, found in the store or computed."""
+"""Cache for analyses: compute a stage or an analysis unless its result is in the store."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def derive(
     inputs: Mapping[str, str],
     local: Local | None = None,
 ) -> Artifact:
-    """Return the artifact of a stage whose inputs, named by their keys, are in the store.
+    """Return the artifact of a stage, and compute it if the store does not have it.
 
-    `params` is of the dataclass that the stage takes. The artifact is computed unless the store has
-    it. Raises StoreError when an input is not there.
+    `params` is the dataclass of the stage's kind; `inputs` maps names to the keys of stored
+    artifacts; `local` is not part of the stage's key. Raises StoreError if an input is missing.
     """
     keyed, local = to_json(params, kind), local or Local()
     resolved = {
@@ -61,9 +61,9 @@ def derive(
 def analyse(
     name: str, analysis: Analysis, runs: Sequence[Run], store: Store
 ) -> tuple[Findings, bool]:
-    """Return what an analysis finds in the runs, and whether the store knew it already.
+    """Return the findings of an analysis, and whether they came from the store.
 
-    The same analysis of the same results is computed once; what is partial is not remembered.
+    Findings are stored under a key of the analysis and of all results, unless they are partial.
     """
     identity = _identity(name, analysis, runs)
     key = digest(identity)
@@ -86,7 +86,7 @@ def _logical(kind: str, label: str) -> Json:
 
 
 def _identity(name: str, analysis: Any, runs: Sequence[Run]) -> Json:
-    """Return what findings depend on: the analysis, and every result and prediction."""
+    """Return all that findings depend on: the analysis, and every result and prediction."""
     entry = find_plugin("analysis", name)
     settings = (
         {field.name: getattr(analysis, field.name) for field in fields(analysis)}
@@ -107,7 +107,7 @@ def _run(run: Run, several: bool) -> Json:
     digests: list[str] = []
     for result in (*run.results, *run.early):
         about = result.to_json()
-        del about["audit"]  # no analysis rests on it
+        del about["audit"]  # not used by any analysis
         text = keys.canonical(json.loads(json.dumps(about)))
         digests.append(hashlib.sha256(text.encode()).hexdigest())
     predictions = {
@@ -116,6 +116,6 @@ def _run(run: Run, several: bool) -> Json:
     }
     rows = {"policies": list(run.policies), "tasks": list(run.tasks), "baseline": run.baseline}
     named = {"name": run.name} if several else {}
-    files = [*run.folder.glob("*.safetensors"), *run.folder.glob("*.bin")]  # of a bare model
+    files = [*run.folder.glob("*.safetensors"), *run.folder.glob("*.bin")]  # of a model's folder
     weights = {path.name: sha256(path) for path in sorted(files)}
     return {**rows, **named, "results": digests, "predictions": predictions, "weights": weights}

@@ -1,9 +1,9 @@
-"""Scores of the rows of finished runs before, on the way through and after pre-training."""
+"""Scores of each row over the steps of its intermediate stage, from step 0 to the last."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from maskpolicy.plots import Lines, Series
@@ -12,10 +12,10 @@ from maskpolicy.results.cell import STEP, Result, Run
 
 @dataclass(frozen=True)
 class Point:
-    """What a row scored on a task after some steps of its intermediate stage, in percent."""
+    """The scores of a row on a task after `steps` steps of its intermediate stage, in percent."""
 
     run: str
-    label: str  # of the line: the policy, with its run where there are several
+    label: str  # of the line: the policy, and its run if there are several
     policy: str
     task: str
     steps: int
@@ -30,28 +30,27 @@ class Point:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over seeds with n - 1; None for a single one."""
+        """The sample standard deviation over seeds (n - 1); None for one seed."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
 
 def points(runs: Sequence[Run]) -> tuple[list[Point], list[str]]:
-    """Return the points of every row with an intermediate stage, and what is missing in words.
+    """Return the points of every row with an intermediate stage, and notes on missing ones.
 
-    A row begins at step 0 with the scores of its run's row without such a stage, if there is one.
+    Step 0 has the scores of the run's row without an intermediate stage, if there is one.
     """
     found: list[Point] = []
     notes: list[str] = []
     for run in runs:
         if not run.early:
             notes.append(
-                f"{run.name}: no checkpoints: set checkpoint_steps, e.g. checkpoint_steps: "
-                "[250, 500], in the experiment and run it again"
+                f"{run.name}: the run kept no checkpoints: set checkpoint_steps, e.g. "
+                "checkpoint_steps: [250, 500], in the experiment and run it again"
             )
         for color, label in enumerate(run.rows):
+            line_label = f"{label} ({run.name})" if len(runs) > 1 else label
             for task in run.columns:
-                found += _line(
-                    run, label, task, color, f"{label} ({run.name})" if len(runs) > 1 else label
-                )
+                found += _line(run, label, task, color, line_label)
         for result in run.early:
             if result.metrics is None:
                 where = f"{result.policy}, {result.task}, seed {result.seed}"
@@ -60,8 +59,11 @@ def points(runs: Sequence[Run]) -> tuple[list[Point], list[str]]:
 
 
 def panels(found: Sequence[Point], x: str, place: Callable[[Point], float | None]) -> list[Lines]:
-    """Return a panel of lines for each task; points whose place is not known are left out."""
-    made = []
+    """Return a panel of lines for each task.
+
+    `place` gives the position of a point on the axis `x`; points without a position are omitted.
+    """
+    plots = []
     for task in dict.fromkeys(point.task for point in found):
         series = []
         for label in dict.fromkeys(point.label for point in found):
@@ -71,8 +73,8 @@ def panels(found: Sequence[Point], x: str, place: Callable[[Point], float | None
                 places = [float(place(p) or 0.0) for p in line]
                 means = [p.mean for p in line]
                 series.append(Series(label, means, places, low, high, line[0].color))
-        made.append(Lines(task, x, "score (%)", series))
-    return made
+        plots.append(Lines(task, x, "score (%)", series))
+    return plots
 
 
 def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Point]:
@@ -81,8 +83,9 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
         return []
     start = [r for r in run.results if r.task == task and "intermediate" not in r.config]
     by_steps: dict[int, list[Result]] = {}
-    for result in (*_scored(start), *_scored(own)):
-        by_steps.setdefault(_steps(result), []).append(result)
+    for result in (*start, *own):
+        if result.metrics is not None:
+            by_steps.setdefault(_steps(result), []).append(result)
     return [
         Point(
             run.name,
@@ -96,10 +99,6 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
         )
         for steps, results in sorted(by_steps.items())
     ]
-
-
-def _scored(results: Iterable[Result]) -> list[Result]:
-    return [result for result in results if result.metrics is not None]
 
 
 def _steps(result: Result) -> int:

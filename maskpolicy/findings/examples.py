@@ -1,4 +1,4 @@
-"""What the tasks of a finished run ask for: the examples of its columns, from the store."""
+"""The examples of the columns of a finished run, from the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Asked:
 
 
 def asked(run: Run, store: Store) -> tuple[list[Asked], list[str]]:
-    """Return the examples of every column, and a note for each whose examples are not there."""
+    """Return the examples of every column, and a note for each column whose are not stored."""
     from maskpolicy.stages.answers import read_examples
 
     keys: dict[str, str] = {}
@@ -47,6 +47,6 @@ def asked(run: Run, store: Store) -> tuple[list[Asked], list[str]]:
 
 
 def answers(examples: Iterable[Example]) -> frozenset[str]:
-    """Return every acceptable answer, normalised; what normalisation leaves empty is left out."""
+    """Return all acceptable answers after normalisation, without empty ones."""
     texts = {normalise(target) for example in examples for target in example.targets}
     return frozenset(texts - {""})

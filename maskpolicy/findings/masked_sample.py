@@ -1,4 +1,4 @@
-"""What the policies of finished runs hide: a sample of passages, drawn once and remembered."""
+"""The spans that the policies of finished runs mask in a sample of passages, cached."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from maskpolicy.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.store.artifacts import Store, available
 
 FILE = "hidden.safetensors"
-_BATCH = 1024  # passages that are masked at once
+_BATCH = 1024  # passages masked at once
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How much of a corpus an analysis looks at."""
+    """The size of the sample of an analysis; analyses inherit these settings."""
 
-    passages: Count = 2000  # the most that are looked at
-    draws: Count = 1  # epochs: what was hidden when a passage was seen first, a second time, ..
-    seed: Seed = 0  # which passages
+    passages: Count = 2000  # the most in a sample
+    draws: Count = 1  # number of epochs whose masks are included
+    seed: Seed = 0  # of the choice of passages
 
     @property
     def sampling(self) -> Sampling:
-        """These settings alone: analyses inherit them."""
+        """These settings without those of the analysis."""
         return Sampling(self.passages, self.draws, self.seed)
 
     def places(self, count: int) -> NDArray[np.int64]:
-        """Return the sampled passages of a corpus of `count`, in order, without replacement."""
+        """Return sorted indices (n,) of passages of a corpus of `count`, without replacement."""
         size = min(count, self.passages)
         drawn = np.random.default_rng([self.seed, count]).permutation(count)[:size]
         return np.sort(drawn)
@@ -50,29 +50,29 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Staged:
-    """One row of a run that has an intermediate stage, as the store knows it."""
+    """The intermediate stage of one row of a run, as recorded in the store."""
 
     run: Run
     label: str
     number: int  # of the intermediate run
     key: str
     params: IntermediateParams
-    inputs: Mapping[str, str]  # keys
-    version: int  # of the stage: it stands for what its masking hides
-    color: int = 0  # place among the run's policies
+    inputs: Mapping[str, str]  # name -> key
+    version: int  # of the stage; changes if masking changes
+    color: int = 0  # index among the run's rows
 
     @property
     def corpus(self) -> str:
-        """The key of its passages."""
+        """The key of the stage's passages."""
         return self.inputs["corpus"]
 
 
 def staged(
     runs: Sequence[Run], store: Store, *, every: bool = False
 ) -> tuple[list[Staged], list[str]]:
-    """Return the rows that have an intermediate stage, and a note for each that is not known.
+    """Return the intermediate stages of all rows, and a note for each that is not in the store.
 
-    Of several intermediate runs the first stands for the row, unless `every` asks for all.
+    A row has its first intermediate run only, or, with `every`, all of them.
     """
     found: list[Staged] = []
     notes: list[str] = []
@@ -93,7 +93,7 @@ def staged(
 
 
 def _stages(run: Run, label: str) -> dict[int, str]:
-    """Return the keys of a row's intermediate stages by the number of the intermediate run."""
+    """Return the keys of a row's intermediate stages by number of the intermediate run."""
     return {
         result.config["intermediate_seed"]: key
         for result in run.results
@@ -106,7 +106,7 @@ def _lacking(store: Store, run: Run, label: str) -> str:
     cells = [result for result in run.results if result.policy == label]
     failed = [cell.error for cell in cells if cell.error is not None]
     if len(failed) == len(cells):
-        return f"its intermediate stage was not finished: {failed[0]}"
+        return f"its intermediate stage did not finish: {failed[0]}"
     return (
         f"its intermediate stage is not in the store {store.root}: name the store of that run with "
         "--store, or run its experiment again"
@@ -141,42 +141,42 @@ def hidden(params: HiddenParams, inputs: Mapping[str, Path], out: Path, run: Sta
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What one row hides in its sample: n passages, each as often as there are draws.
+    """The spans that one row masks in a sample of n passages; each occurs once for each draw.
 
-    Tokens of all of them are numbered through; t is their number.
+    The t tokens of all passages are numbered consecutively.
     """
 
     row: Staged
     passages: Passages
-    places: NDArray[np.int64]  # (n,) of the corpus
-    spans: Ragged  # n arrays of token ranges
+    places: NDArray[np.int64]  # (n,) indices into `passages`
+    spans: Ragged  # n arrays (spans, 2) of token ranges in the passage
 
     @cached_property
     def tokens(self) -> Ragged:
-        """The tokens of the passages."""
+        """The tokens of the n passages."""
         return self.passages.arrays["tokens"].take(self.places)
 
     @cached_property
     def flat(self) -> NDArray[np.int64]:
-        """All spans, shape (s, 2), over the tokens of all passages."""
+        """All spans, shape (s, 2), as ranges of consecutively numbered tokens."""
         begins = np.repeat(self.tokens.bounds[:-1], self.spans.lengths)
         return self.spans.flat.astype(np.int64) + begins[:, None]
 
     @cached_property
     def owner(self) -> NDArray[np.int64]:
-        """The passage, 0 to n - 1, of each span, shape (s,)."""
+        """The passage of each span, 0 to n - 1, shape (s,)."""
         return np.repeat(np.arange(len(self.places)), self.spans.lengths)
 
     @cached_property
     def is_hidden(self) -> NDArray[np.bool_]:
-        """Whether a token is hidden, shape (t,)."""
+        """Whether each token is masked, shape (t,)."""
         edges = np.zeros(len(self.tokens.flat) + 1, np.int32)
         np.add.at(edges, self.flat[:, 0], 1)
         np.add.at(edges, self.flat[:, 1], -1)
         return np.cumsum(edges)[:-1] > 0
 
     def texts(self) -> list[str]:
-        """Return the text of each span, outer blanks left out."""
+        """Return the text of each span without surrounding whitespace."""
         offsets = self.passages.arrays["offsets"]
         found = []
         for place, spans in zip(self.places.tolist(), self.spans, strict=True):
@@ -189,21 +189,21 @@ class Sample:
 
 
 def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
-    """Return what a row hides in a sample of its corpus, as its training did.
+    """Return the spans that a row masks in a sample of its corpus, the same as in its training.
 
-    Raises StoreError when its corpus is not in the store, ConfigError when the file of its policy
-    is not the one that it was trained with.
+    Raises StoreError if its corpus is not in the store, and ConfigError if the policy's code or
+    the masking has changed since the training.
     """
     files, trained = plugin_files(row.run.folder), row.params
     code = code_digests(plugin_of_run("policy", trained.policy, files))
     if code != trained.code:
         raise ConfigError(
-            f"policy {trained.policy} was changed since its training: run its experiment again"
+            f"policy {trained.policy} has changed since its training: run its experiment again"
         )
-    inputs = {name: key for name, key in row.inputs.items() if name in ("corpus", "annotate")}
+    inputs = {name: row.inputs[name] for name in ("corpus", "annotate") if name in row.inputs}
     if row.version != version_of("intermediate"):
         raise ConfigError(
-            f"{row.label}: was trained by a version of maskpolicy that masks otherwise: run its "
+            f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "
             "experiment again"
         )
     params = HiddenParams(
@@ -214,24 +214,22 @@ def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
         seed=trained.spec.seed,
         sampling=sampling,
     )
-    made = derive(store, "hidden", row.label, params, inputs)
-    arrays = ragged.load(made.path / FILE)
-    names = [name for name in ("corpus", "annotate") if name in inputs]
-    passages = Passages.open(*(available(store, inputs[name], name).path for name in names))
+    arrays = ragged.load(derive(store, "hidden", row.label, params, inputs).path / FILE)
+    passages = Passages.open(*(available(store, key, name).path for name, key in inputs.items()))
     return Sample(row, passages, arrays["places"].flat, arrays["spans"])
 
 
 def samples(
     runs: Sequence[Run], sampling: Sampling, store: Store
 ) -> tuple[list[Sample], list[str], bool]:
-    """Return the sample of every row, notes, and whether a row's artifacts are not in the store."""
+    """Return the sample of every row, notes, and whether the sample of any row is missing."""
     rows, notes = staged(runs, store)
     missing = bool(notes)
     found = []
     for row in rows:
         try:
             found.append(sample(row, sampling, store))
-        except (ConfigError, StoreError) as error:  # e.g. a policy whose file was not named
+        except (ConfigError, StoreError) as error:  # e.g. a policy's file needs --plugin
             notes.append(f"{row.label}: {error}")
             missing = True
     return found, notes, missing

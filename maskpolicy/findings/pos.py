@@ -1,4 +1,4 @@
-"""Parts of speech of a sample of a corpus's words: by a spaCy pipeline, or the world's gold."""
+"""Parts of speech of the words in a sample: from a spaCy pipeline, or the world's gold tags."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def tags(params: TagsParams, inputs: Mapping[str, Path], out: Path, run: StageRu
 
 
 def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Store) -> Ragged:
-    """Return the place in TAGS of each word of a sample's passages.
+    """Return the index in TAGS of each word of a sample's passages.
 
-    Without a pipeline the corpus must be the world's, else ConfigError.
+    Raises ConfigError if `pipeline` is None and the corpus is not that of the embedded world.
     """
     manifest = store.peek(sample.row.corpus)
     corpus = params_of(manifest["record"], CorpusParams).corpus if manifest else None
     is_world = isinstance(corpus, WorldSource)
     if pipeline is None and not (is_world and GOLD in sample.passages.columns):
         raise ConfigError(
-            "a tagger is needed: this corpus has no gold parts of speech; run `python -m spacy "
+            "this corpus has no gold parts of speech and needs a tagger: run `python -m spacy "
             "download en_core_web_sm` and give pipeline=en_core_web_sm"
         )
     identity = None if pipeline is None else pipelines.pipeline_identity(pipeline)
@@ -93,7 +93,7 @@ def _gold(passage: Passage) -> NDArray[np.uint8]:
 
 
 def _aligned(passage: Passage, found: pipelines.Labelled) -> NDArray[np.uint8]:
-    """Return the tag of each word: of the pipeline's token that holds the word's last character."""
+    """Return each word's tag: that of the pipeline's token with the word's last character."""
     ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
     starts = np.asarray([start for start, _, _ in found], np.int64)
     at = np.searchsorted(starts, ends, side="right") - 1

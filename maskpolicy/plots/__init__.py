@@ -1,4 +1,4 @@
-"""Plots: what an analysis gives, as data, and the pictures of it."""
+"""Plots as data, and their drawing as SVG and PNG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots as data: what an analysis gives, and a file holds."""
+"""Plots as data: returned by analyses and stored in their JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Series:
-    """One line or one colour of bars; `low` and `high` bound an interval, where there is one.
+    """One line, or the bars of one colour; `low` and `high` bound optional intervals.
 
-    `x` are places on the axis (lines), or nothing (bars: one `y` for each name). None: not known.
+    `x` has the positions of a line; bars have no `x`, but one `y` for each name. None: unknown.
     """
 
     label: str
@@ -19,7 +19,7 @@ class Series:
     x: Sequence[float] = ()
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
-    color: int | None = None  # place in COLORS, or GREY; None: by order in the figure
+    color: int | None = None  # index in COLORS, or GREY; None: by order in the figure
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Series over names: one group of bars for each name."""
+    """Bars, one group for each name."""
 
     title: str
     y: str
@@ -46,7 +46,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of numbers, coloured: rows x columns; None: not known."""
+    """A coloured table of numbers, rows x columns; None: unknown."""
 
     title: str
     rows: Sequence[str]
@@ -60,7 +60,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Marked:
-    """One text with the parts that somebody marked in it: (start, end, weight 0..1)."""
+    """A text with marked spans: (first character, end, weight 0..1)."""
 
     label: str
     text: str

@@ -1,4 +1,4 @@
-"""The one place that draws plots: SVG and PNG, the same bytes every time."""
+"""Draw plots as SVG and PNG, with the same bytes every time."""
 
 from __future__ import annotations
 
@@ -14,40 +14,36 @@ from maskpolicy.plots.data import Bars, Lines, Marked, Plot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLUMNS = 3  # panels beside each other
+_COLUMNS = 3  # the most panels side by side
 
 
 def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
     """Return one figure of one or more panels as {"svg": bytes, "png": bytes}.
 
     The background is transparent. In the SVG, text and axes have the colour `currentColor`, which
-    is look.INK unless the page that embeds it says otherwise (`svg.maskpolicy-plot { color: .. }`).
-    Texts (Marked) and panels do not go into one figure: ValueError.
+    is look.INK unless the embedding page sets it (`svg.maskpolicy-plot { color: .. }`). Raises
+    ValueError if texts (Marked) are mixed with other panels.
     """
     if len({isinstance(plot, Marked) for plot in plots}) > 1:
-        raise ValueError("a figure holds texts (Marked) or panels, not both")
+        raise ValueError("a figure has texts (Marked) or panels, not both")
     import matplotlib as mpl
 
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a sign that the font lacks
+        warnings.simplefilter("ignore", UserWarning)  # about characters missing from the font
         mpl.rcdefaults()
         mpl.rcParams.update(dict[Any, Any](look.STYLE))
         figure = _figure(plots, title)
-        made = {}
+        images = {}
         for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             buffer = io.BytesIO()
             figure.savefig(
                 buffer, format=ending, transparent=True, bbox_inches="tight", metadata=metadata
             )
-            made[ending] = buffer.getvalue()
-    made["svg"] = _inked(made["svg"])
-    return made
-
-
-def _inked(svg: bytes) -> bytes:
-    text = svg.decode().replace(look.INK, "currentColor")
-    start = text.index("<svg ")  # the document type before it would be fetched by some parsers
-    return ('<svg class="maskpolicy-plot" color="' + look.INK + '" ' + text[start + 5 :]).encode()
+            images[ending] = buffer.getvalue()
+    text = images["svg"].decode().replace(look.INK, "currentColor")
+    body = text[text.index("<svg ") + 5 :]  # drops the document type, which some parsers fetch
+    images["svg"] = f'<svg class="maskpolicy-plot" color="{look.INK}" {body}'.encode()
+    return images
 
 
 def _figure(plots: Sequence[Plot], title: str) -> Figure:
@@ -75,7 +71,7 @@ def _figure(plots: Sequence[Plot], title: str) -> Figure:
 
 
 def _colors(plots: Sequence[Plot]) -> dict[str, int]:
-    """Return the colour's place of each series: its own, or by first appearance."""
+    """Return the colour index of each series: its own, or by first appearance."""
     labels: dict[str, int] = {}
     for plot in plots:
         for series in getattr(plot, "series", ()):

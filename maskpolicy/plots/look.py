@@ -1,4 +1,4 @@
-"""How plots look: colours, markers and hatches, for white and for dark pages; labels."""
+"""Colours, markers, hatches and labels of plots, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-# Okabe and Ito's colours for the colour-blind, some darkened: each has a contrast of 3 and more to
-# white and to a dark page. Markers and hatches tell series apart without any colour.
+# Okabe and Ito's colour-blind safe palette, partly darkened: each colour has a contrast of at least
+# 3 to white and to a dark page. Markers and hatches distinguish series without colour.
 COLORS = ("#0a7bbd", "#d55e00", "#00946b", "#c061a0", "#b07d00", "#3d93c6", "#8470d8")
-GREY = -1  # the place of what is no policy, e.g. the corpus
+GREY = -1  # colour index of series that are not policies, e.g. the corpus
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "..", "xx", "---", "\\\\\\", "++")
-DASHES = ("-", "--", "-.", ":", "-", "--", "-.")  # one shows under another
-INK = "#7a7a7a"  # text and axes: readable on white and on a dark page
+DASHES = ("-", "--", "-.", ":", "-", "--", "-.")  # overlapping lines stay visible
+INK = "#7a7a7a"  # text and axes: readable on light and dark pages
 STYLE: Mapping[str, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "maskpolicy",
-    "text.parse_math": False,  # a label with dollar signs is text
+    "text.parse_math": False,  # labels may contain dollar signs
     "font.family": ["DejaVu Sans"],
     "font.size": 9,
     "text.hinting": "no_hinting",
@@ -33,7 +33,7 @@ STYLE: Mapping[str, Any] = {
 
 
 def contrast(first: str, second: str) -> float:
-    """Return the contrast ratio of two colours #rrggbb, 1 to 21 (WCAG 2.2, relative luminance)."""
+    """Return the contrast ratio of two colours #rrggbb, from 1 to 21 (WCAG 2.2)."""
     lights = sorted((_luminance(first), _luminance(second)))
     return (lights[1] + 0.05) / (lights[0] + 0.05)
 
@@ -45,31 +45,31 @@ def _luminance(color: str) -> float:
 
 
 def color(place: int) -> str:
-    """Return the colour of the series at a place; they begin again after the last."""
+    """Return the colour of a colour index; indices wrap around."""
     return "#8a8a8a" if place == GREY else COLORS[place % len(COLORS)]
 
 
 def marker(place: int) -> str:
-    """Return its marker."""
+    """Return the marker of a colour index."""
     return MARKERS[place % len(MARKERS)]
 
 
 def hatch(place: int) -> str:
-    """Return the hatch of its bars."""
+    """Return the hatch of a colour index."""
     return HATCHES[place % len(HATCHES)]
 
 
 def dash(place: int) -> Any:
-    """Return the dashes of its line."""
+    """Return the line style of a colour index."""
     return DASHES[place % len(DASHES)]
 
 
 def short(label: str, most: int = 32) -> str:
-    """Return a label on one line of at most so many characters."""
+    """Return a label on one line, shortened to `most` characters."""
     line = " ".join(label.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def title(text: str) -> str:
-    """Return a title of a few short lines."""
+    """Return a title wrapped into a few short lines."""
     return textwrap.fill(short(text, 120), 46)

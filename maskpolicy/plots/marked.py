@@ -1,4 +1,4 @@
-"""Texts with what somebody marked in them, drawn in a font of one width."""
+"""Draw texts with marked spans, in a monospaced font."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from maskpolicy.plots.data import Marked
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDTH = 112  # characters in a line of a marked text
-_SIZE = 8  # points of its font, DejaVu Sans Mono, whose characters are 0.602 of that wide
+_WIDTH = 112  # characters in a line
+_SIZE = 8  # font size in points; characters of DejaVu Sans Mono are 0.602 times as wide
 
 
 def wrapped(text: str, width: int = _WIDTH) -> list[tuple[int, str]]:
-    """Return (first character, line) of the lines that a text is broken into."""
+    """Break a text into lines; return (index of the first character, line) for each."""
     lines, at = [], 0
     flat = "".join(" " if char.isspace() else char for char in text)
     for line in textwrap.wrap(flat, width) or [""]:
@@ -29,7 +29,7 @@ def wrapped(text: str, width: int = _WIDTH) -> list[tuple[int, str]]:
 
 
 def figure(plots: Sequence[Marked]) -> Figure:
-    """Draw texts below each other in a font of one width: a character's number is its place."""
+    """Draw texts below each other; the x coordinate is the index of a character in its line."""
     from matplotlib.figure import Figure
 
     broken = [wrapped(plot.text) for plot in plots]
@@ -48,7 +48,7 @@ def figure(plots: Sequence[Marked]) -> Figure:
                 first, last = max(start, at) - at, min(end, at + len(line)) - at
                 if first < last:
                     axis.add_patch(_box(first, row, last - first, plot.color, weight))
-            for word in re.finditer(r"\S+", line):  # each at its place: widths are rounded
+            for word in re.finditer(r"\S+", line):  # word by word, because widths are rounded
                 style: dict[str, Any] = {"fontsize": _SIZE, "family": "DejaVu Sans Mono"}
                 axis.text(word.start(), row + 0.72, word.group(), **style)
             row += 1
@@ -57,7 +57,7 @@ def figure(plots: Sequence[Marked]) -> Figure:
 
 
 def _box(column: int, row: float, width: int, color: int, weight: float) -> Any:
-    """Return a frame whose inside is tinted by the weight, so lightly that text stays readable."""
+    """Return a frame with a light tint that depends on the weight."""
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 

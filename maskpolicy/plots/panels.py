@@ -1,4 +1,4 @@
-"""The panels of a figure: lines, bars and coloured tables, each drawn on one pair of axes."""
+"""Draw the panels of a figure: lines, bars and coloured tables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def draw(axis: Axes, plot: Plot, colors: Mapping[str, int]) -> None:
-    """Draw a panel; `colors` are the places of its series among all of the figure."""
+    """Draw a panel; `colors` maps the label of a series to its colour index."""
     _DRAW[type(plot)](axis, plot, colors)
 
 
 def size(plot: Plot) -> tuple[float, float]:
-    """Return the inches that a panel wants."""
+    """Return the width and height of a panel in inches."""
     if isinstance(plot, Grid):
         longest = max((len(name) for name in plot.rows), default=0)
         return 1.6 + 0.07 * longest + 0.75 * len(plot.columns), 1.3 + 0.33 * len(plot.rows)
@@ -49,7 +49,7 @@ def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
 
 
 def _logarithmic(axis: Axes) -> None:
-    """Scale both axes; ticks are plain numbers, as powers would need mathematical text."""
+    """Set both axes to log scale; tick labels are plain numbers, because math text is off."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_xscale("log")
@@ -73,7 +73,7 @@ def _bars(axis: Axes, plot: Bars, colors: Mapping[str, int]) -> None:
     names = [look.short(name) for name in plot.names]
     slanted = sum(len(name) for name in names) > 42
     axis.set_xticks(range(len(names)), names, rotation=30 if slanted else 0)
-    axis.set_xlim(-0.5, max(1, len(names)) - 0.5)  # also where no bar is known
+    axis.set_xlim(-0.5, max(1, len(names)) - 0.5)  # also if all values are unknown
     for tick in axis.get_xticklabels() if slanted else []:
         tick.set_horizontalalignment("right")
     _axes(axis, plot.title, "", plot.y)
@@ -95,7 +95,7 @@ def _grid(axis: Axes, plot: Grid, colors: Mapping[str, int]) -> None:
     below = ["#b34f00"] if plot.diverging else []
     scale = LinearSegmentedColormap.from_list("scale", [*below, "#f2f2f2", "#075a8c"])
     shown = [[math.nan if value is None else value for value in row] for row in plot.values]
-    if shown and plot.columns:  # cells and not one image, which an SVG would hold as a PNG
+    if shown and plot.columns:  # pcolormesh, because imshow would embed a PNG in the SVG
         axis.pcolormesh(shown, cmap=scale, vmin=-top if plot.diverging else 0.0, vmax=top)
         axis.set_ylim(len(shown), 0)
     for row, values in enumerate(plot.values):
@@ -119,7 +119,7 @@ def _grid(axis: Axes, plot: Grid, colors: Mapping[str, int]) -> None:
 
 
 def _readable(scale: Any, share: float, diverging: bool) -> str:
-    """Return black or white, whichever is read better on a cell of the grid."""
+    """Return black or white, whichever has the higher contrast on a cell of the grid."""
     from matplotlib.colors import to_hex
 
     cell = to_hex(scale((share + 1) / 2 if diverging else share))

@@ -1,4 +1,4 @@
-"""What a finished run leaves in its folder, and which results may be compared.
+"""The results, predictions and records of finished runs, and rules for comparing results.
 
-Tables are in `leaderboard`.
+Leaderboards and tests are in `leaderboard`.
 """

@@ -1,4 +1,4 @@
-"""One small JSON for each (policy, task, seed), read back by anyone; `collecting` writes them."""
+"""The result of one (policy, task, seed) and its JSON file; `collecting` writes the files."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from maskpolicy.metrics import Total
 from maskpolicy.types import Json
 
 VERSION = 1
-SETTINGS = "experiment.json"  # all settings, resolved
-MARKS = (SETTINGS, WRITTEN, "results", "predictions", "logs")  # of a run, an unfinished one too
-LEFT_OUT = "left_out"  # the key of SETTINGS that names cells which --only left out
-EARLY, STEP = "steps", "intermediate_step"  # the folder of early cells, and their key of a config
+SETTINGS = "experiment.json"  # all resolved settings
+MARKS = (SETTINGS, WRITTEN, "results", "predictions", "logs")  # identify the folder of a run
+LEFT_OUT = "left_out"  # key of SETTINGS with the cells that --only left out
+EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one cell; nothing in it changes from run to run."""
+    """The result of one cell (policy, task, seed); identical if the run is repeated."""
 
     policy: str
     task: str
     seed: int
     group: str  # of the task
-    config: Json  # all that the cell depends on, resolved
-    stages: Mapping[str, str]  # name -> key of every stage behind the cell
-    metrics: Total | None = None  # what its metric gave; None: failed
+    config: Json  # all resolved settings that the cell depends on
+    stages: Mapping[str, str]  # name -> key of every stage that the cell depends on
+    metrics: Total | None = None  # None if the cell failed
     work: Json = None  # of the intermediate stage: passages, hidden_tokens, ..
-    error: str | None = None  # one line
-    origin: str = ""  # of the questions: world, hub or files; "": as config.task.data says
-    code: Json = None  # {"versions": of the trainings' code, "policy": digest}; None: not known
+    error: str | None = None  # one line, if the cell failed
+    origin: str = ""  # of the questions: world, hub or files; "": given by config.task.data
+    code: Json = None  # {"versions": of the stages' code, "policy": digest}; None if unknown
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
-    audit: Json = None  # of the task's data: test examples in train, texts that were cut
-    folder: Path = Path()  # of its run, once results of several runs are joined; not in its file
+    audit: Json = None  # of the task's data: test examples in train, truncated texts
+    folder: Path = Path()  # of its run; not in the file
 
     def __hash__(self) -> int:
-        """Return a hash of what names the cell."""
+        """Hash the names of the cell and its folder."""
         return hash((self.policy, self.task, self.seed, self.folder))
 
     @property
     def percent(self) -> float | None:
-        """The score in percent; None: the cell failed."""
+        """The score in percent; None if the cell failed."""
         return None if self.metrics is None else 100 * self.metrics.score
 
     def stage_key(self, name: str) -> str | None:
-        """Return the key of the stage of this name (kind and label), or of this kind, if any."""
-        found = (key for known, key in self.stages.items() if name in (known, known.split(" ")[0]))
-        return next(found, None)
+        """Return the key of the first stage with this name (kind and label) or kind, if any."""
+        keys = (key for known, key in self.stages.items() if name in (known, known.split(" ")[0]))
+        return next(keys, None)
 
     @property
     def answers(self) -> Path:
-        """The file of its predictions, in the folder of its run."""
+        """The file with the cell's predictions, in the folder of its run."""
         name = cell_name(self.policy, self.task, self.seed)
         return self.folder / "predictions" / f"{name}.jsonl"
 
     def to_json(self) -> dict[str, Json]:
-        """Return what its file holds besides the version."""
+        """Return the contents of the cell's file, without the version."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         del values["folder"]
         return {**values, "metrics": self.metrics and self.metrics.to_json()}
@@ -69,43 +69,43 @@ class Result:
 
 @dataclass(frozen=True)
 class Run:
-    """The results of one folder, with the order that its experiment gave rows and columns."""
+    """The results in one folder, with rows and columns in the order of its experiment."""
 
     folder: Path
     results: tuple[Result, ...]
     baseline: str
     policies: tuple[str, ...] = field(default=())
     tasks: tuple[str, ...] = field(default=())
-    early: tuple[Result, ...] = field(default=())  # of models kept before the stage's end
-    experiment: str = ""  # its name, "" where it is not known
-    left_out: tuple[str, ...] = ()  # cells that --only left out, by the names of their files
-    dropped: tuple[str, ...] = ()  # cells in the folder that its experiment no longer has
+    early: tuple[Result, ...] = field(default=())  # of checkpoints of the intermediate stage
+    experiment: str = ""  # its name, "" if unknown
+    left_out: tuple[str, ...] = ()  # file names of cells that --only left out
+    dropped: tuple[str, ...] = ()  # file names of cells that the experiment no longer has
 
     @property
     def name(self) -> str:
-        """The folder's name, which tells rows of joined runs apart."""
+        """The name of the folder."""
         return self.folder.resolve().name
 
     @property
     def rows(self) -> list[str]:
-        """The labels of all rows in their order, those too that only results know."""
+        """The labels of all rows: those of the experiment, then others found in results."""
         return list(dict.fromkeys([*self.policies, *(one.policy for one in self.results)]))
 
     @property
     def columns(self) -> list[str]:
-        """The labels of all columns, likewise."""
+        """The labels of all columns: those of the experiment, then others found in results."""
         return list(dict.fromkeys([*self.tasks, *(one.task for one in self.results)]))
 
 
 def read_run(folder: Path) -> Run:
-    """Return the results of a folder that `maskpolicy run` wrote; DataError names a bad file."""
+    """Read the results of a folder that `maskpolicy run` wrote; raises DataError."""
     paths = _current(folder, "results")
     if not paths:
         raise DataError(f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote")
     results = tuple(read_result(path) for path in paths)
     early = tuple(read_result(path) for path in _current(folder, EARLY))
     if any(not isinstance(result.config.get(STEP), int) for result in early):
-        raise DataError(f"{folder / EARLY}: a file tells no {STEP}: remove it and run again")
+        raise DataError(f"{folder / EARLY}: a file has no {STEP}: remove it and run again")
     config = read_settings(folder)
     try:
         return Run(
@@ -124,7 +124,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_settings(folder: Path) -> dict[str, Json]:
-    """Return a run's resolved settings, {} where its folder holds none; raises DataError."""
+    """Return a run's resolved settings, or {} if the folder has none; raises DataError."""
     path = folder / SETTINGS
     found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
@@ -133,20 +133,20 @@ def read_settings(folder: Path) -> dict[str, Json]:
 
 
 def plugin_files(folder: Path) -> list[str]:
-    """Return the plugin files that a run's folder names: for messages alone, never to be loaded."""
+    """Return the plugin files named by a run's settings; for messages only, never load them."""
     named = read_settings(folder).get("plugins") or []
     return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
 def dropped(folder: Path) -> tuple[str, ...]:
-    """Return the names of results that a folder holds of cells that its experiment lacks now."""
+    """Return the names of stored results whose cells the experiment no longer has."""
     known = _cells(folder)
     names = [path.stem for path in sorted((folder / "results").glob("*.json"))]
     return tuple(name for name in names if known is not None and name not in known)
 
 
 def _current(folder: Path, kind: str) -> list[Path]:
-    """Return the files of results that count: of cells of the experiment that were not left out."""
+    """Return the files of results of the experiment's cells that were not left out."""
     known = _cells(folder, early=kind == EARLY)
     left_out = read_settings(folder).get(LEFT_OUT, ())
     return [
@@ -157,9 +157,9 @@ def _current(folder: Path, kind: str) -> list[Path]:
 
 
 def _cells(folder: Path, early: bool = False) -> set[str] | None:
-    """Return the names of the cells of a folder's experiment; None where it does not say.
+    """Return the names of the cells of a folder's experiment, or None if they are unknown.
 
-    `early` are those of models that were kept before the end of the intermediate stage.
+    `early` selects the cells of checkpoints of the intermediate stage.
     """
     config = read_settings(folder)
     if not {"policies", "tasks", "seeds"} <= config.keys():
@@ -184,27 +184,29 @@ def _foreign(folder: Path) -> DataError:
 
 
 def cell_name(policy: str, task: str, seed: int) -> str:
-    """Return the name, without ending, of a cell's files."""
+    """Return the name of a cell's files, without extension."""
     return f"{slug(policy)}--{slug(task)}--{seed}"
 
 
 def early_cell_name(policy: str, task: str, seed: int, step: int) -> str:
-    """Return the name, without ending, of the file of a cell whose model was kept at a step."""
+    """Return the name of the file of an early cell, without extension."""
     return f"{cell_name(policy, task, seed)}--{step}"
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a digest of the results of a run, to tell whether they have changed."""
+    """Return a digest of the results of a run; it changes if any of them does."""
     files = _current(folder, "results")
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 def read_result(path: Path) -> Result:
-    """Return the result that a file holds; raises DataError."""
+    """Read the result in a file; raises DataError."""
     values = read_json(path)
     try:
         if values.pop("version") != VERSION:
-            raise DataError(f"{path}: of another version of maskpolicy: run its experiment again")
+            raise DataError(
+                f"{path}: written by another version of maskpolicy: run its experiment again"
+            )
         metrics = values.pop("metrics", None)
         values["config"] = with_present_names(values["config"])
         result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
@@ -218,5 +220,5 @@ def read_result(path: Path) -> Result:
 
 
 def result_bytes(result: Result) -> bytes:
-    """Return the file of a result."""
+    """Return the contents of a result's file."""
     return json_bytes({"version": VERSION, **result.to_json()})

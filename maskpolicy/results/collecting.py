@@ -1,4 +1,4 @@
-"""What a run leaves behind: results and predictions of its cells, made from a finished graph."""
+"""Write the results and predictions of a finished graph to the folder of its run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from maskpolicy.types import Json
 from maskpolicy.world.settings import RECORD
 
 log = logging.getLogger(__name__)
-_CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result tells
+_CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result records
 
 
 def collect(
@@ -65,10 +65,10 @@ def collect(
 ) -> Run:
     """Write results/, predictions/ and experiment.json below `out`, each file atomically.
 
-    Cells of models that were kept before the end of the intermediate stage go to steps/, which no
-    leaderboard reads. A cell without an outcome was left out by --only: what `out` holds of it is
-    used if it is of the same stages. All other files of results stay, but `results.read` passes
-    them over. Raises StoreError when `out` cannot be written.
+    Cells of checkpoints of the intermediate stage go to steps/, which leaderboards do not read.
+    Cells without an outcome were left out by --only: their file in `out` is reused if it comes
+    from the same stages. Other files in results/ stay, but `cell.read_run` ignores them. Raises
+    StoreError if `out` cannot be written.
     """
     left_out: list[str] = []
     ended: list[Result] = []
@@ -113,15 +113,15 @@ def collect(
 
 
 def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
-    """Return every setting that one cell depends on, and none besides.
+    """Return exactly the settings that one cell depends on.
 
-    So a `none` cell holds nothing of the intermediate stage, and is equal in runs that differ in
-    it.
+    A `none` cell thus has no settings of the intermediate stage, and is equal in runs that differ
+    only in that stage.
     """
     specs: dict[str, Any] = {name: resolve_auto(getattr(experiment, name)) for name in TRAININGS}
     whole = resolved(replace(experiment, **specs))
     for name in TRAININGS:
-        del whole[name]["checkpoint_every"]  # changes no result
+        del whole[name]["checkpoint_every"]  # does not affect results
     config = {
         "policy": _unlabelled(resolved_policy(policy)),
         "task": _unlabelled(resolved_task(task)),
@@ -142,11 +142,11 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
             config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
         config |= {name: whole[name] for name in names}
         config["intermediate_seed"] = experiment.run_of(seed)
-    return json.loads(keys.canonical(config))  # in the order in which it is read back
+    return json.loads(keys.canonical(config))  # the same types and order as read from a file
 
 
 def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
-    """Write the predictions of a cell; those of one that failed are removed."""
+    """Write the predictions of a cell, or remove them if it failed."""
     if result.error is not None or outcome.artifact is None:
         path.unlink(missing_ok=True)
     else:
@@ -162,9 +162,9 @@ def _result(
     store: Store,
     path: Path,
 ) -> Result | None:
-    """Return what became of a cell; one that was not run has what the file at `path` says.
+    """Return the result of a cell; if it was not run, from the file at `path`.
 
-    None where that is not there, or is of other stages.
+    None if that file does not exist or comes from other stages.
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
@@ -199,14 +199,14 @@ def _result(
 
 
 def _about_task(stage: Stage | None, file: str, store: Store) -> Json:
-    """Return what a stage found of a task that no cell depends on, None where it is not there."""
+    """Return the output of a task's majority or audit stage, or None if it is not in the store."""
     if stage is None or store.peek(stage.key) is None:
         return None
     return read_json(store.path(stage.key) / file)
 
 
 def _origin(data: str) -> str:
-    """Return world, hub or files; a folder that the world was written to holds the world."""
+    """Return world, hub or files; a folder written by `maskpolicy world` counts as world."""
     if data in (WORLD, HUB):
         return data
     written = any((folder / RECORD).is_file() for folder in (Path(data), Path(data).parent))
@@ -214,9 +214,9 @@ def _origin(data: str) -> str:
 
 
 def _code(behind: Iterable[Stage]) -> Json:
-    """Return the versions of what trains and answers, and a digest of what a policy rests on.
+    """Return the versions of the stages in _CODE, and a digest of the policy's dependencies.
 
-    That is a user's own code and what the policy's `depends` gives, e.g. a pipeline's version.
+    These are the user's code and the result of the policy's `depends`, e.g. a pipeline's version.
     """
     found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
     rests_on: dict[str, Json] = {"code": None, "depends": None}
@@ -233,7 +233,7 @@ def _code(behind: Iterable[Stage]) -> Json:
 
 
 def _work(behind: Iterable[Stage], store: Store) -> Json:
-    """Return what the intermediate stage recorded of its work, if there is such a stage."""
+    """Return work.json of the intermediate stage, or None without such a stage."""
     for stage in behind:
         path = store.path(stage.key) / "work.json"
         if stage.kind == "intermediate" and store.peek(stage.key) and path.is_file():
@@ -242,7 +242,7 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
 
 
 def _remove_broken(out: Path) -> None:
-    """Remove what a killed process was writing."""
+    """Remove partial files of processes that have ended."""
     for folder in ("results", "predictions", EARLY):
         for path in (out / folder).glob(f".*{PART}"):
             writer = path.name.removesuffix(PART).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Which settings may differ between two results of one ranking: a rule for each, as data."""
+"""Rules for the settings that may differ between results of one leaderboard."""
 
 from __future__ import annotations
 
@@ -14,71 +14,71 @@ from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
 
 _EXECUTION = {  # of each training
-    "precision": "rounds differently, as another seed would; a board notes it",
+    "precision": "differs only in rounding, like another seed; a board notes it",
     "attention": "the same arithmetic in another order",
     "compile": "the same arithmetic in another order",
-    "micro_tokens": "a batch is cut differently, its loss stays the mean over all of its tokens",
-    "checkpoint_every": "how often the state of a training is kept",
+    "micro_tokens": "splits a batch differently; its loss is still the mean over all its tokens",
+    "checkpoint_every": "how often the state of a training is saved",
 }
 HARMLESS: Mapping[str, str] = {
     **{f"{name}.{key}": why for name in TRAININGS for key, why in _EXECUTION.items()},
     "finetune.seed": "not used: fine-tuning takes `seeds`",
     "intermediate.seed": "other draws of the same runs; such rows are not joined into one",
     "fit.seed": "other draws of the same fits; such rows are not joined into one",
-    "policy": "what a board compares; a row's name says how it differs from the policy's default",
+    "policy": "what a board compares; the row's name has the settings that are not defaults",
     "policies": "the rows of a board",
-    "tasks": "the columns of a board; what each of them reads is compared as TASK.task",
+    "tasks": "the columns of a board; the data of each is compared as TASK.task",
     "data": "the default of task.data, which is compared",
     "seeds": "results of other seeds are joined; differences are paired by seed",
-    "intermediate_seeds": "how many runs one experiment computed",
+    "intermediate_seeds": "the number of runs of one experiment",
     "intermediate_runs": "the numbers of these runs",
-    "intermediate_seed": "the run behind one result; a test counts the runs",
-    "general_seeds": "how many general models one experiment computed",
-    "general_seed": "the general model behind one result; compared for each seed",
-    "baseline": "the row that differences are taken from; a board names it",
-    "plugins": "where code lies; other code of a policy makes another row",
+    "intermediate_seed": "the run of one result; a test counts the runs",
+    "general_seeds": "the number of general models of one experiment",
+    "general_seed": "the general model of one result; compared for each seed",
+    "baseline": "the row with which others are compared; a board names it",
+    "plugins": "the files of plugins; other code of a policy makes another row",
     "keep_models": "which models stay in the store",
-    "checkpoint_steps": "models on the way, which no leaderboard reads",
-    "tracker": "writes curves of the losses",
+    "checkpoint_steps": "checkpoints, which leaderboards do not read",
+    "tracker": "writes loss curves",
 }
-"""Settings that may differ within one ranking, and why; every other difference is refused."""
+"""Settings that may differ within one leaderboard, and why; other differences raise an error."""
 
 _NOTED = tuple(f"{name}.precision" for name in TRAININGS)
 _MERGED = (
     "finetune.seed",
     *(f"{name}.{key}" for name in TRAININGS for key in _EXECUTION),
 )
-"""Harmless settings in which results of one row may differ too, made on two machines."""
+"""Harmless settings that may differ even within one row, e.g. between machines."""
 
 _READS = {"world": "world", "corpus": "corpus intermediate", "model": "pretrained"}
-"""The stage that reads what a section names: equal keys of that stage are equal contents."""
+"""The stage that reads the contents of a section: if its keys are equal, so are the contents."""
 
 _SCHEMAS: Mapping[str, Any] = {
     **dict.fromkeys(TRAININGS, Training),
     **{"model": ModelBlock, "corpus": CorpusBlock, "task": TaskBlock, "world": Settings},
 }
-_NUMBERS = ("seed", "seeds")  # of a stage: the one behind a result, and how many there are
-_OUTSIDE = ("label", "fields")  # of a task, but in no result
+_NUMBERS = ("seed", "seeds")  # suffixes: the run or model of a result, and their number
+_OUTSIDE = ("label", "fields")  # keys of a task that results do not have
 
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """One thing that a result rests on; if two parts of one name have keys, these are compared."""
+    """One dependency of a result; two parts are compared by key if both have one."""
 
     settings: Json
-    key: str | None = None  # of the stage that reads it, None where there is no such stage
+    key: str | None = None  # of the stage that reads its contents, if there is such a stage
 
     @property
     def identity(self) -> Json:
-        """What makes this part the same thing in two runs, wherever its files lie."""
+        """A value that is equal for equal parts, independent of the location of files."""
         return self.key or self.settings
 
 
 def parts(result: Result) -> dict[str, ComparedPart]:
-    """Return what a result rests on, by name, without what a rule calls harmless.
+    """Return the dependencies of a result by name, without harmless settings.
 
-    A row without an intermediate stage has no part of that stage. A setting that an earlier
-    version of maskpolicy did not know stands for its default.
+    A row without an intermediate stage has no part for that stage. A setting that an earlier
+    version of maskpolicy did not have takes its default.
     """
     config = result.config
     found = {
@@ -95,7 +95,7 @@ def parts(result: Result) -> dict[str, ComparedPart]:
 
 
 def identity(result: Result) -> dict[str, Json]:
-    """Return what all results of one row share, whatever the row is called."""
+    """Return what all results of one row have in common, besides its label."""
     numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
     left_out = ("task", "world", "train_on", *numbers)
     found: dict[str, Json] = {
@@ -109,10 +109,10 @@ def identity(result: Result) -> dict[str, Json]:
 
 
 def loose(result: Result) -> dict[str, Json]:
-    """Return what the results of one row share as far as they state it.
+    """Return what the results of one row have in common if they state it at all.
 
-    That is the world, which not every column reads; the questions and the metric of each column;
-    and versions and code, which results of earlier versions do not state.
+    This is the world, which not all columns read; the questions and the metric of each column; and
+    versions and code, which results of earlier versions do not state.
     """
     shared = identity(result)
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
@@ -121,14 +121,14 @@ def loose(result: Result) -> dict[str, Json]:
 
 
 def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
-    """Return "place: value -> value" for each setting in which two parts of one name differ."""
+    """Return "key: value -> value" for each setting in which two parts of one name differ."""
     if one.key and one.key == other.key:
         return []
     return [line.lstrip(".") for line in keys.differences(one.settings, other.settings, name)]
 
 
 def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
-    """Return a line if two parts with the same settings hold different things."""
+    """Return a line if two parts have the same settings but different contents."""
     if not (one.key and other.key) or one.key == other.key:
         return []
     about = f"{name} (the same settings, but other files, or read by other code)"
@@ -136,7 +136,7 @@ def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
 
 
 def of_world(name: str, one: Result, other: Result) -> list[str]:
-    """Return the settings of the world that make what one part holds differ in two results."""
+    """Return the settings of the world that explain why the contents of a part differ."""
     mine, theirs = parts(one), parts(other)
     if not contents(name, mine[name], theirs[name]):
         return []
@@ -146,7 +146,7 @@ def of_world(name: str, one: Result, other: Result) -> list[str]:
 
 
 def _is_of_world(name: str, result: Result) -> bool:
-    """Whether what a part holds is made from the embedded world, and not read from files."""
+    """Whether the contents of a part are generated from the embedded world."""
     config = result.config
     if "world" not in config:
         return False
@@ -173,7 +173,7 @@ def notes(results: Iterable[Result]) -> list[str]:
 
 
 def _questions(result: Result) -> dict[str, ComparedPart]:
-    """Return what a result's column rests on: the questions, and how answers are scored."""
+    """Return the parts of a result's column: the questions, and how answers are scored."""
     task = _settings("task", result.config.get("task", {}), HARMLESS)
     found = {f"{result.task}.task": ComparedPart(task, result.stage_key("examples"))}
     if result.metrics is not None:
@@ -187,10 +187,9 @@ def _questions(result: Result) -> dict[str, ComparedPart]:
 
 
 def _learnt_from(result: Result) -> dict[str, ComparedPart]:
-    """Return the tasks that a learned policy was fitted on, by the names of its `train_on`.
+    """Return the tasks that a learned policy was fitted on, by their names in `train_on`.
 
-    Their names are a field of the policy and may differ; what each name stands for must be the
-    same in a ranking.
+    The names are a field of the policy and may differ; the data of each name may not.
     """
     blocks = result.config.get("train_on", ())
     policy = result.config.get("policy", {})
@@ -205,7 +204,7 @@ def _learnt_from(result: Result) -> dict[str, ComparedPart]:
 
 
 def _settings(name: str, block: Json, left_out: Container[str]) -> Json:
-    """Return a section with every key of its schema, without those that are left out."""
+    """Return a section with all keys of its schema except those in `left_out`."""
     if not isinstance(block, Mapping):
         return block
     schema = _SCHEMAS.get(name)
@@ -219,5 +218,5 @@ def _settings(name: str, block: Json, left_out: Container[str]) -> Json:
 
 
 def _reads(result: Result, name: str) -> str | None:
-    """Return the key of the stage that reads what a part of the settings names."""
+    """Return the key of the stage that reads the contents of a section."""
     return result.stage_key(_READS[name]) if name in _READS else None

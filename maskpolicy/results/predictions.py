@@ -1,4 +1,4 @@
-"""The answers of a cell, with a score and a group for each test example, and their questions."""
+"""The predictions of a cell, with a score and a group for each test example, and the questions."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from maskpolicy.results.cell import Result
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
-_CLOSE = 1e-6  # between the stored mean and that of the examples
+_CLOSE = 1e-6  # tolerance between the stored mean and that of the examples
 
 
 @dataclass(frozen=True, eq=False)
 class CellAnswers:
     """The scores of one cell's examples, in the order of the test split."""
 
-    examples: str  # digest of ids and groups: equal where the examples are the same
-    groups: NDArray[np.int32]  # (n,) numbers of groups, in order of appearance
-    scores: NDArray[np.float32]  # (n,) between 0 and 1
+    examples: str  # digest of ids and groups: equal if and only if the examples are the same
+    groups: NDArray[np.int32]  # (n,) group of each example, numbered by first appearance
+    scores: NDArray[np.float32]  # (n,) in [0, 1]
 
 
 def read(result: Result, path: Path | None = None) -> CellAnswers | None:
-    """Return what a cell answered, by default beside its result; None if the file is not there.
+    """Read the predictions of a cell, by default `result.answers`; None if there is no file.
 
-    Raises DataError for a file that is broken off, or that is not the one `result` was made of.
+    Raises DataError for a truncated file, or if its scores do not agree with `result`.
     """
     path = path or result.answers
     if result.metrics is None or not path.is_file():
         return None
-    made = answers(path)
-    scores = made.scores.astype(np.float64)
+    cell = answers(path)
+    scores = cell.scores.astype(np.float64)
     mean = float(np.mean(scores)) if len(scores) else 0.0
-    found = result.metrics
-    stored = found.score if found.mean is None else found.mean
-    if len(scores) != found.n or abs(mean - stored) > _CLOSE:
+    total = result.metrics
+    stored = total.score if total.mean is None else total.mean
+    if len(scores) != total.n or abs(mean - stored) > _CLOSE:
         raise DataError(
-            f"{path}: {len(scores)} answers that score {mean:.4f}, where its result says "
-            f"{found.n} and {stored:.4f}: run the experiment again"
+            f"{path}: {len(scores)} answers that score {mean:.4f}, but its result has {total.n} "
+            f"answers and {stored:.4f}: run the experiment again"
         )
-    return made
+    return cell
 
 
 def answers(path: Path) -> CellAnswers:
-    """Return what predictions.jsonl holds; raises DataError for a file that is broken off."""
+    """Read a file of predictions; raises DataError if it is truncated."""
     known = hashlib.sha256()
     numbers: dict[str, int] = {}
     groups, scores = [], []
@@ -64,13 +64,13 @@ def answers(path: Path) -> CellAnswers:
 
 
 def rows(path: Path) -> Iterator[dict[str, Json]]:
-    """Yield the rows of predictions/*.jsonl; raises DataError with the line of a bad one."""
+    """Yield the rows of a file of predictions; raises DataError with the line of a bad row."""
     for number, line in lines(path):
         yield parse(path, number, line)
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a JSON Lines file with their numbers, from 1."""
+    """Yield (number from 1, line) for each line of a file; raises DataError."""
     try:
         with path.open("rb") as file:
             yield from enumerate(file, 1)
@@ -79,7 +79,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
-    """Return one row of predictions/*.jsonl; raises DataError."""
+    """Parse one line of a file of predictions; raises DataError."""
     try:
         row: dict[str, Json] = json.loads(line)
         whole = isinstance(row["id"], str) and isinstance(row["group"], str)
@@ -87,8 +87,8 @@ def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise DataError(
-            f"{path}, line {number}: not an answer that `maskpolicy run` wrote, or broken off: run "
-            "the experiment again"
+            f"{path}, line {number}: truncated, or not written by `maskpolicy run`: run the "
+            "experiment again"
         ) from None
     return row
 
@@ -99,9 +99,9 @@ def questions_file(folder: Path, task: str) -> Path:
 
 
 def save_questions(cells: Mapping[tuple[str, str, int], Stage], store: Store, folder: Path) -> None:
-    """Write questions/*.jsonl, ids and sources, for every task whose examples are in the store.
+    """Write ids and sources to questions/*.jsonl for each task whose examples are in the store.
 
-    Raises StoreError.
+    Raises StoreError if a file cannot be written.
     """
     stages: Mapping[str, Stage] = {task: stage for (_, task, _), stage in cells.items()}
     for task, stage in stages.items():
@@ -117,7 +117,7 @@ def save_questions(cells: Mapping[tuple[str, str, int], Stage], store: Store, fo
 
 
 def read_questions(folder: Path, task: str, wanted: set[str]) -> dict[str, str]:
-    """Return the sources of some examples by id, as far as they are known; raises DataError."""
+    """Return the sources of the `wanted` examples by id, if they are stored; raises DataError."""
     path = questions_file(folder, task)
     found = {}
     for number, line in lines(path) if path.is_file() else ():

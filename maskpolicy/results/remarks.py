@@ -1,4 +1,4 @@
-"""Notes of a leaderboard about its runs: their data, and cells that are left out or dropped."""
+"""Notes of a leaderboard about its runs: problems of their data, and missing or dropped cells."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from maskpolicy.formats import audit
 from maskpolicy.results.cell import Run
 
-_NAMED = 6  # cells that a note names
+_NAMED = 6  # the most cells that a note lists
 
 
 def of(runs: Sequence[Run]) -> list[str]:
-    """Return all notes; those of several runs begin with the run's name."""
-    found = []
+    """Return all notes; if there are several runs, each note begins with the run's name."""
+    notes = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
         about = [left_out(run), dropped(run), *data(run)]
-        found += [f"{prefix}{line}" for line in about if line]
-    return found
+        notes += [f"{prefix}{line}" for line in about if line]
+    return notes
 
 
 def left_out(run: Run) -> str:
-    """Return what --only left out, "" for nothing."""
+    """Return a note with the cells that --only left out, or ""."""
     if not run.left_out:
         return ""
     count = len(run.left_out)
@@ -30,7 +30,7 @@ def left_out(run: Run) -> str:
 
 
 def dropped(run: Run) -> str:
-    """Return which results of earlier experiments lie in a run's folder, "" for none."""
+    """Return a note with the stored results that the experiment no longer has, or ""."""
     if not run.dropped:
         return ""
     count = len(run.dropped)
@@ -42,7 +42,7 @@ def dropped(run: Run) -> str:
 
 
 def data(run: Run) -> list[str]:
-    """Return what the audits of a run's tasks found, by task."""
+    """Return the notes of the audits of a run's tasks."""
     audits = {one.task: one.audit for one in run.results if one.audit is not None}
     return [
         line for task in run.columns if task in audits for line in audit.notes(task, audits[task])

@@ -1,4 +1,4 @@
-"""run.json, written and read: what differs from run to run, so that no result does."""
+"""Write and read run.json: times, machine and versions, which results do not contain."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NAME = "run.json"
 def save(
     folder: Path, experiment: str, how: Json, outcomes: Iterable[Outcome], store: Store
 ) -> None:
-    """Write run.json: seconds and other facts `how` it ran, the machine, each stage's seconds.
+    """Write run.json: the facts in `how`, the machine, and the seconds of each stage.
 
-    The store is named by its way from the folder, so that both may move together.
+    The path of the store is relative to the folder, so that both can be moved together.
     """
     from maskpolicy import hardware
 
@@ -41,7 +41,7 @@ def save(
 
 
 def read(folder: Path) -> dict[str, Json] | None:
-    """Return what a run's folder says of how it went, None without run.json; raises DataError."""
+    """Return the contents of run.json, or None if there is no such file; raises DataError."""
     path = folder / NAME
     if not path.is_file():
         return None
@@ -52,14 +52,14 @@ def read(folder: Path) -> dict[str, Json] | None:
 
 
 def foreign(folder: Path) -> DataError:
-    """Return the error for a run.json that `save` did not write."""
+    """Return the error for a run.json that was not written by `save`."""
     return DataError(f"{folder / NAME}: not written by `maskpolicy run`: remove it")
 
 
 def store_of(folder: Path) -> Path | None:
-    """Return the store that a run's folder names, None where there is none or it is gone.
+    """Return the store of a run, or None if run.json names none or it no longer exists.
 
-    Raises DataError for a run.json that is broken.
+    Raises DataError for a broken run.json.
     """
     named = (read(folder) or {}).get("store")
     if not isinstance(named, str):
@@ -82,6 +82,6 @@ def _stage(outcome: Outcome, made: Json | None, here: Json) -> Json:
 
 
 def _other(made: Json, here: Json) -> Json:
-    """Return versions and commit of what was made with others than ours, else None."""
+    """Return the versions and commit of an artifact if they differ from ours, else None."""
     facts = {key: made[key] for key in ("versions", "commit")}
     return None if facts == {key: here[key] for key in facts} else facts

@@ -76,7 +76,7 @@ def test_seeds_that_share_a_stage_are_one_row(analyse):
 def test_a_stage_that_was_not_finished_is_a_note(analyse):
     found = analyse(run(cell("none", 0, None), cell("random", 0, None)))
     assert found.rows == ()
-    assert found.notes == ("a, random: its intermediate stage was not finished",)
+    assert found.notes == ("a, random: its intermediate stage did not finish",)
 
 
 def test_a_policy_that_hid_nothing_has_no_mean_length(analyse):

@@ -172,7 +172,7 @@ def test_what_text_to_text_models_forget_is_not_asked_of_encoders(call, refused,
     store = ("--store", tmp_path / "store")
     assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "run", *store)[0] == 0
     said = refused("analyze", "forgetting", tmp_path / "run", *store)
-    assert "measures text-to-text models, and the models of this run are encoders" in said
+    assert "needs text-to-text models, and the models of this run are encoders" in said
 
 
 def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):

@@ -117,7 +117,7 @@ def test_masks_of_another_version_of_masking_are_not_drawn_again(home, monkeypat
     monkeypatch.setattr("maskpolicy.findings.masked_sample.version_of", lambda kind: 99)
     found, notes, missing = masked_sample.samples([run], Sampling(passages=5), store)
     assert (found, missing) == ([], True)
-    assert all("was trained by a version of maskpolicy that masks otherwise" in n for n in notes)
+    assert all("was trained by a version of maskpolicy that masks differently" in n for n in notes)
 
 
 def test_draws_are_epochs(home):
@@ -205,7 +205,7 @@ def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
     )
     assert row["difference"] == pytest.approx(row["score"] - row["reference"])
     words = ("analyze", "transfer", home / "run", "reference=other", "--store", home / "store")
-    assert "name another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
+    assert "set another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
 
 
 def test_mismatch_scores_seen_relations_with_kept_models(analyse):
@@ -251,7 +251,7 @@ def test_what_a_changed_policy_hid_is_not_known(analyse, home):
     finally:
         file.write_text(PLUGIN)
     assert SCRIPT not in {row["policy"] for row in found["rows"]}
-    says = "policy guess-first was changed since its training: run its experiment again"
+    says = "policy guess-first has changed since its training: run its experiment again"
     assert found["notes"] == [f"{SCRIPT}: {says}"]
     assert SCRIPT in {row["policy"] for row in analyse("lengths", "passages=50")["rows"]}
 

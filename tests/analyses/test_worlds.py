@@ -82,7 +82,7 @@ def test_a_run_without_the_world_is_told(tmp_path):
 
 def test_runs_of_one_world_are_refused(tmp_path):
     one, other = write(tmp_path / "one", 0), write(tmp_path / "other", 0)
-    with pytest.raises(ConfigError, match=r"are of world\.seed 0: name one run for each world"):
+    with pytest.raises(ConfigError, match=r"both have world\.seed 0: give one run for each world"):
         analysed(tmp_path, one, other)
 
 

@@ -89,7 +89,7 @@ def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, words, says):
 def test_results_of_another_version_are_refused(refused, finished, tmp_path):
     path = next((finished / "results").iterdir())
     path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
-    assert "of another version of maskpolicy" in refused("analyze", "lengths", finished)
+    assert "by another version of maskpolicy" in refused("analyze", "lengths", finished)
 
 
 def test_a_half_written_result_is_named(refused, finished):
@@ -105,14 +105,14 @@ def test_an_empty_folder_is_told_what_to_name(refused, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("lengths", "its intermediate stage was not finished"),
-        ("overlap", "its intermediate stage was not finished"),
-        ("viewer", "its intermediate stage was not finished"),
-        ("forgetting", "its intermediate stage was not finished"),
+        ("lengths", "its intermediate stage did not finish"),
+        ("overlap", "its intermediate stage did not finish"),
+        ("viewer", "its intermediate stage did not finish"),
+        ("forgetting", "its intermediate stage did not finish"),
         ("efficiency", "set checkpoint_steps"),
         ("checkpoints", "set checkpoint_steps"),
         ("transfer", "has no row 'salient-span'"),
-        ("mismatch", "no task of it has examples"),
+        ("mismatch", "none of its tasks has examples"),
     ],
 )
 def test_nothing_to_show_is_one_line_that_says_why(refused, finished, tmp_path, name, says):

@@ -521,7 +521,7 @@ def test_seconds_and_versions_of_a_stage_outlast_the_run_that_made_it(call, fini
     ("name", "content", "says"),
     [
         ("results/none--zsre--0.json", '{"version": 1, "po', "not JSON"),
-        ("results/none--zsre--0.json", '{"version": 2}', "of another version of maskpolicy"),
+        ("results/none--zsre--0.json", '{"version": 2}', "by another version of maskpolicy"),
         ("predictions/none--zsre--0.jsonl", '{"id": "a', "line 1"),
     ],
 )

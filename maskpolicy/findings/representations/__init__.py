@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     import torch
 
 SETS = ("mask", "real_with", "real_without", "real", "all_with_masks", "all_without")
-"""Token sets: `<mask>`; real tokens with masks present, without, and both together; all tokens of
-the masked input, masks included, and all of the unmasked one. Only the last two hold BOS and EOS.
+"""Token sets: `<mask>`; real tokens of masked input, of unmasked input, and of both; all tokens of
+masked input, including masks, and of unmasked input. Only the last two include BOS and EOS.
 """
 
 _BATCH = 32
-_NOTHING = 1e-12  # of the uncentred sum of squares: what rounding leaves of equal rows, centred
+_NOTHING = 1e-12  # share of the sum of squares below which a squared value is rounding error
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """What is known of one model's representations; layer 0 is the input layer."""
+    """Spectra of one model's representations; layer 0 is the input layer."""
 
     width: int
-    tokens: dict[str, int]  # of each set
+    tokens: dict[str, int]  # number of tokens in each set
     squares: list[dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]]
-    """By layer and token set: the squared singular values of its states, (width,) each, as they are
-    and with the set's mean taken off."""
+    """By layer and token set: the squared singular values (width,) of the states, uncentred and
+    centred (less the mean of the set)."""
 
     def layers(self, tau: float = 0.9, centred: bool = False) -> list[dict[str, int]]:
         """Return the effective rank of each token set, by layer."""
@@ -52,7 +52,7 @@ class Ranks:
 
 
 class Gram:
-    """The Gram matrix of rows that come in batches, (d, d), and their sum, (d,), in float64."""
+    """The Gram matrix (d, d) and the sum (d,) of rows added in batches, in float64."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -60,7 +60,7 @@ class Gram:
         self.total: Any = 0.0
 
     def add(self, states: torch.Tensor) -> None:
-        """Add rows, (k, d)."""
+        """Add a batch of rows, (k, d)."""
         wide = states.double()
         self.products = self.products + (wide.T @ wide).cpu()
         self.total = self.total + wide.sum(0).cpu()
@@ -73,7 +73,7 @@ class Gram:
         return both
 
     def squares(self, centred: bool = False) -> NDArray[np.float64]:
-        """Return the squared singular values of all rows, or of all rows less their mean."""
+        """Return the squared singular values (d,) of all rows, less their mean if `centred`."""
         import torch
 
         products = self.products
@@ -83,14 +83,14 @@ class Gram:
         return np.where(values > _NOTHING * float(self.products.trace()), values, 0.0)
 
     def rank(self, tau: float, centred: bool = False) -> int:
-        """Return the effective rank of all rows, or of all rows less their mean."""
+        """Return the effective rank of all rows, less their mean if `centred`."""
         return effective_rank(self.squares(centred), tau)
 
 
 def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
     """Return the least k such that the k largest of `squares` sum to `tau` of their total.
 
-    `squares` are squared singular values, in any order; 0 where there is nothing.
+    `squares` are squared singular values in any order. The rank is 0 if all are 0.
     """
     share = np.cumsum(np.sort(squares)[::-1])
     if not share[-1]:
@@ -99,7 +99,7 @@ def effective_rank(squares: NDArray[np.float64], tau: float) -> int:
 
 
 def load(folder: Path) -> Any:
-    """Return the encoder of a Transformers folder, a BART's too; raises ConfigError."""
+    """Load the encoder of an encoder or encoder-decoder folder; raises ConfigError."""
     import torch
     from transformers import AutoModel
 
@@ -122,9 +122,9 @@ def measure(
     share: float = 0.15,
     seed: int = 0,
 ) -> Ranks:
-    """Return the ranks of an encoder on passages, once as they are and once with masks.
+    """Return the spectra of an encoder on unmasked and masked passages.
 
-    `share` of the tokens are masked one by one. Padding is in no set.
+    `share` is the share of tokens masked, one by one. No set includes padding.
     """
     marks = Specials.of_encoder(tokenizer)
     spec = Training(max_source=_positions(model.config))
@@ -154,7 +154,7 @@ def measure(
 def _sources(
     passages: Sequence[Passage], marks: Specials, spec: Training, share: float, seed: int
 ) -> Ragged:
-    """Return the passages' ids with BOS and EOS, and masks in place of some."""
+    """Return the token ids of passages with BOS, EOS and masks."""
     spans = [
         draw(passage.pieces, share, generator(seed, 0, passage.id, "rank")) for passage in passages
     ]
@@ -165,7 +165,7 @@ def _sources(
 def _states(
     model: Any, sources: Ragged, marks: Specials
 ) -> tuple[Sequence[torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return each layer's states, (b, n, d), and where all, real and mask tokens are, (b, n)."""
+    """Return each layer's states (b, n, d), and masks (b, n) of all, real and `<mask>` tokens."""
     import torch
 
     nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(sources) + 1, np.int64))
@@ -191,6 +191,6 @@ def _inside(sources: Ragged) -> torch.Tensor:
 
 
 def _positions(config: Any) -> int:
-    """Return how long an input may be, special tokens included."""
+    """Return the maximum length of an input, including special tokens."""
     most = getattr(config, "max_position_embeddings", None) or 512
     return min(512, int(most) - 2)  # RoBERTa's positions begin at 2

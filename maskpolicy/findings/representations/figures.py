@@ -11,24 +11,24 @@ from maskpolicy.plots import Lines, Series
 
 _RANK = "effective rank"
 GAP = ("all_with_masks", "all_without")
-"""Token sets whose difference is positive where masks have dimensions of their own."""
+"""Token sets whose difference in rank is positive if masks use dimensions of their own."""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredModel:
-    """One model whose ranks are wanted: `task` and `steps` are of its fine-tuning, if any."""
+    """One measured model."""
 
     run: str
     label: str  # of its row
-    line: str  # what it has in common with those that it is compared with over loss or tuning
-    task: str = ""
-    steps: int = 0
-    kept_at: int = 0  # the steps of pre-training after which it was kept; 0: all
-    loss: float | None = None  # of the last steps of the pre-training that it comes from
+    line: str  # equal for models that form one line over loss or over fine-tuning
+    task: str = ""  # of its fine-tuning, "" for a pre-trained model
+    steps: int = 0  # of its fine-tuning
+    kept_at: int = 0  # steps of pre-training, for a checkpoint; 0: all
+    loss: float | None = None  # mean over the last steps of its pre-training
 
     @property
     def name(self) -> str:
-        """What it is called in the table."""
+        """Its name in the table."""
         return f"{self.label} at {self.kept_at}" if self.kept_at else self.label
 
 
@@ -39,7 +39,7 @@ Points: TypeAlias = list[tuple[float, Ranks]]
 def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
     """Return figures 1a, 1b and 5a over layers, then ranks over the loss, and 5b over fine-tuning.
 
-    There is a figure 5a for each of `taus`; the others are of the first.
+    There is a figure 5a for each of `taus`; the others use the first.
     """
     names = _names(measured)
     whole = [
@@ -49,7 +49,7 @@ def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
     ]
 
     def lines(title: str, *tokens: str, tau: float = taus[0]) -> Lines:
-        """Draw the rank of a set of tokens over layers, less that of a second set if given."""
+        """Return the rank of a token set over layers, less that of a second set if given."""
         series = []
         for name, found in whole:
             layers = found.layers(tau)
@@ -68,7 +68,7 @@ def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
 
 
 def _names(measured: Measured) -> dict[str, str]:
-    """Return for each line its label, with the run where another line has the same."""
+    """Return the label of each line, with its run if two lines share a label."""
     first = {model.line: model for model, _ in reversed(measured)}
     labels = [model.label for model in first.values()]
     return {
@@ -78,7 +78,7 @@ def _names(measured: Measured) -> dict[str, str]:
 
 
 def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
-    """Return the last layer's ranks over the loss, where models were kept on the way."""
+    """Return the last layer's ranks over the pre-training loss, if there are checkpoints."""
     lines: dict[str, Points] = {}
     for model, found in measured:
         if not model.task and model.loss is not None:
@@ -100,7 +100,7 @@ def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list
 
 
 def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
-    """Return for each task the last layer's rank on real tokens over the steps of fine-tuning."""
+    """Return for each task the last layer's rank of real tokens over steps of fine-tuning."""
     panels = []
     for task in sorted({model.task for model, _ in measured if model.task}):
         lines: dict[str, Points] = {}
@@ -114,7 +114,7 @@ def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> li
 
 
 def _means(name: str, points: Points, tokens: str, tau: float) -> Series:
-    """Return the last layer's rank of a set of tokens over places; means where one has several."""
+    """Return the last layer's rank of a token set over x; ranks at the same x are averaged."""
     found: dict[float, list[int]] = {}
     for place, ranks in points:
         found.setdefault(place, []).append(ranks.layers(tau)[-1][tokens])
