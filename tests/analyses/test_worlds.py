@@ -77,7 +77,7 @@ def test_one_world_shows_nothing(tmp_path):
 
 def test_a_run_without_the_world_is_told(tmp_path):
     run = read_run(folders.write(tmp_path / "files", SHARES, data="a folder"))
-    assert "no question about the embedded world" in analysed(tmp_path, run).notes[0]
+    assert "no questions about the embedded world" in analysed(tmp_path, run).notes[0]
 
 
 def test_runs_of_one_world_are_refused(tmp_path):
