@@ -1,4 +1,4 @@
-"""The seeded, length-bucketed batch order, and the arrays of a batch."""
+"""A seeded batch order that groups items by length, and the tensors of a batch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 IGNORE = -100
-"""The label of a position without loss (PyTorch's and Transformers' convention)."""
+"""Label of positions that the loss ignores, as in PyTorch and Transformers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Which items make up each optimizer step: a function of (seed, step) alone.
+    """The items of each optimizer step, as a function of (seed, step) alone.
 
-    Every epoch is a permutation; within windows of `window` steps, items of like length meet in a
-    step and the steps are shuffled, so that padding is small and every item comes once per epoch.
+    Each epoch is a permutation of all items. Within windows of `window` steps, items are sorted by
+    length, split into steps, and the steps are shuffled. This keeps padding small, and each item
+    still occurs once per epoch.
     """
 
     lengths: NDArray[np.int64]  # (n,) tokens of each item
@@ -60,20 +61,20 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One source with what is to be learnt from it; an empty target adds no loss.
+    """One source and its target, both with special tokens. An empty target adds no loss.
 
-    Special tokens are included. The target of a text-to-text model are ids; else labels: one for
-    each source token (IGNORE: none), a class (or a number), or where a span begins and ends.
+    For a text-to-text model the target holds token ids. Otherwise it holds labels: one for each
+    source token (IGNORE: no loss), a class (or a number), or the start and end of a span.
     """
 
     source: NDArray[np.int32]
     target: NDArray[Any]
-    excluded: NDArray[np.bool_] | None = None  # (len(source),) what the encoder does not see
+    excluded: NDArray[np.bool_] | None = None  # (len(source),) True: not in the encoder's input
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs(Sequence[Pair]):
-    """Pairs as arrays over all of them."""
+    """A sequence of pairs, stored as flat arrays."""
 
     sources: Ragged
     targets: Ragged
@@ -81,7 +82,7 @@ class Pairs(Sequence[Pair]):
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Pairs:
-        """Pack single pairs."""
+        """Pack a sequence of pairs."""
         excluded = None
         if any(pair.excluded is not None for pair in pairs):
             none = [
@@ -92,7 +93,7 @@ class Pairs(Sequence[Pair]):
         return cls(sources, Ragged.of((pair.target for pair in pairs), np.int32), excluded)
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
-        """Return some of the pairs, in this order."""
+        """Return the pairs at `rows`, (k,), in that order."""
         excluded = None
         if self.excluded is not None:
             excluded = Ragged(self.excluded, self.sources.bounds).take(rows).flat
@@ -117,16 +118,16 @@ class Pairs(Sequence[Pair]):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Arrays of one micro-batch: b pairs, n source tokens, m target tokens."""
+    """Tensors of one micro-batch of b pairs, padded to n source tokens and m target tokens."""
 
     source: torch.Tensor  # (b, n) ids
     seen: torch.Tensor  # (b, n) bool, False at padding
-    decoder: torch.Tensor | None  # (b, m) decoder input ids; None: there is no decoder
+    decoder: torch.Tensor | None  # (b, m) decoder input ids; None without a decoder
     labels: torch.Tensor  # (b, m), IGNORE at padding
     excluded: torch.Tensor | None = None  # (b, n) bool
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on another device."""
+        """Return a copy of the batch on `device`."""
         fields: dict[str, Any] = {
             k: v if v is None else v.to(device) for k, v in vars(self).items()
         }
@@ -134,9 +135,10 @@ class Batch:
 
 
 def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
-    """Cut the pairs of one step into runs of like length of at most `budget` padded tokens.
+    """Split the pairs of one step, sorted by length, into chunks of at most `budget` padded tokens.
 
-    Pairs without a target are left out: they keep their place in the step and add no loss.
+    A single pair above the budget gets a chunk of its own. Pairs with an empty target are dropped:
+    they count towards the batch size, but add no loss.
     """
     targets, sources = pairs.targets.lengths, pairs.sources.lengths
     order = np.lexsort((sources, targets))
@@ -155,9 +157,9 @@ def micro_batches(pairs: Pairs, budget: int) -> list[Pairs]:
 
 
 def collate(pairs: Pairs, pad: int, start: int | None) -> Batch:
-    """Pad pairs to a batch; the decoder's input is the target shifted right behind `start`.
+    """Pad pairs to a batch; the decoder's input is the target shifted right, starting with `start`.
 
-    `start` is None for a model without a decoder.
+    Without a decoder, `start` is None.
     """
     import torch
 

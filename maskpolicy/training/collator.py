@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 
 class MaskingCollator:
-    """Masks rows as a policy says, afresh on every call, as our own training does.
+    """Masks rows with a policy, dynamically on each call, as maskpolicy's own training does.
 
-    A row is {"text"}, or {"input_ids"}, which is decoded and tokenised again, or {"text",
-    "input_ids", "offset_mapping"}, whose ids are kept. Special tokens among the ids are taken out,
-    so that none is ever masked; each pair gets its own <s> and </s>. A Trainer needs
-    remove_unused_columns=False to hand over "text".
+    A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
+    "input_ids", "offset_mapping"}, whose ids are used as they are. Special tokens are removed from
+    the ids, so that they are never masked, and each pair gets its own <s> and </s>. Set the
+    Trainer's remove_unused_columns=False, or it drops the "text" column.
 
-    Masks depend on `seed`, on the text (or the row's "id") and on how many rows came before: equal
-    calls in equal order give equal masks, and two policies draw from the same generators. A worker
-    of a DataLoader adds its own seed, which PyTorch draws anew in each epoch.
+    Masks depend on `seed`, on the text (or the row's "id"), and on the number of rows before. Equal
+    calls in equal order give equal masks, and two policies draw from the same generators. Each
+    DataLoader worker adds its own seed, which PyTorch draws anew in each epoch.
     """
 
     def __init__(
@@ -64,14 +64,16 @@ class MaskingCollator:
         max_target: int = 512,
         cache: int = 10_000,
     ) -> None:
-        """Take a policy's name, a block such as {"name": "random", "ratio": 0.3}, or an instance.
+        """Create a collator for a policy and a tokenizer.
 
-        `target` to `insert` are fields of `types.Denoising`; None: the policy's registered default,
-        or Denoising's for an instance. `columns` are keys of the rows that hold lists of
-        [start, end] characters of "text"; `fitted` is the folder of a learned policy;
-        `decoder_start` is the model's decoder_start_token_id (None: </s>). `max_source` and
-        `max_target` count special tokens. So many texts as `cache` are remembered with tokens and
-        annotations. The tokenizer must be a fast one with a mask token; it is copied.
+        `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance.
+        `target` to `insert` are fields of `types.Denoising`. None means the policy's registered
+        default, or Denoising's default for an instance. `columns` names keys of the rows that hold
+        lists of [start, end] character offsets in "text". `fitted` is the folder of a learned
+        policy. `decoder_start` is the model's decoder_start_token_id (None: </s>). `max_source` and
+        `max_target` are in tokens and include special tokens. The tokens and annotations of the
+        latest `cache` texts are cached. The tokenizer must be a fast one with a mask token; it is
+        copied. Raises ConfigError if the policy or the tokenizer cannot be used.
         """
         asked = {
             "target": target,
@@ -97,14 +99,14 @@ class MaskingCollator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Return input_ids, attention_mask, decoder_input_ids and labels, (rows, tokens) each.
 
-        A row in which nothing is hidden keeps its place, and all of its labels are -100, so that it
-        adds no loss, as in our own training. If that holds for every row, labels have one column,
-        the model's mean loss is NaN and all gradients are 0. A Trainer leaves such a loss out of
-        its logged mean (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from
-        the evaluation set.
+        A row in which nothing is masked stays in the batch. All its labels are -100, so it adds no
+        loss, as in maskpolicy's own training. If no row is masked, labels have one column, the
+        model's mean loss is NaN, and all gradients are 0. The Trainer excludes such a loss from its
+        logged mean (logging_nan_inf_filter), but `evaluate` reports NaN: remove such texts from the
+        evaluation set. Raises ValueError for an empty batch and DataError for an invalid row.
         """
         if not rows:
-            raise ValueError("MaskingCollator: a batch needs one row or more, not none")
+            raise ValueError("MaskingCollator: a batch needs at least one row")
         passages = self._passages(rows)
         seed, turns = self._seed(), range(self._rows, self._rows + len(rows))
         self._rows += len(rows)
@@ -131,7 +133,7 @@ class MaskingCollator:
         return self.seed if worker is None else (self.seed << 64) + worker.seed
 
     def _passages(self, rows: Sequence[Mapping[str, Any]]) -> list[Passage]:
-        """Return the rows as passages with the policy's columns, remembering the latest."""
+        """Return the rows as passages with the policy's columns; cache the latest."""
         keys = [self._key(row) for row in rows]
         new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._known}
         made = [self._passage(key, row) for key, row in new.items()]
@@ -148,25 +150,25 @@ class MaskingCollator:
         return found
 
     def _key(self, row: Mapping[str, Any]) -> str:
-        """Return a digest of all that is read of a row."""
+        """Return a digest of everything that is read from a row."""
         arrays = (row.get(name) for name in ("input_ids", "offset_mapping", *self.columns))
         content = [None if value is None else np.asarray(value).tolist() for value in arrays]
         text = repr((row.get("id"), row.get("text"), content))
         return blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
     def _passage(self, key: str, row: Mapping[str, Any]) -> Passage:
-        """Return the passage of one row, cut to what fits into a source before it is masked."""
+        """Return one row as a passage, truncated before masking to the length of a source."""
         text, tokens, offsets = self._tokens(row)
         missing = [name for name in self.columns if name not in row or row.get("text") is None]
         if missing:
-            raise DataError(f"a row has no column {missing[0]!r}, or no 'text' that it is of")
+            raise DataError(f"a row lacks column {missing[0]!r}, or the 'text' of its offsets")
         columns = {name: as_spans(np.asarray(row[name])).tolist() for name in self.columns}
         room = max(0, self.room.max_source - 2)
         document = Document(str(row.get("id", key)), text, columns)
         return passage(document, tokens[:room], offsets[:room])
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
-        """Return text, ids (t,) and offsets (t, 2) of a row, without special tokens."""
+        """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
         text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
         if ids is not None:
             ids = np.asarray(ids, np.int32)
@@ -188,7 +190,7 @@ class MaskingCollator:
 
 
 def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
-    """Return a policy and its name ("" of an instance); ConfigError says why it is none."""
+    """Return the policy's name ("" for an instance) and the policy; ConfigError if invalid."""
     block = {"name": given} if isinstance(given, str) else given
     if isinstance(block, Mapping):
         if not isinstance(block.get("name"), str):
@@ -198,7 +200,7 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
             )
         known = policy_block(block, "MaskingCollator: policy", {})
         if not known.has_stage:
-            raise ConfigError(f"MaskingCollator: policy {known.name}: hides nothing")
+            raise ConfigError(f"MaskingCollator: policy {known.name}: masks nothing")
         where = "MaskingCollator: policy"
         return known.name, discovery.instance("policy", known.name, known.fields, where)
     if isinstance(given, type) or not callable(hooks.SELECT.of(given)):
@@ -207,25 +209,25 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
             f"`select`, not {given!r:.60}"
         )
     made = type(given)
-    if hooks.SELECT.of(made) is not None:  # not a method that the instance alone has
+    if hooks.SELECT.of(made) is not None:  # unless only the instance has the method
         hooks.check("policy", made, f"MaskingCollator: policy {made.__name__}")
     return "", given
 
 
 def _how(policy: str, given: Mapping[str, Any]) -> Denoising:
-    """Return how spans are written: as asked, else as the policy's name is registered."""
+    """Return the denoising objective: the given keys, else the policy's registered defaults."""
     facts = find_plugin("policy", policy).facts if policy else {}
     how = how_block(given, "MaskingCollator: ", asdict(how_block(facts, "MaskingCollator: ", {})))
     if how.mask_exclusion:
         raise ConfigError(
-            f"MaskingCollator: policy {policy!r} hides <mask> from the encoder (mask_exclusion), "
-            "which a plain Transformers model cannot do: use `maskpolicy pretrain`"
+            f"MaskingCollator: policy {policy!r} removes <mask> from the encoder's input "
+            "(mask_exclusion), which plain Transformers models cannot do: use `maskpolicy pretrain`"
         )
     return how
 
 
 def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy of a tokenizer that can be used; ConfigError says what it lacks."""
+    """Return a copy of the tokenizer; raise ConfigError for what it lacks."""
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError(
             "MaskingCollator: the tokenizer must be a fast one (with offsets), "

@@ -1,4 +1,4 @@
-"""What the training loop is given: steps, a loss, checkpoints, and callbacks."""
+"""Interfaces of the training loop: steps, losses, checkpoints, and callbacks."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     import torch
 
 Loss = Callable[[Any, Any], "tuple[torch.Tensor, int]"]
-"""loss(module, micro-batch) -> (sum over its units, number of units); a unit is a token mostly."""
+"""loss(module, micro-batch) -> (sum over units, number of units); mostly, a unit is a token."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step learns from: micro-batches, their units, and the work done."""
+    """Data of one optimizer step: micro-batches, their number of units, and the work counted."""
 
     batches: Sequence[Any]  # each has .to(device)
-    units: int  # over all micro-batches: what the loss is divided by
+    units: int  # over all micro-batches; the loss is divided by it
     work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
 
 
 class Checkpoints(Protocol):
-    """Where a stage under way keeps its state (see store.Checkpoints)."""
+    """Saves and finds the state of a running stage (see store.checkpoints.Checkpoints)."""
 
     def save(self, step: int, write: Callable[[Path], None]) -> None: ...  # noqa: D102
     def latest(self) -> tuple[int, Path] | None: ...  # noqa: D102
 
 
 Keep = Callable[[Any, Mapping[str, int], float], None]
-"""keep(module, work, loss): is given a copy of a model on its way, and the mean of late losses."""
+"""keep(module, work, loss): receives a copy of the module in training, and the recent mean loss."""
 
 Progress = Callable[[int, int, str], None]
-"""progress(done, total, note): told before the first step and after each."""
+"""progress(done, total, note): called before the first step and after each step."""

@@ -1,4 +1,4 @@
-"""The one training loop: general, intermediate, fine-tuning and learned policies run through it."""
+"""The training loop of general and intermediate stages, fine-tuning, and learned policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from maskpolicy.training.tracking import Log
 if TYPE_CHECKING:
     pass
 
-_REPORT = 25  # steps between two looks at the loss: each look waits for the device
+_REPORT = 25  # steps between two reports of the loss: each report waits for the device
 
 
 def train(
@@ -33,18 +33,20 @@ def train(
     until: int = 0,
     keep: Mapping[int, Keep] | None = None,
 ) -> dict[str, Any]:
-    """Train `module` in place for `spec.steps` optimizer steps and return what was done.
+    """Train `module` in place for `spec.steps` optimizer steps.
 
-    `steps(number)` makes the data of one step and must depend on `number` alone; the loss is the
-    mean over all units of the step, however it is cut into micro-batches or spread over processes
-    (of accelerate; the first one alone writes checkpoints).
-    A run resumes from its newest checkpoint, bit for bit on a CPU. `validate` is called every
-    `spec.eval_every` steps (higher is better); the best weights are the ones that stay.
-    `log(done, values)` hears of loss, learning rate and dev score for a tracker.
-    `on_step(done, module)` sees the module after each step; `keep[done]` is given a copy of it as
-    it would be had the training ended there. `until` ends it before `spec.steps`,
-    whose schedule it keeps. Raises StageError when loss or weights stop being numbers, before they
-    are kept, judged or returned. Returns {"steps", "loss", "work", ...}.
+    `steps(number)` returns the data of one step and must depend on `number` alone. The loss is the
+    mean over all units of the step, however they are split into micro-batches or distributed over
+    accelerate's processes (only the first process writes checkpoints).
+    Training resumes from the newest checkpoint, bit for bit on a CPU. `validate(module)` returns a
+    score (higher is better) every `spec.eval_every` steps; the best weights are restored at the
+    end. `log(done, values)` sends loss, learning rate and dev score to a tracker.
+    `on_step(done, module)` is called after each step. `keep[done]` receives a copy of the module as
+    if training had ended there. `until` stops training before `spec.steps` without changing the
+    learning rate schedule.
+    Returns {"steps", "loss", "work"}, and {"best_step", "best_score"} after validation.
+    Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
+    or returned.
     """
     run = Optimization(module, spec, until or spec.steps)
     done = run.restore(checkpoints)
@@ -62,7 +64,7 @@ def _loop(
     watch: _Watch,
     checkpoints: Checkpoints,
 ) -> int:
-    """Take the steps that are left, of numbers and their data; return how many are done then."""
+    """Run the remaining (number, step) pairs and return the number of steps done."""
     import torch
 
     clock = _Clock(run.spec.checkpoint_every)
@@ -82,21 +84,21 @@ def _loop(
 
 @dataclass
 class _Watch:
-    """Those who follow a training, and when each of them is told; see `train`."""
+    """The callbacks of a training (see `train`), each called when it is due."""
 
     progress: Progress
     log: Log | None
     on_step: Callable[[int, Any], None] | None
     validate: Callable[[Any], float] | None
     keep: Mapping[int, Keep]
-    note: str = ""  # on progress: the loss when it was last looked at
+    note: str = ""  # of the progress: the last reported loss
 
     def begin(self, run: Optimization, done: int) -> None:
-        """Tell where the training begins."""
+        """Report the step at which training starts."""
         self.progress(done, run.end, self.note)
 
     def after(self, run: Optimization, done: int) -> None:
-        """Tell each of a step what is its due; raises StageError (see `train`)."""
+        """Call whatever is due after `done` steps; raises StageError (see `train`)."""
         if self.on_step:
             self.on_step(done, run.module)
         if done % _REPORT == 0 or done == run.end:
@@ -118,13 +120,13 @@ class _Watch:
 
 
 class _Clock:
-    """Says when the next checkpoint is due."""
+    """Decides when the next checkpoint is due."""
 
     def __init__(self, every: float) -> None:
         self.every, self.last = every, self._now()
 
     def due(self) -> bool:
-        """Whether `every` seconds have passed since it last was."""
+        """Return True if `every` seconds have passed since it last returned True."""
         if self._now() - self.last < self.every:
             return False
         self.last = self._now()

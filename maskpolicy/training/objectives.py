@@ -1,4 +1,4 @@
-"""What a model learns from: masked passages, and the examples of a task."""
+"""Training data of each step: masked passages, or the examples of a task."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Specials:
     eos: int
     pad: int
     mask: int
-    start: int | None  # the decoder's first input: </s> in BART; None: there is no decoder
+    start: int | None  # the decoder's first input: </s> in BART; None without a decoder
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
-        """Read them from a tokenizer; `start` is the model's decoder_start_token_id.
+        """Read them from a tokenizer; `start` is the model's decoder_start_token_id (None: </s>).
 
-        Where there is no <s> or </s>, [CLS] or [SEP] takes its place (BERT).
+        A tokenizer without <s> or </s> gives [CLS] or [SEP] instead (BERT).
         """
         t = tokenizer
         return cls(
@@ -62,9 +62,9 @@ class Specials:
         return self._pairs(written, self.wrap(written.targets, spec.max_target, empty=False), spec)
 
     def at_positions(self, written: DenoisingPairs, spec: Training) -> Pairs:
-        """Add BOS and EOS; targets have a label for each source token, IGNORE but at `<mask>`.
+        """Add BOS and EOS; targets hold one label per source token, IGNORE except at `<mask>`.
 
-        There must be one `<mask>` for each hidden token, and the hidden tokens as targets.
+        Requires one `<mask>` per masked token, and the masked tokens as targets.
         """
         flat = np.full(len(written.sources.flat), IGNORE, np.int32)
         flat[written.sources.flat == self.mask] = written.targets.flat
@@ -82,23 +82,24 @@ class Specials:
         return Pairs(sources, targets, excluded)
 
     def wrap(self, ids: Ragged, limit: int, keep: str = "start", empty: bool = True) -> Ragged:
-        """Return <s> ids </s>, cut to `limit` tokens at the far side of what is kept.
+        """Return `<s> ids </s>` for each row, truncated to `limit` tokens.
 
-        Without `empty`, no ids at all stay none.
+        `keep` names the side that truncation keeps, "start" or "end". With `empty` False, empty
+        rows stay empty.
         """
         framed = _framed(ids, limit, keep, (self.bos, self.eos))
         return framed if empty else _emptied(framed, ids.lengths > 0)
 
 
 def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
-    """Return the rows, with nothing in those that are not kept."""
+    """Return the rows; those where `kept`, (n,), is False become empty."""
     if kept.all():
         return rows
     return Ragged.cut(rows.take(np.flatnonzero(kept)).flat, rows.lengths * kept)
 
 
 def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragged:
-    """Cut each row to `limit` - 2 elements at the far side of what is kept; add both ends."""
+    """Truncate each row to `limit` - 2 elements, keeping the `keep` side, and add both ends."""
     lengths = np.minimum(rows.lengths, max(0, limit - 2))
     first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
     framed = Ragged.cut(rows.flat, lengths + 2)
@@ -106,20 +107,20 @@ def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragge
     places = (first - begins - 1).repeat(lengths + 2)
     places += np.arange(len(places))
     some = rows.flat if len(rows.flat) else np.zeros(1, rows.flat.dtype)
-    framed.flat = some.take(places, mode="clip")  # both ends are written over
+    framed.flat = some.take(places, mode="clip")  # the ends are overwritten next
     framed.flat[begins], framed.flat[stops - 1] = ends
     return framed
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How many of some texts are longer than a model reads or writes, and lose an end."""
+    """The number of texts that are truncated because they exceed the model's limit."""
 
     what: str  # sources, targets, questions or choices
     count: int
     texts: int
-    limit: int  # tokens that a text may have
-    key: str  # of the budget: max_source or max_target
+    limit: int  # most tokens of a text
+    key: str  # key of the budget: max_source or max_target
 
     @classmethod
     def of(cls, what: str, lengths: NDArray[np.int64], limit: int, key: str) -> Cut:
@@ -129,7 +130,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSteps:
-    """The steps of a pre-training stage: a fixed number of passages each, freshly masked."""
+    """Steps of a pre-training stage: `spec.batch_size` passages each, masked dynamically."""
 
     passages: Passages
     policy: Policy
@@ -142,16 +143,16 @@ class MaskedSteps:
 
     @cached_property
     def order(self) -> Order:
-        """The order of the passages: the same for every policy."""
+        """The order of the passages, which is the same for every policy."""
         return Order(self.passages.lengths, self.spec.batch_size, self.spec.seed)
 
     @cached_property
     def streams(self) -> Streams:
-        """Where the policy draws from."""
+        """The random generators that the policy draws from."""
         return Streams()
 
     def __call__(self, number: int) -> Step:
-        """Mask the passages of one step."""
+        """Return the data of one step: its passages, masked."""
         written = self._written(self.order.step(number))
         pairs = self.pairs(self.specials, written, self.spec)
         work = Counter(
@@ -165,9 +166,9 @@ class MaskedSteps:
         return _step(pairs, self.specials, self.spec, work)
 
     def too_long(self) -> tuple[int, str]:
-        """Return how many passages are cut, and the key of the budget that says where.
+        """Return how many passages are truncated, and which key truncates first.
 
-        That is where a source is, or a target that is the whole text if that comes first.
+        The key is max_source, or max_target if the target is the full text and its limit is lower.
         """
         keys = ["max_source", *(["max_target"] if self.how.target == "full" else [])]
         first = min(keys, key=lambda key: int(getattr(self.spec, key)))
@@ -175,17 +176,17 @@ class MaskedSteps:
         return int((self.passages.lengths > most).sum()), first
 
     def hide_nothing(self) -> bool:
-        """Whether not one token is hidden in all the steps: then there is nothing to learn.
+        """Return True if no token is masked in any step, so that there is nothing to learn.
 
-        It ends at the first hidden token, so it costs next to nothing where there is one.
+        Stops at the first masked token, so that the check is cheap for a policy that masks any.
         """
         steps = (self.order.step(number) for number in range(self.spec.steps))
         return not any(len(spans) for places in steps for spans in self._chosen(places)[2])
 
     def show_nothing(self) -> bool:
-        """Whether every token is hidden in all the steps, and masks kept out of the encoder.
+        """Return True if `how.mask_exclusion` is set and every token of every step is masked.
 
-        As `hide_nothing`, it ends at the first token that stays.
+        The encoder would then read no words. Stops at the first token that is not masked.
         """
         if not self.how.mask_exclusion:
             return False
@@ -201,7 +202,7 @@ class MaskedSteps:
     def _chosen(
         self, places: Sequence[tuple[int, int]]
     ) -> tuple[list[Passage], list[int], list[Spans]]:
-        """Return the passages of (item, epoch) pairs, their epochs, and the spans to hide."""
+        """Return the passages of (item, epoch) pairs, their epochs, and the spans to mask."""
         passages = [self.passages[item] for item, _ in places]
         epochs = [epoch for _, epoch in places]
         spans = select(self.policy, passages, self.spec.seed, epochs, self.streams)
@@ -210,7 +211,7 @@ class MaskedSteps:
 
 @dataclass(frozen=True, eq=False)
 class ExampleSteps:
-    """The steps of fine-tuning on a task's examples."""
+    """Steps of fine-tuning on a task's examples."""
 
     pairs: Pairs
     specials: Specials
@@ -225,7 +226,7 @@ class ExampleSteps:
         spec: Training,
         keep: str = "start",
     ) -> ExampleSteps:
-        """Tokenise (source, first target) of each example; `keep` says what a cut leaves."""
+        """Tokenize source and first target of each example; truncation keeps the `keep` side."""
         sources = tokenize([example.source for example in examples], tokenizer)
         targets = tokenize([example.targets[0] for example in examples], tokenizer)
         pairs = Pairs(
@@ -240,7 +241,7 @@ class ExampleSteps:
         return Order(lengths, self.spec.batch_size, self.spec.seed)
 
     def __call__(self, number: int) -> Step:
-        """Collate the examples of one step."""
+        """Return the data of one step: its examples, collated."""
         pairs = self.pairs.take(np.asarray([item for item, _ in self.order.step(number)]))
         return _step(pairs, self.specials, self.spec, Counter(examples=len(pairs)))
 
@@ -258,5 +259,5 @@ def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) 
 
 
 def _units(pairs: Pairs) -> int:
-    """Return the number of labels, which the loss is divided by."""
+    """Return the number of labels, by which the loss is divided."""
     return int((pairs.targets.flat != IGNORE).sum())

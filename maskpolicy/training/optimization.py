@@ -1,4 +1,4 @@
-"""The state of a training under way: its steps, and what is judged, written, and read again."""
+"""The state of a training: optimizer steps, validation, saving and restoring."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from maskpolicy.training.weights import Weights
 
 
 class Optimization:
-    """The state of a training under way: weights, optimizer, counts, best weights."""
+    """The state of a training: weights, optimizer, counts, and the best weights so far."""
 
     def __init__(self, module: Any, spec: Training, end: int) -> None:
         import torch
         from accelerate import Accelerator
 
         self.spec, self.module, self.end = spec, module, end
-        # without `cpu`, accelerate lets the processes of a CPU run side by side, each for itself
+        # without `cpu`, accelerate does not connect the processes of a CPU
         self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
         self.device = self.accelerator.device
         module.to(self.device)
@@ -45,12 +45,12 @@ class Optimization:
         self.failed: str | None = None
 
     def step(self, number: int, data: Step, loss: Loss) -> None:
-        """One optimizer step on the mean loss of the whole step."""
+        """Take one optimizer step on the mean loss over all units of the step."""
         import torch
 
         self.work.update(data.work)
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
-        draws = f"step {rank}" if rank else "step"  # so that no two processes drop the same units
+        draws = f"step {rank}" if rank else "step"  # so that processes draw different dropout
         torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
         part = self._gradient(data, loss)
         self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
@@ -67,10 +67,10 @@ class Optimization:
         self.weights.spread()
 
     def _gradient(self, data: Step, loss: Loss) -> Any:
-        """Collect this process's part of the gradient, and return the sum of its losses.
+        """Accumulate this process's part of the gradient, and return the sum of its losses.
 
-        Of several processes, one that fails goes on until all of them look: to raise at once would
-        leave the others waiting for it.
+        With several processes, one that fails continues until the next `check` in all of them:
+        raising at once would leave the others waiting.
         """
         import torch
 
@@ -89,17 +89,17 @@ class Optimization:
         return part
 
     def look(self, done: int) -> float:
-        """Return the mean loss since the last look."""
+        """Return the mean loss since the last report, and start a new mean."""
         self.last = self.check(done)
         self.total.zero_()
         self.seen = 0.0
         return self.last
 
     def check(self, done: int) -> float:
-        """Return the mean loss since the last look, or that look's where no step has come since.
+        """Return the mean loss since the last report; the reported one if no step was taken since.
 
-        All processes call it, and raise together.
-        Raises StageError when it or the weights are no numbers, with what a process failed with.
+        All processes call it and raise together. Raises StageError if the loss or a weight is NaN
+        or infinite, or with the first process's error if any process failed.
         """
         mean = self.total.item() / self.seen if self.seen else self.last
         if self.is_sound():
@@ -112,11 +112,14 @@ class Optimization:
         )
 
     def is_sound(self) -> bool:
-        """Whether loss and weights are numbers still; waits for the device."""
+        """Return True if loss and weights are finite; waits for the device."""
         return math.isfinite((self.total + self.weights.master.sum()).item())
 
     def judge(self, done: int, validate: Callable[[Any], float]) -> float:
-        """Keep the weights if their score, the first process's, is the best so far; return it."""
+        """Validate, and keep the weights if the score of the first process is the best so far.
+
+        Returns that score; raises StageError as `check`, or if validation fails in any process.
+        """
         self.check(done)
         own, failed = math.nan, None
         try:
@@ -132,12 +135,12 @@ class Optimization:
         return score
 
     def _raise_first(self, failed: Sequence[str | None]) -> None:
-        """Raise what the first process that failed did so with, in every process."""
+        """Raise the error of the first process that failed, in every process."""
         for line in filter(None, failed):
             raise StageError(line)
 
     def _gathered(self, value: Any) -> list[Any]:
-        """Return the value of each process, the first one's first."""
+        """Return the values of all processes, in order of rank."""
         if self.accelerator.num_processes == 1:
             return [value]
         from accelerate.utils import gather_object
@@ -146,14 +149,14 @@ class Optimization:
         return found
 
     def finished(self, done: int) -> bool:
-        """Whether all steps are done, or patience is at its end."""
+        """Return True if all steps are done, or early stopping ends the training."""
         waited = done - self.best["step"]
         patience = self.spec.patience * self.spec.eval_every
         stopped = bool(self.best["step"] and patience and waited >= patience)
         return done >= self.end or stopped
 
     def finish(self, done: int) -> dict[str, Any]:
-        """Put the best weights back, if any were kept, and return what was done."""
+        """Restore the best weights, if any were kept, and return the result of `loop.train`."""
         result = {"steps": done, "loss": self.last, "work": dict(self.work)}
         if self.best["master"] is not None:
             self.weights.load(self.best["master"])
@@ -163,7 +166,7 @@ class Optimization:
         return result
 
     def save(self, folder: Path) -> None:
-        """Write the state to a checkpoint folder."""
+        """Write the state to the folder of a checkpoint."""
         from safetensors.torch import save_file
 
         tensors = {"master": self.weights.master}
@@ -183,14 +186,15 @@ class Optimization:
         (folder / "state.json").write_text(json.dumps(facts))
 
     def restore(self, checkpoints: Checkpoints) -> int:
-        """Load the newest checkpoint, if any, and return the steps that it had done."""
+        """Load the newest checkpoint, if any, and return its number of steps (0 without one)."""
         from safetensors.torch import load_file
 
         found = checkpoints.latest()
         if found is None:
             return 0
         done, folder = found
-        place = "cpu" if self.device.type == "cpu" else str(self.device)  # it knows no cpu:0
+        # safetensors does not know cpu:0
+        place = "cpu" if self.device.type == "cpu" else str(self.device)
         tensors = load_file(folder / "state.safetensors", device=place)
         facts = json.loads((folder / "state.json").read_text())
         self.weights.load(tensors.pop("master"))
@@ -210,7 +214,7 @@ class Optimization:
 
 
 def rate(spec: Training, step: int) -> float:
-    """Return the learning rate of a step, counted from 0."""
+    """Return the learning rate of a step, counted from 0, under `spec.schedule` with warm-up."""
     if step < spec.warmup:
         return spec.lr * (step + 1) / spec.warmup
     if spec.schedule == "constant":

@@ -1,4 +1,4 @@
-"""The data of a training's steps, made in order: in the training's process, or in others beside."""
+"""Compute the data of training steps in order, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 from maskpolicy.errors import MaskpolicyError, StageError, cause
 
 T = TypeVar("T")
-_AHEAD = 8  # steps that each process makes in advance
+_AHEAD = 8  # steps that each worker computes in advance
 
 
 def prefetch(
     made: Callable[[int], T], start: int, end: int, workers: int
 ) -> Iterator[tuple[int, T]]:
-    """Yield (number, made(number)) from `start` to before `end`, made in `workers` processes.
+    """Yield (number, made(number)) for `start` <= number < `end`, computed in `workers` processes.
 
-    0 workers: in this process, one after the other. Raises what `made` raised; of another process,
-    a StageError with its line where it is none of our errors.
+    With 0 workers, they are computed in this process, one at a time. Raises the error of `made`;
+    in a worker, errors other than MaskpolicyError become a StageError with the same line.
     """
     from torch.utils.data import DataLoader
 
@@ -34,7 +34,7 @@ def prefetch(
 
 
 class _Items(Sequence[T]):
-    """What is made as a map-style dataset; an error is returned, so that its line stays."""
+    """A map-style dataset that returns errors, because the DataLoader would rewrite their lines."""
 
     def __init__(self, made: Callable[[int], T], numbers: range) -> None:
         self.made, self.numbers = made, numbers

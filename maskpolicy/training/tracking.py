@@ -1,4 +1,4 @@
-"""Trackers such as TensorBoard, through accelerate: what they do wrong never stops a training."""
+"""Log to trackers such as TensorBoard through accelerate. Their errors never stop a training."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _log = logging.getLogger(__name__)
 def tracked(
     name: str | None, folder: Path | None, run: str, cpu: bool = False
 ) -> Iterator[Log | None]:
-    """Give what logs the values of one training to a tracker below `folder`; None: none is wanted.
+    """Yield a function that logs the values of one training; None without a tracker or folder.
 
-    `run` names the training: in TensorBoard it is a folder of its own. `cpu` says that it runs on a
-    CPU: accelerate must be told so by everybody. Whatever fails, from a package that is not
-    installed to a server that does not answer, is one warning.
+    `name` is the tracker, which writes below `folder`; `run` names the training (in TensorBoard, a
+    folder of its own). Set `cpu` for a training on a CPU: every Accelerator of a process needs the
+    same setting. Any failure, such as a missing package or a server that is down, is one warning,
+    and the tracker is off from there.
     """
     if name is None or folder is None:
         yield None
@@ -37,7 +38,7 @@ def tracked(
 
 
 class _Tracker:
-    """The trackers of one training, off after the first failure."""
+    """The trackers of one training; off after the first failure."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,7 +47,7 @@ class _Tracker:
     def attempt(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - a training is worth more than its curves
+        except Exception as error:  # noqa: BLE001 - a tracker must not stop a training
             self.trackers = []
             reason = next(iter(str(error).splitlines()), "")
             _log.warning(

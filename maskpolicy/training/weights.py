@@ -1,4 +1,4 @@
-"""The weights of a module under training: one flat fp32 master, and what the module computes in."""
+"""The weights of a module in training: a flat fp32 master, and what the module computes with."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Weights:
-    """Puts a module's parameters and gradients into flat buffers, fp32 or bf16.
+    """Stores a module's parameters and gradients in flat buffers, fp32 or bf16.
 
-    One master tensor in fp32 is what the optimizer steps. In bf16 the module's own parameters are
-    views of a rounded copy, refreshed by one operation a step, so that no operation casts weights
-    and optimizer, clipping and checkpoints handle two tensors instead of hundreds. Matrices come
-    first: `decayed` and `plain` are the parts with and without weight decay.
+    The optimizer updates one fp32 master tensor. In bf16, the module's parameters are views of a
+    rounded copy, which one operation per step refreshes. So no operation casts weights, and
+    optimizer, clipping and checkpoints handle two tensors instead of hundreds. Matrices come first:
+    `decayed` and `plain` are the parts with and without weight decay.
     """
 
     def __init__(self, module: Any, bf16: bool) -> None:
@@ -43,7 +43,7 @@ class Weights:
         self.plain = self._part(matrices, len(self.master))
 
     def _others(self, module: Any) -> dict[str, Any]:
-        """Frozen parameters and buffers of floating-point type, by name."""
+        """Return the frozen parameters and buffers of floating-point type, by name."""
         frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         found = frozen | dict(module.named_buffers())
         return {name: t.detach() for name, t in found.items() if t.is_floating_point()}
@@ -56,30 +56,30 @@ class Weights:
         return part
 
     def collect(self) -> None:
-        """Bring the module's gradients to the master."""
+        """Copy the module's gradients to the master's."""
         if self.bf16:
             self.gradient.copy_(self.collected)
 
     def spread(self) -> None:
-        """Bring the stepped master to the module and forget its gradients."""
+        """Copy the updated master to the module, and zero the module's gradients."""
         if self.bf16:
             self.computed.copy_(self.master)
         self.collected.zero_()
 
     def load(self, master: Any) -> None:
-        """Replace the weights by a copy of another master."""
+        """Copy another master into the weights."""
         self.master.copy_(master)
         self.spread()
 
     def release(self) -> None:
-        """Give the module fp32 parameters of its own again, equal to the master.
+        """Replace the module's parameters by fp32 tensors of their own, equal to the master.
 
-        Frozen parameters and buffers that training left alone come back unrounded.
+        Frozen parameters and buffers that training did not change get their unrounded values back.
         """
         self._restore(self.module)
 
     def copied(self) -> Any:
-        """Return a copy of the module as `release` would leave it; training may go on."""
+        """Return a copy of the module as after `release`; training can continue."""
         module = deepcopy(self.module)
         self._restore(module)
         return module

@@ -258,7 +258,7 @@ def test_a_column_that_a_row_lacks_is_named():
             "MaskingCollator: policy.ratio: must be >= 0 and <= 1, not 5",
         ),
         ({"ratio": 0.5}, {}, "needs its name"),
-        ("none", {}, "none: hides nothing"),
+        ("none", {}, "none: masks nothing"),
         (Uniform, {}, "policy must be a name, a block of keys or an instance"),
         (type("Typo", (Uniform,), {"anotate": 1})(), {}, "policy Typo defines `anotate`"),
     ],
@@ -274,7 +274,7 @@ def test_masks_are_not_kept_out_of_a_model_that_is_not_ours():
         """A policy of its own: that of a built-in class would be taken for one."""
 
     registry.policy("words-unseen", mask_exclusion=1.0)(Unseen)
-    with pytest.raises(ConfigError, match="'words-unseen' hides <mask> from the encoder"):
+    with pytest.raises(ConfigError, match="'words-unseen' removes <mask> from the encoder"):
         collator("words-unseen")
 
 
