@@ -1,1 +1,1 @@
-"""The built-in masking policies, one file each, written exactly as a user's would be."""
+"""The built-in masking policies: one file each, written as a user would write them."""

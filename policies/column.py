@@ -1,4 +1,4 @@
-"""Hide spans that the corpus brings along: answers, key words, what you have marked."""
+"""Mask spans that a column of the corpus marks, such as answers or key words."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from maskpolicy import ConfigError, Count, Passage, Spans, as_spans, policy
 @policy("column", target="spans")
 @dataclass(frozen=True)
 class Column:
-    """Hide spans of a column of the corpus, drawn uniformly (in its block: columns: [NAME])."""
+    """Mask spans of a column of the corpus, drawn uniformly (corpus block: columns: [NAME])."""
 
     column: str  # the column's name in the corpus
-    spans: Count | Literal["all"] = 1  # how many to hide
+    spans: Count | Literal["all"] = 1  # number of spans to mask
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw `spans` of the column's spans without replacement; ConfigError if there is none."""
+        """Draw `spans` spans without replacement; raises ConfigError if the column is missing."""
         if self.column not in passage.columns:
             there = ", ".join(sorted(passage.columns)) or "none"
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Hide what it helps to have recovered before a question is learnt (Ye et al. 2021, Figure 2)."""
+"""Mask the span whose recovery most helps to learn a question (Ye et al. 2021, Figure 2)."""
 
 from __future__ import annotations
 
@@ -35,43 +35,45 @@ from maskpolicy.learned import (
     meta,
 )
 
-LEAST = 0.2  # share of contexts that must hold an answer for a supervised start on the same tasks
+LEAST = 0.2  # smallest share of contexts with an answer to start from `init` on the same tasks
 
 
 @dataclass(frozen=True)
 class Outer:
-    """The outer loop: training of the policy; what is not here is as in the budget `fit`."""
+    """The outer loop, which trains the policy; all other settings come from the budget `fit`."""
 
     steps: Steps = 100  # steps of the outer loop
-    episodes: Count = 8  # episodes in an outer step
+    episodes: Count = 8  # episodes per outer step
     lr: Positive = 1e-3  # peak learning rate of the policy
-    warmup: Steps = 10  # outer steps of linear warm-up; left out and steps few: a tenth of them
-    eval_every: Steps = 25  # outer steps between two looks at dev; 0: none
-    dev: Count = 64  # most questions of dev that are looked at
+    # outer steps of linear warm-up; if omitted and `steps` is at most 20: steps // 10
+    warmup: Steps = 10
+    eval_every: Steps = 25  # outer steps between evaluations on dev; 0: never
+    dev: Count = 64  # maximum number of dev questions to evaluate on
 
 
 @policy("meta-learned", target="spans")
 @dataclass(frozen=True)
 class MetaLearned:
-    """Hide the span whose recovery helps most in learning `train_on` (+Meta-learned).
+    """Mask the span whose recovery helps most to learn `train_on` (+Meta-learned).
 
-    The best one, or one of the `top_k` best, drawn with probability proportional to exp(score).
+    It is one of the `top_k` best spans, drawn with probability proportional to exp(score).
     """
 
-    train_on: tuple[str, ...]  # tasks: names, or labels of the experiment's columns
-    init: str | dict[str, Any] = "supervised"  # what it starts from; a name: on the same tasks
-    # the same gradient, by our rule or by the library `higher`
+    train_on: tuple[str, ...]  # task names, or labels of the experiment's columns
+    # the learned policy to start from; one given by name is fitted on the same tasks
+    init: str | dict[str, Any] = "supervised"
+    # computes the gradient: our implementation, or the library `higher`; both give the same
     backend: Literal["functional", "higher"] = "functional"
-    top_k: Count = 1  # best spans of a passage that one is drawn from
-    max_words: Count = 10  # most words of a span
+    top_k: Count = 1  # draw the masked span from this many best spans
+    max_words: Count = 10  # maximum number of words in a span
     episode: episodes.Episode = field(default_factory=episodes.Episode)
     inner: innerloop.Inner = field(default_factory=innerloop.Inner)
     outer: Outer = field(default_factory=Outer)
-    only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
+    only_select: ClassVar = ("top_k",)  # fields that neither fit nor annotate reads
     fits_to_how: ClassVar = True
 
     def __post_init__(self) -> None:
-        """Refuse no task at all, nothing to start from, and too many candidates."""
+        """Raise ConfigError for an empty `train_on` or `init`, or too many candidates."""
         candidates.check(self.train_on, self.top_k, self.max_words)
         if not self.init:
             raise ConfigError("init: is empty: name a learned policy")
@@ -81,15 +83,15 @@ class MetaLearned:
             )
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
-        """Train the initial policy by episodes; what is best on dev stays, be it the initial one.
+        """Train the initial policy on episodes and keep the best on dev, the initial one included.
 
-        Raises ConfigError for a start that has too little to learn from, DataError where no
-        question is of use.
+        Raises ConfigError if the initial policy has too few answers to learn from, and DataError
+        if no question can form an episode.
         """
         from maskpolicy.learned import extractor
 
         if tools.init is None:
-            raise ConfigError("policy meta-learned: what it starts from was not fitted: give init")
+            raise ConfigError("policy meta-learned: the policy to start from is missing: set init")
         self._check_start(data)
         loss, tokenizer = self._loss(spec, tools), tools.load_tokenizer()
         train, dev = (self._questions(data, split, loss, tokenizer) for split in ("train", "dev"))
@@ -104,7 +106,7 @@ class MetaLearned:
             return -meta.mean_outer_loss(loss, reader, examined)
 
         initial, reader = (extractor.Extractor.load(tools.init).to(tools.device) for _ in range(2))
-        reader.dropout.p = 0.0  # chance enters by the relaxation's noise alone
+        reader.dropout.p = 0.0  # the only randomness is the Gumbel noise
         judged = bool(examined and loss.spec.eval_every)
         before = validate(initial) if judged else -math.inf
         done = tools.train(reader, steps, loss, loss.spec, validate=validate if judged else None)
@@ -115,7 +117,7 @@ class MetaLearned:
         return facts | {name: done[name] for name in sorted(done)}
 
     def _check_start(self, data: Sequence[Contexts]) -> None:
-        """Refuse a start on the same tasks where too few contexts hold an answer."""
+        """Raise ConfigError for a start on the same tasks if too few contexts hold an answer."""
         if not isinstance(self.init, str):
             return
         contexts = [context for task in data for context in task.train]
@@ -124,15 +126,15 @@ class MetaLearned:
             raise ConfigError(
                 f"policy meta-learned: init: {self.init} would learn from "
                 f"{', '.join(self.train_on)}, where {share:.1%} of {len(contexts)} contexts hold "
-                f"an answer, not {LEAST:.0%}: start from a policy that is learnt on another task, "
+                f"an answer, not {LEAST:.0%}: start from a policy that is learned on another task, "
                 f"e.g. init: {{name: {self.init}, train_on: [triviaqa]}}"
             )
 
     def _loss(self, spec: Training, tools: Tools) -> meta.EpisodeLoss:
-        """Return the episode's loss; its spec is the outer loop's."""
+        """Return the episode loss, with the training settings of the outer loop."""
         from maskpolicy.learned import windows
 
-        # eager: sdpa has no second derivative; fp32: rounding to bf16 would swallow inner steps
+        # eager: sdpa has no second derivative; fp32: bf16 would round small inner steps away
         model = tools.load_model(attn_implementation="eager")
         outer: dict[str, Any] = {k: v for k, v in asdict(self.outer).items() if k != "dev"}
         outer |= {"batch_size": outer.pop("episodes"), "precision": "fp32", "patience": 0}
@@ -159,9 +161,9 @@ class MetaLearned:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray[Any]]]:
-        """Return the columns "candidates", token spans with the best first, and "scores"."""
+        """Return the columns "candidates" (token spans, best first) and "scores"."""
         return candidates.find("meta-learned", fitted, passages, self.max_words)
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw one of the best candidates; none where the passage has no word."""
+        """Draw one of the `top_k` best candidates; no span if the passage has no word."""
         return candidates.draw(passage, self.top_k, rng)

@@ -1,4 +1,4 @@
-"""Hide runs of tokens of Poisson length: BART's noise (Lewis et al. 2020)."""
+"""Mask runs of tokens with Poisson lengths: text infilling of BART (Lewis et al. 2020)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 
 from maskpolicy import Passage, Range, Share, Spans, policy, scatter
 
-ZERO_LENGTH = 1 / math.expm1(3)  # spans of length 0 for each longer one, at a mean of 3
+ZERO_LENGTH = 1 / math.expm1(3)  # spans of length 0 per longer span, for a mean of 3
 
 
 @policy("poisson", target="full", permute_sentences=True, insert=ZERO_LENGTH)
 @dataclass(frozen=True)
 class Poisson:
-    """Hide a share of the tokens in runs; `insert` adds BART's runs of no token, as masks."""
+    """Mask a share of the tokens in runs; `insert` adds BART's empty runs as extra masks."""
 
-    ratio: Share = 0.3  # of the tokens
-    # tokens in a run; with another mean, set `insert` to 1 / (exp(mean) - 1)
+    ratio: Share = 0.3  # share of the tokens to mask
+    # mean of the Poisson lengths, in tokens; if you change it, set `insert` to 1 / (exp(mean) - 1)
     mean: Annotated[float, Range(gt=0, le=100)] = 3.0
 
     @cached_property
     def lengths(self) -> NDArray[np.float64]:
-        """The probability of 1, 2, .. tokens, given that there is one."""
+        """Probabilities of run lengths 1, 2, .. in tokens, given a length of at least 1."""
         n = np.arange(1, int(self.mean + 10 * math.sqrt(self.mean) + 10))
         logs = n * math.log(self.mean) - np.cumsum(np.log(n))
         weights = np.exp(logs - logs.max())
@@ -34,5 +34,5 @@ class Poisson:
         return shares
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Lay runs over floor(ratio * t + u) of the t tokens."""
+        """Draw runs that cover floor(ratio * t + u) of the t tokens, u uniform in [0, 1)."""
         return scatter(passage.pieces, self.ratio, self.lengths, rng)

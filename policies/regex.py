@@ -1,4 +1,4 @@
-"""Hide what a regular expression matches, widened to whole words."""
+"""Mask the matches of a regular expression, extended to whole words."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from maskpolicy import ConfigError, Count, Passage, Spans, as_spans, policy
 @policy("regex", target="spans")
 @dataclass(frozen=True)
 class Regex:
-    """Hide matches of a pattern of Python's `re`, or one group of them, drawn uniformly."""
+    """Mask matches of a pattern (or of one of its groups), drawn uniformly."""
 
     pattern: str  # a regular expression of Python's `re`
-    group: int | str = 0  # number or name of the pattern's group that is hidden; 0: the whole match
-    spans: Count | Literal["all"] = "all"  # how many to hide
-    only_select: ClassVar = ("spans",)  # what annotate does not read
+    group: int | str = 0  # number or name of the group to mask; 0: the whole match
+    spans: Count | Literal["all"] = "all"  # number of matches to mask
+    only_select: ClassVar = ("spans",)  # fields that annotate does not read
 
     def __post_init__(self) -> None:
-        """Refuse a pattern that is none, and a group that it does not have."""
+        """Raise ConfigError for an invalid pattern or a group that the pattern lacks."""
         try:
             compiled = re.compile(self.pattern)
         except re.error as error:
@@ -40,7 +40,7 @@ class Regex:
         return {"matches": [p.at(each) for p, each in zip(passages, found, strict=True)]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw `spans` matches without replacement; none where nothing matches."""
+        """Draw `spans` matches without replacement; no span if nothing matches."""
         found = passage.columns["matches"]
         count = len(found) if self.spans == "all" else self.spans
         return as_spans(found[np.sort(rng.permutation(len(found))[:count])])

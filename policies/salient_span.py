@@ -1,4 +1,4 @@
-"""Hide one named entity or date and recover it: salient span masking (Guu et al. 2020)."""
+"""Mask one named entity or date and recover it: salient span masking (Guu et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from maskpolicy import ConfigError, Json, Passage, Spans, policy, unknown
 from maskpolicy.corpus import Labelled, entity_labels, find_entities, pipeline_identity
 
 NAMES_AND_DATES = (
-    *("NAME", "DATE"),  # of the built-in rules
+    *("NAME", "DATE"),  # the built-in rules
     *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "PRODUCT", "EVENT", "WORK_OF_ART", "LAW"),
-    "LANGUAGE",  # of OntoNotes, as spaCy's English pipelines have them; DATE is there too
-    *("PER", "MISC"),  # of CoNLL's four types, as in many other languages' pipelines
+    "LANGUAGE",  # OntoNotes, as in spaCy's English pipelines, which have DATE too
+    *("PER", "MISC"),  # CoNLL's four types, as in pipelines of many other languages
 )
-"""What salient span masking hides (Guu et al. 2020): no time of day, number, share or price."""
+"""Labels of salient span masking (Guu et al. 2020), without times, numbers, shares and prices."""
 
 
 @policy("salient-span", target="spans")
 @dataclass(frozen=True)
 class SalientSpan:
-    """Hide named entities and dates, drawn uniformly from those of the passage (+SSM)."""
+    """Mask named entities and dates, drawn uniformly from those of the passage (+SSM)."""
 
-    pipeline: str | None = None  # a spaCy pipeline's name or folder; null: the built-in rules
-    # which entities may be hidden; all (or an empty list): numbers and times of day as well
+    pipeline: str | None = None  # name or folder of a spaCy pipeline; null: the built-in rules
+    # labels of the entities to mask; all (or an empty list): also numbers and times of day
     labels: tuple[str, ...] | Literal["all"] = NAMES_AND_DATES
-    spans: int = 1  # entities to hide
-    only_select: ClassVar = ("spans",)  # what annotate does not read
+    spans: int = 1  # number of entities to mask
+    only_select: ClassVar = ("spans",)  # fields that annotate does not read
 
     def __post_init__(self) -> None:
-        """Refuse a number of spans that hides nothing, and labels that the rules do not know."""
+        """Raise ConfigError for `spans` below 1, or labels that the built-in rules do not have."""
         if self.spans < 1:
             raise ConfigError(f"spans: must be 1 or more, not {self.spans}")
         if self.pipeline is None and not self._takes_all:
@@ -50,7 +50,7 @@ class SalientSpan:
         return not self.labels or self.labels == "all"
 
     def depends(self) -> Json:
-        """Return what `annotate` rests on beside the fields: name and version of the pipeline."""
+        """Return the pipeline's name and version: `annotate` depends on them besides the fields."""
         return pipeline_identity(self.pipeline)
 
     def annotate(
@@ -58,7 +58,7 @@ class SalientSpan:
     ) -> dict[str, list[Spans]]:
         """Return the column "entities": the token spans of each passage's entities.
 
-        Raises ConfigError where the pipeline has none of `labels`.
+        Raises ConfigError if the pipeline has none of `labels`.
         """
         found = self.entities([passage.text for passage in passages])
         return {
@@ -69,7 +69,7 @@ class SalientSpan:
         }
 
     def entities(self, texts: Sequence[str]) -> list[Labelled]:
-        """Return the entities of each text that may be hidden; raises ConfigError as `annotate`."""
+        """Return the entities of each text that have one of `labels`; raises as `annotate` does."""
         if not self._takes_all:
             known = entity_labels(self.pipeline)
             if known and known.isdisjoint(self.labels):
@@ -83,7 +83,7 @@ class SalientSpan:
         ]
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw `spans` entities without replacement; none where the passage has none."""
+        """Draw `spans` entities without replacement; no span if the passage has no entity."""
         found = passage.columns["entities"]
         drawn = rng.permutation(len(found))[: self.spans]
         drawn.sort()

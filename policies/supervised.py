@@ -1,4 +1,4 @@
-"""Hide likely answers, found by a reader that never sees the question (Ye et al. 2021)."""
+"""Mask likely answers, found by a reader that never sees the question (Ye et al. 2021)."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from numpy.typing import NDArray
 from maskpolicy import Count, DataError, Json, Passage, Spans, policy
 from maskpolicy.learned import Context, Contexts, Tools, Training, candidates, hits
 
-DROPOUT = 0.1  # of the reader, where the budget `fit` says nothing
+DROPOUT = 0.1  # of the reader, unless the budget `fit` sets `dropout`
 
 
 @policy("supervised", target="spans")
 @dataclass(frozen=True)
 class Supervised:
-    """Hide a span that looks like an answer of `train_on` (Ye et al. 2021: +Supervised).
+    """Mask a span that looks like an answer of `train_on` (Ye et al. 2021: +Supervised).
 
-    The best one, or one of the `top_k` best, drawn with probability proportional to exp(score).
+    It is one of the `top_k` best spans, drawn with probability proportional to exp(score).
     """
 
-    train_on: tuple[str, ...]  # tasks: names, or labels of the experiment's columns
-    top_k: Count = 1  # best spans of a passage that one is drawn from
-    max_words: Count = 10  # most words of a span
-    hidden: Count = 128  # width of the LSTM in each direction
-    # one softmax over spans, or the paper's two: over the first tokens and over the last ones
+    train_on: tuple[str, ...]  # task names, or labels of the experiment's columns
+    top_k: Count = 1  # draw the masked span from this many best spans
+    max_words: Count = 10  # maximum number of words in a span
+    hidden: Count = 128  # hidden size of the LSTM in each direction
+    # span: one softmax over spans; start-end: one over first tokens, one over last (the paper)
     loss: Literal["span", "start-end"] = "span"
-    overlap: bool = False  # the best spans may overlap each other, as in the paper
-    only_select: ClassVar = ("top_k",)  # what neither fit nor annotate reads
+    overlap: bool = False  # allow the best spans to overlap, as in the paper
+    only_select: ClassVar = ("top_k",)  # fields that neither fit nor annotate reads
 
     def __post_init__(self) -> None:
-        """Refuse no task at all, more candidates than are kept, and spans without end."""
+        """Raise ConfigError for an empty `train_on`, or a `top_k` or `max_words` too large."""
         candidates.check(self.train_on, self.top_k, self.max_words)
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
-        """Train the reader on contexts that hold an answer; the best on dev stays.
+        """Train the reader on contexts that hold an answer and keep the best on dev.
 
-        Raises DataError where none does.
+        Raises DataError if no context holds an answer of at most `max_words` words.
         """
         from maskpolicy.learned import extractor, windows
 
@@ -63,7 +63,7 @@ class Supervised:
         return {"windows": len(cuts), **{name: done[name] for name in sorted(done)}}
 
     def _reciprocal_rank(self, reader: Any, dev: Sequence[Context]) -> float:
-        """Return the mean of 1 / place of the first candidate that is an answer; 0: none is."""
+        """Return the mean reciprocal rank of the first correct candidate; 0 if there is none."""
         from maskpolicy.learned import windows
 
         reader.eval()
@@ -75,11 +75,11 @@ class Supervised:
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray[Any]]]:
-        """Return the columns "candidates", token spans with the best first, and "scores"."""
+        """Return the columns "candidates" (token spans, best first) and "scores"."""
         return candidates.find("supervised", fitted, passages, self.max_words, self.overlap)
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw one of the best candidates; none where the passage has no word."""
+        """Draw one of the `top_k` best candidates; no span if the passage has no word."""
         return candidates.draw(passage, self.top_k, rng)
 
 

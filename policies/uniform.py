@@ -1,4 +1,4 @@
-"""Hide tokens at random: +Orig recovers the whole text, +Rand only what was hidden."""
+"""Mask random tokens: +Orig recovers the whole text, +Rand only the masked tokens."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from maskpolicy import Passage, Share, Spans, draw, policy
 @policy("random", target="spans")
 @dataclass(frozen=True)
 class Uniform:
-    """Hide a share of the tokens, drawn uniformly without replacement (Ye et al. 2021)."""
+    """Mask a share of the tokens, drawn uniformly without replacement (Ye et al. 2021)."""
 
-    ratio: Share = 0.15  # of the tokens
+    ratio: Share = 0.15  # share of the tokens to mask
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw floor(ratio * t + u) of the t tokens."""
+        """Draw floor(ratio * t + u) of the t tokens, u uniform in [0, 1)."""
         return draw(passage.pieces, self.ratio, rng)

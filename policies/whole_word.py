@@ -1,4 +1,4 @@
-"""Hide whole words at random."""
+"""Mask whole words at random."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from maskpolicy import Passage, Share, Spans, draw, policy
 @policy("whole-word", target="spans")
 @dataclass(frozen=True)
 class WholeWord:
-    """Hide a share of the words with all their tokens, drawn uniformly without replacement."""
+    """Mask a share of the words with all their tokens, drawn uniformly without replacement."""
 
-    ratio: Share = 0.15  # of the words
+    ratio: Share = 0.15  # share of the words to mask
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
-        """Draw floor(ratio * w + u) of the w words."""
+        """Draw floor(ratio * w + u) of the w words, u uniform in [0, 1)."""
         return draw(passage.words, self.ratio, rng)

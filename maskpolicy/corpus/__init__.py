@@ -1,4 +1,4 @@
-"""Text becomes tokenised passages with columns of annotations.
+"""Read a corpus, cut it into tokenised passages, and annotate them with columns.
 
 Downstream tasks are in `formats`.
 """

@@ -1,4 +1,4 @@
-"""Choose the spans that a policy masks, check them, and write a passage as (source, target).
+"""Select and validate the spans that a policy masks, and write passages as (source, target).
 
-No model is here.
+Models are not part of this package.
 """

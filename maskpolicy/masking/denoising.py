@@ -1,4 +1,4 @@
-"""Spans to (source, target): the one place that writes `<mask>`."""
+"""Write masked spans as (source, target) pairs; only this module writes `<mask>`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from maskpolicy.types import Denoising, Masked, Passage, Spans
 
 @dataclass(frozen=True, eq=False)
 class DenoisingPairs(Sequence[Masked]):
-    """The training pairs made from n passages, as arrays over all of them."""
+    """The training pairs of n passages, as arrays over all of them."""
 
     sources: Ragged  # ids with <mask>
-    targets: Ragged  # ids to recover; empty where nothing is hidden
-    excluded: NDArray[np.bool_] | None  # aligned with sources.flat; None: the encoder sees all
-    hidden: NDArray[np.int64]  # (n,) tokens of each passage that were hidden
-    spans: NDArray[np.int64]  # (n,) spans that were hidden
+    targets: Ragged  # ids to recover; empty if nothing is masked
+    # tokens that the encoder does not attend to, aligned with sources.flat; None: no token
+    excluded: NDArray[np.bool_] | None
+    hidden: NDArray[np.int64]  # (n,) number of masked tokens in each passage
+    spans: NDArray[np.int64]  # (n,) number of masked spans
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -47,7 +48,7 @@ class DenoisingPairs(Sequence[Masked]):
 def hide(
     passage: Passage, spans: Spans, how: Denoising, mask: int, seed: int = 0, epoch: int = 0
 ) -> Masked:
-    """Write `<mask>` (id `mask`) over `spans` of one passage; see `hide_all`."""
+    """Replace `spans` of one passage by `<mask>` (id `mask`); see `hide_all`."""
     return hide_all([passage], [spans], how, mask, seed, [epoch])[0]
 
 
@@ -59,12 +60,11 @@ def hide_all(
     seed: int,
     epochs: Sequence[int],
 ) -> DenoisingPairs:
-    """Write `<mask>` (id `mask`) over the spans of each passage as `how` says.
+    """Replace the spans of each passage by `<mask>` (id `mask`) with the denoising objective `how`.
 
-    One `<mask>` stands for each span, or for each token; the target is the full text, or the hidden
-    spans in text order joined by `<mask>` (one span gives the bare text), or empty where nothing is
-    hidden. Sentence order, inserted masks and excluded masks are drawn from (seed, epoch, passage
-    id).
+    One `<mask>` replaces each span, or each token. The target is the full text, or the masked spans
+    in text order joined by `<mask>` (a single span stands alone). It is empty if nothing is masked.
+    Sentence order, inserted masks and excluded masks are drawn from (seed, epoch, passage id).
     """
     lengths = np.asarray([len(passage.tokens) for passage in passages])
     counts = np.asarray([len(each) for each in spans])
@@ -72,7 +72,7 @@ def hide_all(
     ends = lengths.cumsum()
     flat = np.concatenate(spans) + (ends - lengths).repeat(counts)[:, None]
     hidden = _covered(flat, len(tokens))
-    until = np.concatenate([[0], hidden.cumsum()])  # hidden tokens before each place
+    until = np.concatenate([[0], hidden.cumsum()])  # masked tokens before each position
     amounts = until[ends] - until[ends - lengths]
     sources = np.where(hidden, np.int32(mask), tokens)
     if how.corruption == "token":
@@ -100,7 +100,7 @@ def hide_all(
 
 @dataclass(frozen=True, eq=False)
 class _Draws:
-    """What is drawn for each passage of a batch beside its spans, by a stream of its own."""
+    """Random choices for the passages of a batch besides their spans, each from its own stream."""
 
     passages: Sequence[Passage]
     counts: NDArray[np.int64]  # spans of each passage
@@ -109,11 +109,11 @@ class _Draws:
 
     @cached_property
     def streams(self) -> Streams:
-        """Where all of it is drawn from."""
+        """The streams that all choices are drawn from."""
         return Streams()
 
     def permuted(self, sources: Ragged, places: NDArray[np.int64]) -> Ragged:
-        """Shuffle the sentences of each source; `places` are its tokens' places in the text."""
+        """Shuffle the sentences of each source; `places` are its tokens' positions in the text."""
         rows = list(sources)
         kept = Ragged(places, sources.bounds)
         for i in np.flatnonzero(self.counts).tolist():
@@ -121,7 +121,7 @@ class _Draws:
         return Ragged.of(rows, np.int32)
 
     def inserted(self, sources: Ragged, share: float, mask: int) -> Ragged:
-        """Insert floor(share * spans + u) masks into each source."""
+        """Insert floor(share * spans + u) masks into each source, u uniform in [0, 1)."""
         rows = list(sources)
         for i in np.flatnonzero(self.counts).tolist():
             rng = self._at(i, "insert")
@@ -130,7 +130,7 @@ class _Draws:
         return Ragged.of(rows, np.int32)
 
     def excluded(self, sources: Ragged, share: float, mask: int) -> NDArray[np.bool_]:
-        """Choose floor(share * n + u) of each source's n `<mask>` tokens."""
+        """Choose floor(share * n + u) of each source's n `<mask>` tokens, u uniform in [0, 1)."""
         excluded = np.zeros(len(sources.flat), bool)
         for i, source in enumerate(sources):
             at = np.flatnonzero(source == mask) + sources.bounds[i]
@@ -152,7 +152,7 @@ def _covered(spans: Spans, length: int) -> NDArray[np.bool_]:
 def _permutation(
     order: NDArray[np.int64], passage: Passage, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the order that shuffles sentences; a span belongs to the one it begins in."""
+    """Return the order that shuffles sentences; a span belongs to the sentence it starts in."""
     starts = passage.sentences[:, 0]
     sentence = np.searchsorted(starts, order, side="right")
     rank = rng.permutation(len(starts) + 1)
@@ -167,12 +167,12 @@ def _hidden(
     counts: NDArray[np.int64],
     join: int | None,
 ) -> Ragged:
-    """Return each passage's hidden spans, `flat` in the concatenated tokens, with joins between."""
+    """Return each passage's masked spans, separated by `join`; `flat` indexes all tokens."""
     found = tokens[hidden]
     if join is None or counts.max(initial=0) < 2:
         return Ragged.cut(found, amounts)
     joined = np.ones(len(flat), bool)
-    joined[(counts.cumsum() - counts)[counts > 0]] = False  # the first of a passage
+    joined[(counts.cumsum() - counts)[counts > 0]] = False  # the first span of a passage
     before = np.zeros(len(tokens), np.int64)
     before[flat[joined, 0]] = 1
     target = np.full(len(found) + int(joined.sum()), join, np.int32)

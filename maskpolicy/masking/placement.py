@@ -1,4 +1,4 @@
-"""Spans of drawn lengths, laid at random over the words or tokens of a passage."""
+"""Place spans of random lengths at random over the words or tokens of a passage."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from maskpolicy.types import Spans, as_spans
 def scatter(
     units: Spans, ratio: float, lengths: NDArray[np.float64], rng: np.random.Generator
 ) -> Spans:
-    """Hide floor(ratio * n + u) of n adjoining ranges in spans of drawn lengths, u in [0, 1).
+    """Draw spans that cover floor(ratio * n + u) of n adjacent `units`, u uniform in [0, 1).
 
-    `lengths[i]` is the probability of a span of i + 1 units. The last span is cut to what is left
-    of the budget, and all places for the spans are equally likely: nothing is drawn twice, so
-    that no ratio makes it loop. Spans stand apart wherever there is room for that.
+    `lengths[i]` is the probability of a span of i + 1 units. The last span is cut to the rest of
+    the budget. All placements are equally likely, without rejection sampling, so every ratio takes
+    bounded time. Spans do not touch each other if there is room.
     """
     budget = min(len(units), int(ratio * len(units) + rng.random()))
     if not budget:
@@ -32,13 +32,13 @@ def scatter(
 def _starts(
     lengths: NDArray[np.int64], room: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Lay ranges of these lengths, in this order, into `room` places; returns starts and ends.
+    """Place ranges of these lengths, in this order, in `room` positions; return starts and ends.
 
-    The free places are dealt to the gaps before, between and behind the ranges, every way of
-    dealing them being equally likely ("stars and bars").
+    The free positions go to the gaps before, between and after the ranges; all ways to distribute
+    them are equally likely ("stars and bars").
     """
     free, count = room - int(lengths.sum()), len(lengths)
-    apart = int(free >= count - 1)  # a place between two ranges, where they all can have one
+    apart = int(free >= count - 1)  # one position between two ranges, if there is room for all
     free -= apart * (count - 1)
     bars = np.sort(rng.permutation(free + count)[:count]) - np.arange(count)
     starts = bars + np.arange(count) * apart + np.cumsum(lengths) - lengths

@@ -1,4 +1,4 @@
-"""What a policy hides: drawn from a stream for each passage and epoch, and checked."""
+"""Call a policy's `select` with a stream seeded by (seed, epoch, passage); validate the spans."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from maskpolicy.plugins.faults import plugin_error, plugin_name
 from maskpolicy.seeding import Streams
 from maskpolicy.types import Passage, Policy, Spans, as_spans
 
-_SPANS = {(2, (2,), True)}  # dimensions, the last one, whether of integers
+_SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
 
 
 def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
-    """Draw floor(ratio * n + u) of n ranges without replacement, u uniform in [0, 1)."""
+    """Draw floor(ratio * n + u) of n ranges without replacement, u uniform in [0, 1).
+
+    Returns them in their order in `units`.
+    """
     count = min(len(units), int(ratio * len(units) + rng.random()))
     if not count:
         return as_spans([])
@@ -32,11 +35,11 @@ def select(
     epochs: Sequence[int],
     streams: Streams | None = None,
 ) -> list[Spans]:
-    """Return what `policy` hides in each passage; the whole batch is checked at once.
+    """Return the spans that `policy` masks in each passage, validated as one batch.
 
-    Who selects again and again keeps `streams`, which are then not made for each batch. Raises
-    ConfigError naming the policy and the passage when a user's `select` fails, or spans are not
-    an int32 array of shape (n, 2), sorted, disjoint, non-empty and within the passage.
+    Pass `streams` to reuse them over batches. Raises ConfigError with the policy and the passage if
+    a user's `select` fails, or if the spans are not an integer array of shape (n, 2) with sorted,
+    disjoint, non-empty ranges within the passage.
     """
     streams = streams or Streams()
     spans: list[Spans] = []
@@ -53,7 +56,7 @@ def select(
 
 
 def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -> None:
-    """Raise ConfigError naming the policy unless each array of token spans fits its passage."""
+    """Raise ConfigError with the policy's name unless each array of token spans is valid."""
     if not batch:
         return
     if not _are_spans(batch):
@@ -66,7 +69,7 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
     begin, end = flat.T
     follows = np.zeros(len(flat) + 1, bool)
     follows[1:-1] = begin[1:] < end[:-1]
-    follows[counts.cumsum()] = False  # what begins another passage
+    follows[counts.cumsum()] = False  # the first span of the next passage
     empty, outside = begin >= end, (begin < 0) | (end > limit)
     if not (empty | outside | follows[:-1]).any():
         return

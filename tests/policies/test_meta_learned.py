@@ -163,7 +163,7 @@ def test_a_start_on_the_same_tasks_needs_answers(tmp_path):
     error = refused(store, init="supervised", answered=1)
     assert (
         "init: supervised would learn from triviaqa, where 12.5% of 8 contexts hold an answer, "
-        "not 20%: start from a policy that is learnt on another task" in error
+        "not 20%: start from a policy that is learned on another task" in error
     )
     fitted(store, init="supervised", answered=2)
     fitted(store, answered=1)
