@@ -111,7 +111,7 @@ def test_without_choices_a_number_is_learnt(folder):
     model = head.start(folder, examples, 0)
     steps = head.steps(model, small.tokenizer(), examples, SPEC, PARAMS)
     assert {batch.labels.dtype for batch in steps(0).batches} == {torch.float32}
-    assert steps(0).units == SPEC.passages
+    assert steps(0).units == SPEC.batch_size
     learn(head, model, examples, 150)
     found = [float(one) for one in head.answer(model, small.tokenizer(), examples, PARAMS, SPEC)]
     assert found == pytest.approx([4.5, 0.5], abs=0.5)

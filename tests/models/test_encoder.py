@@ -21,7 +21,6 @@ from maskpolicy.training.objectives import MaskedSteps, Specials
 from maskpolicy.types import Denoising
 
 MASK, PAD = 4, 1
-PARAMS = {"decoder_layers": 1, "spec": {"seed": 0}}
 SPEC = Training(batch_size=4, micro_tokens=400)
 
 
@@ -32,7 +31,7 @@ def encoder(**settings):
 
 
 def learner(how, **settings):
-    return encoders.learner(encoder(**settings), how, PARAMS).eval()
+    return encoders.learner(encoder(**settings), how, layers=1, seed=0).eval()
 
 
 def batch_of(*sources, shown=()):
