@@ -1,4 +1,4 @@
-"""Annotation of passages by a policy, over processes where asked."""
+"""Annotate passages with a policy's columns, in several processes if requested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from maskpolicy.plugins.faults import plugin_error, plugin_name
 from maskpolicy.types import Passage
 
 R = TypeVar("R")
-SHARD = 2048  # passages in one task of a process
+SHARD = 2048  # passages that a process annotates at a time
 log = logging.getLogger(__name__)
 
 
@@ -30,11 +30,10 @@ def annotate(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, list[NDArray[Any]]]:
-    """Return a policy's columns, one array per passage, whatever the number of workers.
+    """Return a policy's columns, one array per passage; they do not depend on `workers`.
 
-    The arrays of a column agree in type and in all but their first dimension: spans (n, 2), scores.
-
-    Raises StageError with the passages' ids when the policy fails.
+    All arrays of a column have the same dtype and the same shape but for the first dimension, e.g.
+    spans (n, 2) or scores (n,). Raises StageError with the passages' ids if the policy fails.
     """
     columns: dict[str, list[NDArray[Any]]] = {}
     for found in shards(policy, passages, fitted, workers, progress):
@@ -50,7 +49,7 @@ def shards(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[dict[str, list[NDArray[Any]]]]:
-    """Yield a policy's columns for SHARD passages after SHARD passages (see `annotate`)."""
+    """Yield a policy's columns for SHARD passages at a time; see `annotate`."""
     names: set[str] = set()
     done = 0
     for found in sharded(partial(_columns, policy, fitted), passages, workers):
@@ -66,7 +65,7 @@ def shards(
 
 
 def _named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
-    """Return the names of a policy's columns; one that would hide an array of the corpus raises."""
+    """Return the names of a policy's columns; ConfigError for a name that the corpus uses."""
     taken = sorted(names & {*FIXED, *passages[0].columns})
     if taken:
         raise ConfigError(
@@ -81,10 +80,10 @@ def sharded(
     passages: Sequence[Passage],
     workers: int = 1,
 ) -> Iterator[R]:
-    """Yield work(shard) for shards of SHARD passages in order, over `workers` spawned processes.
+    """Yield work(shard) for shards of SHARD passages in order, in `workers` spawned processes.
 
-    The shards do not depend on `workers`. `work` is pickled, and the processes import
-    this one's plugin files first. Raises StageError with the passages' ids when `work` fails.
+    The shards do not depend on `workers`. `work` is pickled; the processes first import the plugin
+    files of this process. Raises StageError with the passages' ids if `work` fails.
     """
     starts = range(0, len(passages), SHARD)
     shards = ([passages[i] for i in range(s, min(s + SHARD, len(passages)))] for s in starts)
@@ -102,7 +101,7 @@ def sharded(
 
 
 def _pooled(task: Callable[[Any], R], shards: Iterator[Any], workers: int) -> Iterator[R]:
-    """Yield task(shard) in order, with at most two shards for each process under way."""
+    """Yield task(shard) in order, with at most two pending shards per process."""
     from concurrent.futures import Future, ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -125,9 +124,9 @@ def _pooled(task: Callable[[Any], R], shards: Iterator[Any], workers: int) -> It
 
 
 def _remote(state: isolation.State, work: bytes, shard: Sequence[Passage]) -> tuple[Any, list[str]]:
-    """Run pickled work in a process of its own; returns its result and what maskpolicy logged.
+    """Run pickled work in a worker process; return its result and maskpolicy's log messages.
 
-    Raises ConfigError where a plugin's file is not the one that `state` was taken of.
+    Raises ConfigError if a plugin's file has changed since `state` was taken.
     """
     isolation.take(state)
     discovery.load_files(state.roots)
@@ -137,7 +136,7 @@ def _remote(state: isolation.State, work: bytes, shard: Sequence[Passage]) -> tu
 
 
 class _Notes(logging.Handler):
-    """Collects the messages that maskpolicy logs while it is entered."""
+    """Context manager that collects the messages that maskpolicy logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

@@ -1,4 +1,4 @@
-"""Read the documents of a corpus: from the embedded world, files or a Hub dataset."""
+"""Read the documents of a corpus from the embedded world, from files or from a Hub dataset."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a worl
 
 @dataclass(frozen=True, kw_only=True)
 class WorldSource:
-    """A corpus of the embedded world, as keys of stages hold it."""
+    """A corpus of the embedded world, as stored in stage keys."""
 
     name: Literal["world"] = "world"
     part: Literal["general", "intermediate"] = "intermediate"
-    words: int | None = omitted(None)  # of a passage; None: whole documents are read
+    words: int | None = omitted(None)  # per passage; None: whole documents are read
     limit: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource:
-    """A corpus of files, as keys of stages hold it."""
+    """A corpus of files, as stored in stage keys."""
 
-    files: tuple[tuple[str, str], ...]  # (name, sha256) of each
+    files: tuple[tuple[str, str], ...]  # (name, sha256) of each file
     column: str
     columns: tuple[str, ...]
     on_error: OnError
     words: int | None = omitted(None)
     limit: int
-    headings: Literal[False] | None = omitted(None)  # False: lines of WikiText that are none
+    headings: Literal[False] | None = omitted(None)  # False: drop WikiText headings
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubSource:
-    """A corpus of the Hub, or of a local folder laid out as one, as keys of stages hold it."""
+    """A dataset of the Hub, or a local folder in the same layout, as stored in stage keys."""
 
     hub: str  # "": a folder of `files`
-    revision: str | None  # a commit
+    revision: str | None  # commit hash
     files: tuple[tuple[str, str], ...] | None = omitted(None)
     subset: str | None
     split: str
@@ -64,11 +64,11 @@ Source: TypeAlias = WorldSource | FileSource | HubSource
 
 
 def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> Source:
-    """Return all that a corpus's passages depend on, with digests in place of paths.
+    """Return everything that a corpus's passages depend on, with digests instead of paths.
 
-    Files keep their names, which decide how they are read and begin the ids of their documents. The
-    revision of a Hub dataset becomes a commit. Raises ConfigError or DataError for what cannot be
-    read.
+    Files keep their names, because the names determine the format and prefix the document ids. The
+    revision of a Hub dataset is resolved to a commit. Raises ConfigError or DataError if the corpus
+    cannot be read.
     """
     if corpus.name == WORLD:
         if corpus.columns:
@@ -113,20 +113,19 @@ def read(
     corpus: CorpusBlock | None = None,
     malformed: Malformed | None = None,
 ) -> Iterator[Document]:
-    """Yield the documents of a corpus: `corpus` says where its files are.
+    """Yield the documents of a corpus.
 
-    Those of the world are in the folder `inputs["world"]`.
-
-    Rows without text are passed over. `malformed` decides about rows that cannot be used; it is
-    that of the block if it is left out. Raises DataError for such a row unless they are skipped,
-    and when there is no text.
+    `corpus` names the files; documents of the world are in the folder `inputs["world"]`. Rows
+    without text are skipped. `malformed` handles malformed rows; by default it follows the
+    corpus block. Raises DataError for a malformed row unless they are skipped, and if the corpus
+    has no text.
     """
     if isinstance(source, WorldSource):
         found = world(inputs["world"] / f"{source.part}.jsonl")
         yield from islice(found, source.limit or None)
         return
     if corpus is None:
-        raise DataError("corpus: where its files are is not known: run its experiment again")
+        raise DataError("corpus: the location of its files is unknown: run its experiment again")
     malformed = malformed or malformed_rows(source)
     number = 0
     try:
@@ -140,13 +139,13 @@ def read(
 
 
 def malformed_rows(source: Source) -> Malformed:
-    """Return what a corpus does with rows that cannot be used."""
+    """Return how a corpus handles malformed rows."""
     is_skipped = not isinstance(source, WorldSource) and source.on_error == "skip"
     return Malformed("corpus.on_error: skip", is_skipped)
 
 
 def _no_text(source: FileSource | HubSource, corpus: CorpusBlock, malformed: Malformed) -> str:
-    """Return why a corpus is of no use, and what to do."""
+    """Return the message for a corpus without text, with what to do."""
     bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
     name = corpus.hub or ", ".join(corpus.files)
     if not corpus.hub and all(map(readers.is_plain, corpus.files)):
@@ -158,7 +157,7 @@ def _no_text(source: FileSource | HubSource, corpus: CorpusBlock, malformed: Mal
 
 
 def world(path: Path) -> Iterator[Document]:
-    """Yield the documents of a corpus of the embedded world, with its gold columns."""
+    """Yield the documents of a corpus of the embedded world, with their gold columns."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
@@ -183,9 +182,9 @@ def _documents(
 def _sources(
     source: FileSource | HubSource, corpus: CorpusBlock
 ) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yield, for each file or for the Hub dataset, the prefix of its ids and its rows.
+    """Yield (prefix of the document ids, rows) of each file or of the Hub dataset.
 
-    Rows of Parquet and of the Hub may be single lines, as in WikiText: headings are left out.
+    Rows of Parquet and of the Hub may be single lines, as in WikiText; their headings are dropped.
     """
     column, keys = source.column, [source.column, *source.columns]
     if isinstance(source, HubSource):
@@ -205,7 +204,7 @@ def _without_headings(rows: Iterator[Row], column: str) -> Iterator[Row]:
 
 
 def _stems(names: Iterator[str]) -> list[str]:
-    """Return the prefix of each file's document ids: its name without endings.
+    """Return the prefix of each file's document ids: its name without extensions.
 
     Files of the same name also get their index in the list.
     """
@@ -216,7 +215,7 @@ def _stems(names: Iterator[str]) -> list[str]:
 
 
 def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Document | None:
-    """Return the document of a row, or None if it has no text; raises DataError without a place."""
+    """Return a row's document, or None if it has no text; DataError does not name the row."""
     if row.error:
         raise DataError(row.error)
     text = row.value.get(column)
@@ -229,7 +228,7 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
 
 
 def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
-    """Return the [start, end] characters in a column; null means [], further items are ignored."""
+    """Return the [start, end) characters in a column; null is [], further items are ignored."""
     if name not in row:
         raise DataError(f"key {name!r} is missing")
     value = row[name] if row[name] is not None else []

@@ -1,4 +1,4 @@
-"""Documents to passages: cut, tokenised, with word and sentence bounds."""
+"""Cut documents into passages and tokenise them, with the bounds of words and sentences."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 _MARKS = "\u200c\u200d" + "".join(
     char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
-)  # what is written over, under or between the letters of a word
+)  # combining marks and joiners inside words
 _WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
 _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
-_REMEMBERED = 50_000  # passages of a corpus that are made once instead of once an epoch
+_REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
 _CHUNK = 1000  # documents tokenised in one call
-_LONGEST = 10_000  # characters of a word that is left whole
+_LONGEST = 10_000  # longest word, in characters, that is not split
 PASSAGES_FILE = "passages.safetensors"
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
-"""The arrays that every corpus has; all others are its columns."""
+"""The arrays that every corpus has; all others are columns."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text with what its corpus says of it."""
+    """One text with the columns of its corpus."""
 
     id: str
     text: str
@@ -48,7 +48,7 @@ class Document:
 
 
 class Passages(Sequence[Passage]):
-    """The passages of a corpus, memory-mapped; `columns` are added by annotate stages."""
+    """The passages of a corpus, memory-mapped; annotate stages add `columns`."""
 
     def __init__(self, arrays: Mapping[str, Ragged]) -> None:
         self.arrays = arrays
@@ -57,7 +57,7 @@ class Passages(Sequence[Passage]):
 
     @classmethod
     def open(cls, folder: Path, *annotations: Path) -> Passages:
-        """Open a corpus artifact together with the columns of annotate artifacts."""
+        """Open a corpus artifact with the columns of annotate artifacts."""
         arrays = ragged.load(folder / PASSAGES_FILE)
         for other in annotations:
             arrays.update(ragged.load(other / PASSAGES_FILE))
@@ -65,7 +65,7 @@ class Passages(Sequence[Passage]):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each passage, shape (n,)."""
+        """Number of tokens of each passage, shape (n,)."""
         return self.arrays["tokens"].lengths
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ def passage_rows(
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Cut documents into passages of at most `words` words and yield the arrays of each.
 
-    Raises DataError when there is no text at all, or a column that not every document has.
+    Raises DataError if there is no text, or if a document lacks a column that others have.
     """
     names: tuple[str, ...] = ()
     done = 0
@@ -128,7 +128,7 @@ def passage_rows(
 def build_passages(
     documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, words: int
 ) -> dict[str, Ragged]:
-    """Return the arrays of a small corpus in memory; `write` is for all others."""
+    """Return the arrays of a small corpus in memory; see `write_passages` for larger ones."""
     columns: dict[str, list[NDArray[Any]]] = {}
     for row in passage_rows(documents, tokenizer, words):
         for name, value in row.items():
@@ -137,7 +137,7 @@ def build_passages(
 
 
 def write_passages(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-    """Write the arrays of one passage after the other to a file that `Passages` can open."""
+    """Write the arrays of passages, one by one, to a file that `Passages` can open."""
     with RaggedWriter(path) as file:
         for row in passages:
             file.append(row)
@@ -156,10 +156,10 @@ def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
 
 
 def cut_document(document: Document, words: int) -> Iterator[Document]:
-    """Cut a document into passages of at most `words` blank-separated words; bounds are kept.
+    """Cut a document into passages of at most `words` whitespace-separated words.
 
-    A word of megabytes, as in encoded files, would make every step that masks it take minutes: the
-    parts of a word of more than _LONGEST characters are passages of their own.
+    Columns keep the spans that lie within one passage. A word of more than _LONGEST characters, as
+    in encoded files, is split into parts, each a passage: steps that mask it would take minutes.
     """
     found = [match.span() for match in _BLANK.finditer(document.text)]
     if not found:
@@ -176,7 +176,7 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
 
 
 def _bounds(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last character of each passage; `found` are those of words."""
+    """Yield the characters [start, end) of each passage; `found` holds those of the words."""
     held: list[tuple[int, int]] = []
     for first, last in found:
         parts = _parts(first, last)
@@ -192,15 +192,15 @@ def _bounds(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int,
 
 
 def _parts(first: int, last: int) -> list[tuple[int, int]]:
-    """Return the bounds of the parts of a word, of at most _LONGEST characters each."""
+    """Return the bounds of a word's parts of at most _LONGEST characters each."""
     return [(begin, min(begin + _LONGEST, last)) for begin in range(first, last, _LONGEST)]
 
 
 def pieces(text: str) -> list[tuple[int, int]]:
-    """Return the bounds, in characters, of the pieces of a text that are encoded by themselves.
+    """Return the bounds, in characters, of the pieces of a text that are encoded separately.
 
-    A text is one piece, unless it has a word of more than _LONGEST characters: it is cut inside
-    that word, because a word's byte-pair encoding takes more than linear time.
+    A text is cut only inside words of more than _LONGEST characters, because byte-pair encoding
+    takes more than linear time in the length of a word.
     """
     if len(text) <= _LONGEST:
         return [(0, len(text))]
@@ -214,7 +214,7 @@ def tokenize(
 ) -> Iterator[Passage]:
     """Tokenise texts without special tokens; columns of characters become token spans.
 
-    `tokenizer` must be a fast one (it gives character offsets).
+    `tokenizer` must be a fast tokenizer, which returns character offsets.
     """
     texts = [document.text for document in documents]
     for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
@@ -222,7 +222,7 @@ def tokenize(
 
 
 def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Passage:
-    """Return the passage of tokens, shape (t,), that stand at `offsets` (t, 2) of a text."""
+    """Return the passage of a text, given its tokens (t,) and their `offsets` (t, 2)."""
     words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
     sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
     plain = Passage(document.id, document.text, tokens, offsets, words, sentences)
@@ -232,19 +232,19 @@ def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Pa
 
 @dataclass(frozen=True)
 class Encoded:
-    """The t tokens of a text and the characters that each stands for."""
+    """The t tokens of a text with their characters."""
 
-    ids: list[int]  # t
-    offsets: list[tuple[int, int]]  # t
+    ids: list[int]  # (t,)
+    offsets: list[tuple[int, int]]  # (t, 2)
 
 
 def encode(
     texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[tokenizers.Encoding | Encoded]:
-    """Return ids and offsets of each text, whole and without special tokens.
+    """Return ids and offsets of each text, without truncation and special tokens.
 
-    The `pieces` of a text are encoded one by one. A special token's name in a text, such as
-    `<mask>`, is text like any other.
+    The `pieces` of a text are encoded separately. The name of a special token in a text, such as
+    `<mask>`, is encoded as ordinary text.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
@@ -267,7 +267,7 @@ def _joined(
 
 
 def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:
-    """Group tokens by the last of `starts` at or before their first character."""
+    """Group tokens by the last of `starts` at or before their first character; returns (n, 2)."""
     if not len(offsets):
         return as_spans([])
     unit = np.searchsorted(np.asarray(starts), offsets[:, 0], side="right")

@@ -1,4 +1,4 @@
-"""spaCy pipelines by name or folder: entities and parts of speech of texts."""
+"""Find entities and parts of speech with spaCy pipelines, given by name or folder."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 Labelled: TypeAlias = list[tuple[int, int, str]]
-"""Characters [start, end) with a label, sorted and disjoint."""
+"""(start, end, label) of characters [start, end), sorted and disjoint."""
 
 NOTE = (
     "entities come from the built-in rules; for a trained pipeline run "
     "`python -m spacy download en_core_web_sm` and set the policy's `pipeline: en_core_web_sm`"
 )
 _FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
-_ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # spaCy's, by factory
+_ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # names of spaCy's factories
 _STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
 log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
 def load(pipeline: str | None) -> Language:
-    """Return the spaCy pipeline of this name or folder; None: the built-in rules.
+    """Load a spaCy pipeline by name or folder; None: the built-in rules.
 
-    Raises ConfigError when it is not installed or cannot be read.
+    Raises ConfigError if it is not installed or cannot be read.
     """
     if pipeline is None:
         log.info(NOTE)
@@ -50,9 +50,10 @@ def load(pipeline: str | None) -> Language:
 
 
 def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
-    """Return name and version of a pipeline, and the hash of a folder, without loading it.
+    """Return a pipeline's name and version (of a folder: its hash) without loading it.
 
-    Belongs into the cache key of whatever is made with it. Raises ConfigError when there is none.
+    Include it in the stage key of everything made with the pipeline. Raises ConfigError if the
+    pipeline does not exist.
     """
     spacy = metadata.version("spacy")
     if pipeline is None:
@@ -69,7 +70,7 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
 
 
 def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
-    """Yield the entities of each text; a trained pipeline runs only what they need."""
+    """Yield the entities of each text; a trained pipeline runs only the components they need."""
     nlp = load(pipeline)
     names = set(nlp.pipe_names)
     idle = names - _FOR_ENTITIES if "ner" in names and names <= _FOR_ENTITIES | _STOCK else set()
@@ -78,7 +79,7 @@ def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator
 
 
 def entity_labels(pipeline: str | None = None) -> frozenset[str]:
-    """Return the labels of the entities that a pipeline can find; empty: it does not say."""
+    """Return the entity labels that a pipeline can assign; empty if they are unknown."""
     if pipeline is None:
         return frozenset(rules.LABELS)
     nlp = load(pipeline)
@@ -91,7 +92,7 @@ def entity_labels(pipeline: str | None = None) -> frozenset[str]:
 def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
     """Yield each token's coarse part of speech (Universal Dependencies: NOUN, VERB, ...).
 
-    Raises ConfigError when the pipeline has no tagger.
+    Raises ConfigError if the pipeline has no tagger.
     """
     for doc in load(pipeline).pipe(texts):
         if len(doc) and not doc.has_annotation("POS"):
@@ -100,9 +101,9 @@ def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
 
 
 def _folder(folder: Path) -> str:
-    """Return a hash of all files of a folder, its own path left out."""
+    """Return a hash of all files of a folder, independent of the folder's path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if not (folder / "meta.json").is_file():
-        raise ConfigError(f"{folder} is no spaCy pipeline: it has no meta.json")
+        raise ConfigError(f"{folder} is not a spaCy pipeline: it has no meta.json")
     lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Policies that are learned: what they are fitted on, the span extractor, and the meta-learner."""
+"""Support for learned policies: their fitting data, the span extractor and the meta-learner."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What learned policies that rank spans share: candidates found once, drawn from in every epoch."""
+"""Candidate spans of learned policies: ranked once per passage, one is drawn in each epoch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from maskpolicy.errors import ConfigError
 from maskpolicy.types import Passage, Spans
 
-KEPT = 20  # spans of a passage that are kept with their scores
-MOST = 512  # words of a span, and spans compared: a window has no more tokens, memory an end
+KEPT = 20  # number of candidates stored per passage, with their scores
+MOST = 512  # limit of words per span (a window has no more tokens) and of spans compared (memory)
 
 
 def check(train_on: Sequence[str], top_k: int, max_words: int) -> None:
-    """Refuse no task at all, more candidates than are kept, and spans that no memory holds."""
+    """Raise ConfigError if `train_on` is empty, `top_k` above KEPT or `max_words` above MOST."""
     if not train_on:
         raise ConfigError("train_on: is empty: name at least one task")
     if top_k > KEPT:
@@ -33,9 +33,9 @@ def find(
     max_words: int,
     overlap: bool = False,
 ) -> dict[str, list[NDArray[Any]]]:
-    """Return the columns "candidates", token spans with the best first, and "scores".
+    """Return the columns "candidates" (token spans, best first) and "scores".
 
-    `fitted` is the folder of an extractor. Raises ConfigError without one.
+    `fitted` is the folder of an extractor. Raises ConfigError if it is None.
     """
     from maskpolicy import hardware
     from maskpolicy.learned.extractor import Extractor
@@ -43,7 +43,7 @@ def find(
 
     if fitted is None:
         raise ConfigError(
-            f"policy {policy}: is learnt, and nothing fitted was given: name a finished run "
+            f"policy {policy}: is learned and needs a fitted policy: name a finished run "
             "with --run (or `fitted=` in Python)"
         )
     reader = Extractor.load(fitted).to(hardware.device())
@@ -52,9 +52,9 @@ def find(
 
 
 def draw(passage: Passage, top_k: int, rng: np.random.Generator) -> Spans:
-    """Draw one of the best candidates with probability proportional to exp(score).
+    """Draw one of the `top_k` best candidates with probability proportional to exp(score).
 
-    None where the passage has no word.
+    Returns spans (1, 2), or (0, 2) if the passage has no word.
     """
     spans = passage.columns["candidates"][:top_k]
     if len(spans) < 2:

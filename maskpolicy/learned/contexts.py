@@ -1,4 +1,4 @@
-"""The contexts that learned policies are fitted on: a text per example, and its answers' places."""
+"""Find the contexts that learned policies are fitted on: a text per example, with its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from maskpolicy.types import Example, Json
 
 _log = logging.getLogger(__name__)
 SPLITS = ("train", "dev")  # a policy never sees the test split
-DEEP = 100  # passages by rank among which retrieval looks for an answer
+DEEP = 100  # number of top-ranked passages that retrieval searches for an answer
 
 
 @dataclass
@@ -34,10 +34,10 @@ class _Read:
 def find(
     block: TaskBlock, split: str, folder: Path, corpus: Sequence[str] = ()
 ) -> tuple[list[Json], dict[str, int]]:
-    """Return the contexts of train or dev of a task, and counts of what was found.
+    """Return the contexts of a task's train or dev split, and counts for the report.
 
-    A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}, with
-    half-open ranges of characters of the context. Every occurrence of an answer counts (compared as
+    A row is {"id", "group", "source", "targets", "context", "answers": [[start, end], ..]}; answers
+    are characters [start, end) of the context. Every occurrence of an answer counts (compared as
     normalised text), except those inside an occurrence of a longer alias. Contexts without an
     answer are returned too; examples without a context are only counted. If the task allows
     retrieval, missing contexts are retrieved from `corpus`. Raises DataError as `examples.load`

@@ -1,4 +1,4 @@
-"""The questions that episodes are made of, and the steps of the outer loop."""
+"""Build episodes from questions, and the steps of the outer loop."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Episode:
-    """How an episode is made."""
+    """Settings of an episode."""
 
-    candidates: Count = 8  # spans of a context that are compared (K)
-    hard: bool = True  # straight-through: one candidate is hidden, all get a gradient
+    candidates: Count = 8  # number of candidate spans of a context to compare (K)
+    hard: bool = True  # straight-through: mask one candidate, but give all a gradient
     temperature: Positive = 1.0  # of the Gumbel-softmax at the first outer step
-    cooled: Positive = 0.3  # likewise at the last one; exponential between
-    # the outer loss is on the question itself, or on another one about the same context
+    cooled: Positive = 0.3  # temperature at the last outer step; decays exponentially
+    # question of the outer loss: the one of the inner steps, or another about the same context
     query: Literal["same", "held-out"] = "same"
-    sharing: Count = 1  # episodes with one set of fast weights; 1: each has its own (the paper)
+    sharing: Count = 1  # episodes that share one set of fast weights; 1: none do (the paper)
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One training example: its context, and its source and target."""
+    """One training example: its context, source and target."""
 
     id: str
     passage: Passage
@@ -49,15 +49,15 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """e episodes that share one set of fast weights: what they hide in, and ask."""
+    """e episodes that share one set of fast weights: passages to mask, and questions."""
 
     ids: tuple[str, ...]
     passages: tuple[Passage, ...]
-    noise: torch.Tensor | None  # (e, K); None: the policy's first choice, without noise
+    noise: torch.Tensor | None  # (e, K) Gumbel noise; None: the policy's best candidate
     temperature: float
-    step: int  # with the seed, it seeds what hiding draws
-    query: Batch
-    held: Batch
+    step: int  # with the seed, it seeds the random choices of masking
+    query: Batch  # e questions of the inner steps, part of MAML's support set
+    held: Batch  # e questions of the outer loss, MAML's query set
 
     def to(self, device: torch.device) -> Episodes:
         """Return the episodes on another device."""
@@ -68,9 +68,9 @@ class Episodes:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSteps:
-    """The steps of the outer loop: a fixed number of episodes each, in fresh noise.
+    """The steps of the outer loop: each has a fixed number of episodes and new noise.
 
-    Order, noise and held-out questions are functions of (seed, step, id) alone.
+    Order, noise and held-out questions depend only on (seed, step, id).
     """
 
     questions: Sequence[Question]
@@ -86,7 +86,7 @@ class EpisodeSteps:
 
     @cached_property
     def others(self) -> dict[str, list[Question]]:
-        """The questions about each context, by its text."""
+        """Map the text of each context to its questions."""
         found: dict[str, list[Question]] = {}
         for question in self.questions:
             found.setdefault(question.passage.text, []).append(question)
@@ -100,7 +100,7 @@ class EpisodeSteps:
         return Step(batches, len(asked), Counter(episodes=len(asked)))
 
     def first_choices(self, most: int) -> list[Episodes]:
-        """Return up to `most` questions, drawn by the seed, as episodes without noise."""
+        """Return up to `most` questions, drawn with the seed, as episodes without noise."""
         drawn = generator(self.spec.seed, 0, "", "first").permutation(len(self.questions))[:most]
         return [self._made([self.questions[i]], 0, noisy=False) for i in sorted(drawn.tolist())]
 
@@ -121,7 +121,7 @@ class EpisodeSteps:
         )
 
     def _held(self, asked: Question, number: int) -> Question:
-        """Return the question of the outer loss: `asked`, or another one about its context."""
+        """Return the question of the outer loss: `asked`, or another about the same context."""
         if self.episode.query == "same":
             return asked
         others = [one for one in self.others[asked.passage.text] if one.id != asked.id]
@@ -135,9 +135,9 @@ class EpisodeSteps:
 def questions(
     contexts: Sequence[Context], task: str, tokenizer: Any, specials: Specials, spec: Training
 ) -> list[Question]:
-    """Return the questions of a task's contexts: pairs as fine-tuning has them.
+    """Return the questions of a task's contexts, with the (source, target) pairs of fine-tuning.
 
-    A context longer than a source may be is cut to its first words.
+    A context longer than `spec.max_source` is cut to its first words.
     """
     keep = sources.facts(find_plugin("task", task)).keep
     examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
@@ -166,13 +166,13 @@ def _cut(passage: Passage, most: int) -> Passage:
 
 
 def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
-    """Return the questions that an episode can be made of; the others have nothing to teach.
+    """Return the questions that can form an episode.
 
-    A context must have a word to hide; for a held-out query, another question about it.
+    The context must have a word to mask and, for a held-out query, another question.
     """
     kept = [question for question in questions if len(question.passage.words)]
     if episode.query == "held-out":
-        asked: dict[str, set[str]] = {}  # ids: two columns of a task ask the same question twice
+        asked: dict[str, set[str]] = {}  # ids, as two columns of a task repeat the same question
         for question in kept:
             asked.setdefault(question.passage.text, set()).add(question.id)
         kept = [question for question in kept if len(asked[question.passage.text]) > 1]
@@ -180,7 +180,7 @@ def usable(questions: Sequence[Question], episode: Episode) -> list[Question]:
 
 
 def temperature(episode: Episode, number: int, steps: int) -> float:
-    """Return the temperature of outer step `number` of `steps`, counted from 0."""
+    """Return the temperature at outer step `number` of `steps`, counted from 0."""
     done = number / max(1, steps - 1)
     cooled: float = (episode.cooled / episode.temperature) ** done
     return episode.temperature * cooled

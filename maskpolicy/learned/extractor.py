@@ -1,4 +1,4 @@
-"""The network of learned policies: a BiLSTM that says where spans to hide begin and end."""
+"""The network of learned policies: a BiLSTM that scores the start and end of spans to mask."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _WEIGHTS, _ABOUT = "extractor.safetensors", "extractor.json"
 
 
 class Extractor(nn.Module):
-    """Scores of every token as the first and as the last of a span that should be hidden.
+    """Score every token as the first and as the last token of a span to mask.
 
     Two layers of a bidirectional LSTM over frozen token embeddings, and two linear heads (Ye et
-    al. 2021, section 3). What it gives for a text does not depend on the padding beside it.
+    al. 2021, section 3). The scores of a text do not depend on padding.
     """
 
     embeddings: Tensor
 
     def __init__(self, embeddings: Tensor, hidden: int = 128, dropout: float = 0.1) -> None:
-        """Take the model's input embeddings, (vocabulary, width): they are rounded to bf16."""
+        """Round `embeddings`, the model's input embeddings (vocabulary, width), to bf16."""
         super().__init__()
         self.hidden, self.share = hidden, dropout
         self.register_buffer("embeddings", embeddings.detach().bfloat16().float())
@@ -37,13 +37,13 @@ class Extractor(nn.Module):
         self.heads = nn.Linear(2 * hidden, 2)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Return logits (b, t, 2), start and end, of `tokens` (b, t) of which `lengths` (b,) count.
+        """Return start and end logits (b, t, 2) of `tokens` (b, t) with `lengths` (b,).
 
-        What stands behind a text's length is of no meaning.
+        Logits beyond each text's length are undefined.
         """
         places = torch.arange(tokens.shape[1], device=tokens.device)
         mirror = lengths[:, None] - 1 - places
-        mirror = torch.where(mirror < 0, places, mirror)[..., None]  # of a text; padding stays
+        mirror = torch.where(mirror < 0, places, mirror)[..., None]  # reverses texts, not padding
         states = self.norm(self.embeddings[tokens])
         for right, left in zip(self.right, self.left, strict=True):
             states = self.dropout(states)
@@ -53,18 +53,18 @@ class Extractor(nn.Module):
         return scores
 
     def save(self, folder: Path) -> None:
-        """Write weights, embeddings included, and shape."""
+        """Write the weights, including the embeddings, and the settings to `folder`."""
         from safetensors.torch import save_file
 
         tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        tensors["embeddings"] = tensors["embeddings"].bfloat16()  # exact: they were rounded before
+        tensors["embeddings"] = tensors["embeddings"].bfloat16()  # exact: already rounded
         save_file(tensors, folder / _WEIGHTS)
         about = {"hidden": self.hidden, "dropout": self.share}
         (folder / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Extractor:
-        """Return what `save` wrote, ready to read."""
+        """Load an extractor that `save` wrote, in evaluation mode."""
         from safetensors.torch import load_file
 
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
@@ -76,12 +76,12 @@ class Extractor(nn.Module):
 
 
 def _taken(states: Tensor, places: Tensor) -> Tensor:
-    """Return states (b, t, d) at places (b, t, 1)."""
+    """Return states (b, t, d) at positions `places` (b, t, 1)."""
     return states.gather(1, places.expand(-1, -1, states.shape[-1]))
 
 
 def build(embeddings: Tensor, seed: int, hidden: int = 128, dropout: float = 0.1) -> Extractor:
-    """Return a fresh extractor, its weights drawn from `seed`."""
+    """Return a new extractor with weights drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Extractor(embeddings, hidden, dropout)
@@ -89,12 +89,12 @@ def build(embeddings: Tensor, seed: int, hidden: int = 128, dropout: float = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Arrays of b texts: t tokens, w words, g spans to find."""
+    """Arrays of b texts with t tokens, w words and g gold spans."""
 
     tokens: Tensor  # (b, t) ids, 0 at padding
     lengths: Tensor  # (b,)
     words: Tensor  # (b, w, 2) first and last token of each word, 0 at padding
-    counts: Tensor  # (b,) words
+    counts: Tensor  # (b,) number of words
     gold: Tensor  # (b, g, 2) first word and number of further words, -1 at padding
 
     def to(self, device: torch.device) -> Texts:
@@ -103,10 +103,10 @@ class Texts:
 
 
 def span_scores(logits: Tensor, texts: Texts, max_words: int) -> Tensor:
-    """Return scores (b, w, m) of all spans of up to m = `max_words` words; -inf where none is.
+    """Return scores (b, w, m) of all spans of up to m = `max_words` words; -inf outside the text.
 
-    [:, i, j] is the span from word i to word i + j: start logit of its first token plus end logit
-    of its last.
+    [:, i, j] scores the span from word i to word i + j: the start logit of its first token plus the
+    end logit of its last.
     """
     starts = logits[..., 0].gather(1, texts.words[..., 0])
     ends = logits[..., 1].gather(1, texts.words[..., 1])
@@ -119,10 +119,10 @@ def span_scores(logits: Tensor, texts: Texts, max_words: int) -> Tensor:
 
 
 def best(scores: Tensor, k: int, overlap: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the k best spans of `scores` (b, w, m), best first; disjoint unless they may overlap.
+    """Return the k best spans of `scores` (b, w, m), best first; disjoint unless `overlap`.
 
-    Gives words (b, k, 2), first word and number of further words, and scores (b, k), -inf where
-    there are fewer.
+    Returns spans (b, k, 2), first word and number of further words, and scores (b, k); -inf if a
+    text has fewer than k spans.
     """
     words, extent = scores.shape[1:]
     if overlap:
@@ -144,10 +144,10 @@ def best(scores: Tensor, k: int, overlap: bool = False) -> tuple[Tensor, Tensor]
 
 
 def loss(max_words: int) -> Callable[[Extractor, Texts], tuple[Tensor, int]]:
-    """Return the loss over spans: minus the log-probability of the spans to find.
+    """Return the loss over spans: the negative log-probability of the gold spans.
 
-    The probabilities are a softmax over all spans of up to `max_words` words; where an answer
-    occurs several times, those of its places add up.
+    The probabilities are a softmax over all spans of up to `max_words` words. If an answer occurs
+    several times, the probabilities of its occurrences are summed.
     """
 
     def sums(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
@@ -161,11 +161,11 @@ def loss(max_words: int) -> Callable[[Extractor, Texts], tuple[Tensor, int]]:
 
 
 def start_end_loss(module: Extractor, texts: Texts) -> tuple[Tensor, int]:
-    """Return the summed loss over ends, and the number of texts (Ye et al. 2021, section 3).
+    """Return the summed start-end loss, and the number of texts (Ye et al. 2021, section 3).
 
-    It is minus the log-probability of the first tokens of the spans to find, plus the same of their
-    last tokens: two softmaxes, each over all tokens of a text. Where an answer occurs several
-    times, the probabilities of its first tokens add up, and so do those of its last tokens.
+    The loss is the negative log-probability of the first tokens of the gold spans plus that of
+    their last tokens: two softmaxes, each over all tokens of a text. If an answer occurs several
+    times, the probabilities of its first tokens are summed, and so are those of its last tokens.
     """
     logits = module(texts.tokens, texts.lengths).float()
     outside = torch.arange(logits.shape[1], device=logits.device) >= texts.lengths[:, None]

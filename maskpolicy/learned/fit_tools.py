@@ -1,12 +1,12 @@
-"""What a policy's `fit` gets: the contexts of its tasks, tokenised, and the one training loop.
+"""The arguments of a policy's `fit`: tokenised contexts of its tasks, and the training loop.
 
 A learned policy defines
 
     fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json
 
-It trains on the `train` contexts, selects on the `dev` contexts, writes the fitted policy into the
-folder `out` and returns what is to be reported. `data` has one entry for each task of the field
-`train_on`, without its test examples. `maskpolicy.plugins.hooks` describes what goes with `fit`.
+It trains on the `train` contexts, selects the best on the `dev` contexts, writes the fitted policy
+to the folder `out` and returns facts to report. `data` has one entry per task of the field
+`train_on`, without test examples. `maskpolicy.plugins.hooks` describes the related hooks.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ class Context:
     id: str
     group: str
     source: str  # the question
-    targets: tuple[str, ...]  # every acceptable answer; the first is trained on
+    targets: tuple[str, ...]  # every acceptable answer; training uses the first
     passage: Passage  # the context
-    answers: Spans  # (n, 2) tokens, each a range of whole words; may overlap, may be none
+    answers: Spans  # (n, 2) tokens, ranges of whole words; may overlap; n may be 0
 
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """The contexts of one task, those that hold no answer among them."""
+    """The contexts of one task, including those without an answer."""
 
     task: str
     train: tuple[Context, ...]
     dev: tuple[Context, ...]
     counts: Mapping[str, Json]  # by split: examples, without_context, without_answer, retrieved, ..
-    label: str = ""  # as `train_on` names it; "": the task
+    label: str = ""  # the name in `train_on`; "": the task's name
 
     @property
     def name(self) -> str:
-        """What `train_on` calls the task: two columns of one task have labels of their own."""
+        """The task's name in `train_on`; two columns of one task have different labels."""
         return self.label or self.task
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What `fit` works with besides its data: artifacts, and the run that it is part of."""
+    """What `fit` needs besides its data: artifacts, and the run of its stage."""
 
     model: Path  # the text-to-text model before its intermediate stage
     tokenizer: Path
-    init: Path | None  # what was fitted for the policy of the field `init`
+    init: Path | None  # folder of the fitted policy that the field `init` names
     run: StageRun
-    how: Denoising = field(default_factory=Denoising)  # of the row, if the policy is fitted to it
+    how: Denoising = field(default_factory=Denoising)  # of the row, if `fits_to_how` is set
 
     def train(
         self,
@@ -82,16 +82,16 @@ class Tools:
         spec: Training,
         **more: Any,
     ) -> dict[str, Any]:
-        """Train `module` in place through the one loop; see `training.train`."""
+        """Train `module` in place with the training loop; see `training.train`."""
         return self.run.train(module, steps, loss, spec, **more)
 
     def load_model(self, **settings: Any) -> Any:
-        """Return the text-to-text model in float32 on the device; see `models.seq2seq.load`."""
+        """Load the text-to-text model in float32 on the device; see `models.seq2seq.load`."""
         model: Any = seq2seq.load(str(self.model), **settings)
         return model.to(self.device)
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
-        """Return the model's tokenizer."""
+        """Load the model's tokenizer."""
         return seq2seq.load_tokenizer(str(self.tokenizer))
 
     def embeddings(self) -> torch.Tensor:
@@ -100,12 +100,12 @@ class Tools:
 
     @property
     def device(self) -> torch.device:
-        """The accelerator if there is one, else the CPU."""
+        """The accelerator if available, else the CPU."""
         return hardware.device()
 
 
 def load(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
-    """Return the contexts of a "contexts" artifact, tokenised; `label` names them in reports."""
+    """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports."""
     about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
     splits = [_read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
     return Contexts(about["task"], splits[0], splits[1], about["counts"], label)

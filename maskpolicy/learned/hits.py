@@ -1,4 +1,4 @@
-"""How often a policy's best spans hold the answer, against other ways of choosing spans."""
+"""hits@k: how often the answer is among a policy's best spans, compared with baselines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from maskpolicy.plugins import discovery
 from maskpolicy.types import Json, Passage, Spans
 
 TOP = (1, 5, 20)
-SALIENT = "salient-span"  # the policy, and its column, that learned ones are compared with
+SALIENT = "salient-span"  # baseline policy; ENTITIES is its column
 ENTITIES = "entities"
-LONGEST = 10  # words of a random span
+LONGEST = 10  # maximum number of words in a random span
 
 
 def report(data: Sequence[Contexts], found: Sequence[Sequence[Spans]]) -> Json:
-    """Return for each task how often the best 1, 5, 20 spans of dev's contexts are answers.
+    """Return hits@k and precision@k of each task for k = 1, 5, 20 on the dev contexts.
 
-    `found` holds the spans of each dev context that holds an answer (see `answered`), best first.
-    "hits" is the share of these contexts whose answer is among the spans, "precision" the share of
-    the spans that answer any question about the same text. Against the policy stand as many
-    entities, and as many spans of up to LONGEST words, drawn uniformly, by their exact chances.
+    `found` has the spans, best first, of each dev context with an answer (see `answered`).
+    "hits" is the share of these contexts whose answer is among the k best spans; "precision" is the
+    share of these spans that answer any question about the same text. The baselines draw k entities
+    or k spans of up to LONGEST words uniformly; their figures are exact expectations.
     """
     return {one.name: _of_task(one, spans) for one, spans in zip(data, found, strict=True)}
 
@@ -57,9 +57,9 @@ def answered(contexts: Sequence[Context]) -> list[Context]:
 
 
 def rank(context: Context, spans: Spans) -> float:
-    """Return the place, from 0, of the first of `spans` that is an answer; infinity: none is.
+    """Return the rank, from 0, of the first of `spans` that is an answer; infinity if none is.
 
-    Spans are compared by normalised text with the answers that stand in the context.
+    A span is an answer if its normalised text equals that of an answer in the context.
     """
     wanted = _answers(context)
     places = (i for i, span in enumerate(spans.tolist()) if _text(context.passage, span) in wanted)
@@ -102,9 +102,10 @@ def _random(contexts: Sequence[Context]) -> Json:
 
 
 def _drawn(counts: Sequence[tuple[int, int, int]]) -> Json:
-    """Return the figures of spans drawn uniformly without replacement.
+    """Return the expected figures of spans drawn uniformly without replacement.
 
-    `counts` are those of each context: spans, its own answers among them, all answers among them.
+    `counts` has per context: the number of spans, of those that answer its own question, and of
+    those that answer any question about its text.
     """
     hits = {}
     for k in TOP:

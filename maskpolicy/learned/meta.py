@@ -1,10 +1,10 @@
-"""The meta-learner's episode: what a policy hides is judged by the question answered after it.
+"""The loss of an episode: a policy is trained by the question loss after learning what it masked.
 
-Ye et al. 2021, Figure 2: (a) hide a span of the context by the current policy and step on that
-masked-LM loss, (b) step on (q, a); the loss on (q, a) after both is the policy's. The relaxation is
-over losses, not over text: the policy scores K candidate spans, each is hidden in the ordinary way
-and has its own loss L_k, and step (a) is on sum_k w_k L_k, w being a Gumbel-softmax of the scores.
-The one loop trains it (training.py): its module is the policy, its units are episodes.
+Ye et al. 2021, Figure 2: (a) mask a span of the context with the current policy and take a step on
+that masked-LM loss; (b) take a step on (q, a). The loss on (q, a) after both steps trains the
+policy. Losses are relaxed, not texts: the policy scores K candidate spans, each is masked as usual
+and has its own loss L_k, and step (a) is on sum_k w_k L_k with w a Gumbel-softmax of the scores.
+The shared loop (maskpolicy.training) trains the policy; its units are episodes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import torch
 
 Score: TypeAlias = "Callable[[Any, Sequence[Passage], int], list[tuple[Spans, torch.Tensor]]]"
-"""(policy network, passages, k) -> at most k candidates of each, (n, 2), and their scores, (n,)."""
+"""(policy network, passages, k) -> per passage, n <= k candidates (n, 2) and their scores (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeLoss:
     """loss(policy network, episodes) -> (sum of outer losses, episodes), for training.train."""
 
-    model: Any  # in evaluation mode, with eager attention; it is not changed
+    model: Any  # in evaluation mode, with eager attention; never modified
     score: Score
     how: Denoising
     episode: Episode
@@ -44,7 +44,7 @@ class EpisodeLoss:
     spec: Training
 
     def __call__(self, module: Any, episodes: Episodes) -> tuple[torch.Tensor, int]:
-        """Raise StageError, naming the example, when scores or outer loss are no numbers."""
+        """Raise StageError with the example if scores or the outer loss are not finite."""
         import torch
 
         scored = self.score(module, episodes.passages, self.episode.candidates)
@@ -64,7 +64,7 @@ class EpisodeLoss:
         return outer * count, count
 
     def _check_scored(self, spans: Sequence[Spans], episodes: Episodes) -> None:
-        """Every passage has a word, so one without candidates has scores that are no numbers."""
+        """Raise StageError for a passage without candidates: it has words, but NaN scores."""
         lost = [one for one, found in zip(episodes.ids, spans, strict=True) if not len(found)]
         if lost:
             raise StageError(
@@ -79,7 +79,7 @@ class EpisodeLoss:
         return relaxed(scores, noise, episodes.temperature, self.episode.hard)
 
     def _candidates(self, episodes: Episodes, spans: Sequence[Spans]) -> Batch:
-        """Hide every candidate of every passage in the ordinary way, one row for each."""
+        """Mask every candidate of every passage as in pre-training, one row per candidate."""
         owners = [p for p, found in zip(episodes.passages, spans, strict=True) for _ in found]
         single = [found[i : i + 1] for found in spans for i in range(len(found))]
         steps = [episodes.step] * len(single)
@@ -96,7 +96,7 @@ def _moment(episodes: Episodes) -> str:
 def relaxed(
     scores: torch.Tensor, noise: torch.Tensor | float, temperature: float, hard: bool
 ) -> torch.Tensor:
-    """Return the Gumbel-softmax of scores, (n,); hard: one-hot with the gradient of the soft one.
+    """Return the Gumbel-softmax of `scores` (n,); `hard`: one-hot, with the soft one's gradient.
 
     Maddison et al. 2017; Jang et al. 2017, section 2.2 (straight-through).
     """
@@ -108,7 +108,7 @@ def relaxed(
 
 
 def mean_outer_loss(loss: EpisodeLoss, module: Any, episodes: Sequence[Episodes]) -> float:
-    """Return the mean outer loss over groups of episodes, whose noise is None."""
+    """Return the mean outer loss per episode over groups of `episodes` whose noise is None."""
     device = next(module.parameters()).device
     module.eval()
     found = [loss(module, group.to(device)) for group in episodes]

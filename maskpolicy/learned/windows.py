@@ -1,4 +1,4 @@
-"""Texts in windows: what an extractor is trained on, and what it finds in passages."""
+"""Split long texts into windows to train an extractor and to find candidates in passages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 WINDOW = 512  # tokens; longer texts are read in windows that overlap by half
-_BATCH = 16_384  # padded tokens that are read at once
+_BATCH = 16_384  # padded tokens per forward pass
 Candidates: TypeAlias = tuple[Spans, NDArray[np.float32]]
-"""Spans (n, 2) of tokens, best first, and their scores (n,)."""
+"""Token spans (n, 2), best first, and their scores (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A text, or a part of one, of at most WINDOW tokens, cut between words."""
+    """A text or a part of one, cut between words: at most WINDOW tokens unless it is one word."""
 
     tokens: NDArray[np.int32]  # (t,)
     words: Spans  # (w, 2) tokens
@@ -41,9 +41,9 @@ class Window:
 
 
 def cut(passage: Passage, answers: Spans, max_words: int) -> list[Window]:
-    """Return the windows of a passage that hold answers, (n, 2) tokens, of up to `max_words` words.
+    """Return the windows of a passage that hold any of `answers`, (n, 2) tokens.
 
-    An answer that no window holds whole, or that is longer, is in none of them.
+    Answers of more than `max_words` words, or that no window holds completely, are left out.
     """
     words = passage.words
     first = np.searchsorted(words[:, 0], answers[:, 0])
@@ -62,20 +62,20 @@ def cut(passage: Passage, answers: Spans, max_words: int) -> list[Window]:
 
 
 def cut_all(held: Sequence[tuple[Passage, Spans]], max_words: int) -> list[Window]:
-    """Return the windows of passages that hold answers; tells how many have longer ones alone."""
+    """Return the windows of passages with answers; log how many have only longer answers."""
     found = [cut(passage, answers, max_words) for passage, answers in held]
     if lost := sum(not windows for windows in found):
         _log.info(
-            "of %d contexts with an answer %d teach nothing: theirs are longer than %d words",
+            "of %d contexts with an answer, %d are unused: their answers exceed %d words",
             *(len(found), lost, max_words),
         )
     return [window for windows in found for window in windows]
 
 
 def _bounds(words: Spans) -> list[tuple[int, int]]:
-    """Return (first word, end) of windows of at most WINDOW tokens that overlap by half.
+    """Return the words [first, end) of windows of at most WINDOW tokens that overlap by half.
 
-    A word longer than a window is a window of its own.
+    A word longer than WINDOW tokens is a separate window.
     """
     bounds, begin = [], 0
     while True:
@@ -90,7 +90,7 @@ def _bounds(words: Spans) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class WindowSteps:
-    """The steps of training an extractor on windows; a unit is a window."""
+    """The training steps of an extractor; a unit is a window."""
 
     windows: Sequence[Window]
     spec: Training
@@ -111,7 +111,7 @@ class WindowSteps:
 
 
 def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield places of texts of like length, at most `budget` padded tokens (but one text) each."""
+    """Yield batches of indices, by length, of one text or at most `budget` padded tokens each."""
     batch: list[int] = []
     for place in np.argsort(lengths, kind="stable").tolist():
         if batch and (len(batch) + 1) * lengths[place] > budget:
@@ -129,10 +129,9 @@ def candidates(
     max_words: int,
     overlap: bool = False,
 ) -> list[Candidates]:
-    """Return the k best spans of each passage, of up to `max_words` words; see `extractor.best`.
+    """Return the k best spans of up to `max_words` words of each passage; see `extractor.best`.
 
-    In the order of the passages; fewer than k where a passage is short. The batches depend on the
-    passages alone.
+    Short passages have fewer than k. The batches depend only on the passages.
     """
     import torch
 
@@ -153,7 +152,10 @@ def rank(
     max_words: int,
     overlap: bool = False,
 ) -> list[tuple[Spans, Tensor]]:
-    """Return what `candidates` does of passages of a word or more, scores with their gradient."""
+    """Return what `candidates` returns, with scores that keep their gradient.
+
+    Each passage must have at least one word.
+    """
     from maskpolicy.learned.extractor import best, span_scores
 
     texts, logits = read(extractor, passages)
@@ -169,10 +171,10 @@ def rank(
 
 
 def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tensor]:
-    """Return the arrays of passages, each of a word or more, and their logits (b, t, 2), float32.
+    """Return the arrays of passages with at least one word, and their logits (b, t, 2) in float32.
 
-    A long text is read in windows: each token's logits are those of the window in whose middle it
-    is nearest.
+    A long text is read in windows; each token takes its logits from the window whose middle is
+    nearest to it.
     """
     import torch
 
@@ -195,7 +197,7 @@ def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tens
 
 
 def collate(windows: Sequence[Window]) -> Texts:
-    """Pad windows to arrays."""
+    """Pad windows to the arrays of a batch."""
     import torch
 
     from maskpolicy.learned.extractor import Texts

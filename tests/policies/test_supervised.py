@@ -249,7 +249,7 @@ def test_answers_of_too_many_words_are_told(fit, made, tmp_path, caplog):
     tasks = made / "world" / "tasks"
     _, failed, _ = fit(with_answers_of(tasks, tmp_path / "some", 12, most=5), "zsre")
     assert not failed
-    assert "5 teach nothing: theirs are longer than 10 words" in caplog.text
+    assert "5 are unused: their answers exceed 10 words" in caplog.text
     stage, (first, *_), store = fit(with_answers_of(tasks, tmp_path / "all", 12), "zsre", "other")
     assert first.startswith("policy supervised: every answer in ")
     assert first.endswith(
@@ -312,7 +312,7 @@ def test_a_passage_without_candidates_hides_nothing():
 
 def test_without_what_was_fitted_it_says_what_to_do():
     policy = find_plugin("policy", "supervised").plugin(("zsre",))
-    with pytest.raises(ConfigError, match="nothing fitted was given: name a finished run"):
+    with pytest.raises(ConfigError, match="needs a fitted policy: name a finished run"):
         policy.annotate(list(small.passages()))
 
 

@@ -1,8 +1,8 @@
-"""The built-in rules: names, dates, times and numbers of English text, as a spaCy pipeline.
+"""The built-in rules: a spaCy pipeline that finds names, dates, times and numbers in English text.
 
-Conventions, of the rules and of tests/data/entities.jsonl: a span holds a whole name with its title
-and initials, a whole date, a time of day, or a number with its scale and unit; articles, possessive
-endings and words such as "about", "early" or "last" stay outside.
+The rules and tests/data/entities.jsonl follow the same conventions. A span holds a whole name with
+its title and initials, a whole date, a time of day, or a number with its scale and unit. Articles,
+possessive endings and words such as "about", "early" or "last" are not part of a span.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
-VERSION = 2  # raise when the rules find other spans or labels: it is part of the cache key
+VERSION = 2  # part of the stage key: raise it when the rules find other spans or labels
 COMPONENT = "maskpolicy_rules"
 LABELS = ("NAME", "DATE", "TIME", "NUMBER")
 Entity: TypeAlias = tuple[int, int, str]  # characters [start, end), one of LABELS
@@ -32,7 +32,7 @@ def find(text: str) -> list[Entity]:
 
 
 def pipeline() -> Language:
-    """Return spacy.blank("en") with the rules as its one component, which sets `doc.ents`."""
+    """Return spacy.blank("en") with the rules as its only component, which sets `doc.ents`."""
     import spacy
     from spacy.language import Language
 
@@ -53,7 +53,7 @@ def pipeline() -> Language:
 
 
 def _split(doc: Doc, entities: list[Entity]) -> None:
-    """Cut the tokens of `doc` in which an entity begins or ends: "km/h." at the end of a text."""
+    """Split tokens of `doc` in which an entity starts or ends, such as a final "km/h."."""
     cuts = {edge for start, end, _ in entities for edge in (start, end)}
     with doc.retokenize() as retokenizer:
         for token in doc:
@@ -65,7 +65,7 @@ def _split(doc: Doc, entities: list[Entity]) -> None:
 
 
 def disjoint(entities: Iterable[Entity]) -> list[Entity]:
-    """Keep the first and longest of overlapping entities; of equal ones the earlier in the list."""
+    """Keep the first of overlapping entities; of equal starts the longest, then first listed."""
     kept: list[Entity] = []
     for entity in sorted(entities, key=lambda e: (e[0], -e[1])):
         if not kept or entity[0] >= kept[-1][1]:

@@ -1,4 +1,4 @@
-"""Word lists of the name rules, all in lower case unless capitals matter."""
+"""Word lists of the name rules, in lower case unless capitals matter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def _set(words: str) -> frozenset[str]:
 
 
 COMMON = _set(resources.files(__package__).joinpath("common.txt").read_text("utf-8"))
-"""Ordinary words that often begin a sentence: no names when alone. One a line, in order."""
+"""Ordinary words that often start a sentence: not names when alone. One per line, sorted."""
 
 FUNCTION = _set("""
 a about above across after again against ago ah alas albeit all almost along alongside already also

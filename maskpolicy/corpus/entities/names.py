@@ -1,4 +1,4 @@
-"""Names: runs of capitalised words, joined by particles, cut at words that are part of no name."""
+"""Find names: runs of capitalised words and particles, cut at words that no name contains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKEN = re.compile(
 START = re.compile(
     r"""(?:\A|[.!?…]["'”’)\]]*\s+|[:;—–]\s+|\n\s*|(?:(?<=\s)|(?<=\())["'“‘(\[])\s*["'“‘(\[*]*"""
 )
-LONGEST = 20  # capitalised words in a name: what is longer is no name
+LONGEST = 20  # maximum number of capitalised words in a name
 _CONTRACTION = re.compile(r"n?['’](?:t|m|re|ve|ll|d|em)$", re.IGNORECASE)
 _CONTRACTED = lexicon.FUNCTION | {"ca", "wo", "let", "y", "ai", "sha", "need"}
 _PARTICLES = "|".join(sorted(lexicon.PARTICLES))
@@ -56,15 +56,15 @@ class Token:
     end: int
     text: str
     low: str  # in lower case, without dots
-    first: bool  # begins a sentence or a quotation, or stands in a headline
+    first: bool  # starts a sentence or a quotation, or is part of a headline
 
 
 class NameContext(NamedTuple):
-    """A text with its words that decide about capitals at the beginning of a sentence."""
+    """A text with the words that tell names from ordinary words at the start of a sentence."""
 
     text: str
-    named: set[str]  # have a capital inside a sentence
-    ordinary: set[str]  # stand in lower case
+    named: set[str]  # words with a capital inside a sentence
+    ordinary: set[str]  # words in lower case
 
 
 def find(text: str) -> list[tuple[int, int, str]]:
@@ -106,7 +106,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _mark_headlines(text: str, tokens: list[Token]) -> None:
-    """Let every word of a headline count as a first word."""
+    """Mark every word of a headline as a first word."""
     if len(tokens) * 3 < text.count(" ") and "\n" not in text:
         return
     end, rest = 0, deque(tokens)
@@ -121,7 +121,7 @@ def _mark_headlines(text: str, tokens: list[Token]) -> None:
 
 
 def _headline(line: str) -> bool:
-    """Return whether a line is mostly in capitals, or has them on all but function words."""
+    """Return whether a line is mostly in capitals, or capitalises all but function words."""
     found = _WORD.findall(line)
     if sum(word.isupper() and len(word) > 1 for word in found) * 10 >= len(found) * 7:
         return True
@@ -160,7 +160,7 @@ def _contracted(low: str) -> bool:
 
 
 def _common(token: Token, context: NameContext) -> bool:
-    """Return whether a word that would have a capital anyway is an ordinary one."""
+    """Return whether a word is ordinary and has a capital only because of its position."""
     low, text = token.low, context.text
     if low in lexicon.COMMON or low in lexicon.DEMOTED or low in lexicon.ROLES:
         return True
@@ -204,7 +204,7 @@ def _joins(gap: str, run: list[Token], token: Token, text: str) -> bool:
 
 
 def _empty(token: Token) -> bool:
-    """Return whether a word names nothing by itself: an office, a title, a lone letter."""
+    """Return whether a word alone is not a name: an office, a title or a single letter."""
     low = token.low
     return (
         low in lexicon.ROLES
@@ -215,7 +215,7 @@ def _empty(token: Token) -> bool:
 
 
 def _level(last: Token, token: Token) -> bool:
-    """Return whether both words stand in one headline."""
+    """Return whether both words are part of the same headline."""
     return last.first and token.first and last.text[-1] not in ".!?"
 
 

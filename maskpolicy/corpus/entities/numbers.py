@@ -1,4 +1,4 @@
-"""Dates, years, times, quantities and numbers by regular expressions."""
+"""Find dates, years, times, quantities and numbers with regular expressions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MONTH = (
     r"(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
 )
 _CAPITALS = "JANUARY|FEBRUARY|MARCH|APRIL|MAY|JUNE|JULY|AUGUST|SEPTEMBER|OCTOBER|NOVEMBER|DECEMBER"
-_AFTER = (  # makes a month of March and May; of fixed width, for the lookbehind
+_AFTER = (  # marks March and May as months; lookbehinds need a fixed width
     r"(?:(?<=\b(?:in|of|by)\s)|(?<=\b(?:last|next|this|from|late|till)\s)|"
     r"(?<=\b(?:since|until|early)\s)|(?<=\bduring\s))"
 )

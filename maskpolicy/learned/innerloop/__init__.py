@@ -1,10 +1,10 @@
-"""Inner steps of a text-to-text model, and the exact gradient through them: two back ends.
+"""Inner steps of a text-to-text model, and the exact gradient through them, in two backends.
 
-An inner loop starts from the model's weights t_0. `steps` times it steps on sum_k w_k L_k, L_k
-being the mean loss of the k-th row of `candidates`; then `query_steps` times on that of `query`.
-The outer loss is the mean loss of `held` at the weights reached. What is wanted is its derivative
-with respect to w; how w came about is the caller's. Nothing of the model changes, and no graph
-outlives a call.
+An inner loop starts at the model's weights t_0. It takes `steps` steps on sum_k w_k L_k, where L_k
+is the mean loss of row k of `candidates`, then `query_steps` steps on the mean loss of `query`
+(together MAML's support set). The outer loss is the mean loss of `held` (MAML's query set) at the
+final weights. A backend computes its derivative with respect to w; the caller chooses w. The model
+does not change, and no graph outlives a call.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ BACKENDS: Mapping[str, Callable[..., tuple[torch.Tensor, torch.Tensor | None]]] 
     "functional": functional.outer,
     "higher": higher.outer,
 }
-"""(rows, lesson, w, inner, differentiate) -> the outer loss and, if asked, its derivative in w.
+"""(rows, lesson, w, inner, differentiate) -> the outer loss and its derivative in w, or None.
 
-`rows` is a module that gives the loss of each row of a batch, (b,); w and its derivative are (r,).
+`rows` is a module that returns the loss of each row of a batch, (b,); w and its derivative are
+(r,).
 """
 
 
 def backend(name: str) -> Callable[[Any, Lesson, torch.Tensor, Inner], torch.Tensor]:
-    """Return (model, lesson, w, inner) -> outer loss, a scalar whose backward reaches w, (r,).
+    """Return (model, lesson, w, inner) -> outer loss, a scalar whose backward reaches w (r,).
 
-    `functional` and `higher` give the same; the model should be in evaluation mode and needs eager
-    attention. Where w asks for no gradient, only the value is computed. Raises ConfigError for
-    another name, naming the choices.
+    `functional` and `higher` return the same. The model should be in evaluation mode and needs
+    eager attention. If w requires no gradient, only the value is computed. Raises ConfigError, with
+    the choices, for any other name.
     """
     if name not in BACKENDS:
         raise ConfigError(unknown("backend", name, BACKENDS))
 
     def outer(model: Any, lesson: Lesson, w: torch.Tensor, inner: Inner) -> torch.Tensor:
         value, gradient = BACKENDS[name](_rows(model), lesson, w.detach(), inner, w.requires_grad)
-        # its value is `value` exactly, its derivative `gradient`: the graph behind them is gone
+        # equals `value` exactly and has the derivative `gradient`; their own graph is freed
         return value if gradient is None else value + (gradient * (w - w.detach())).sum()
 
     return outer
 
 
 def _rows(model: Any) -> Any:
-    """Return a module whose forward gives the loss of each row of a batch, (b,)."""
+    """Return a module whose forward returns the loss of each row of a batch, (b,)."""
     import torch
 
     class Rows(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""The back end `functional`: SGD's gradient by forward mode, Adam's by double backward."""
+"""The backend `functional`: SGD's gradient by forward mode, Adam's by double backward."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 Tensors: TypeAlias = "list[torch.Tensor]"
 Loss: TypeAlias = "Callable[[Tensors], torch.Tensor]"
-"""From a model's parameters, in their order, to a scalar."""
+"""Maps a model's parameters, in order, to a scalar loss."""
 
 
 def outer(
     rows: Any, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Through torch.func.functional_call.
+    """Return the outer loss and its derivative in w (or None), with torch.func.functional_call.
 
-    With SGD, backward over the steps without a double backward through the candidates: w enters the
-    masked steps linearly, so d outer / d w_k = -lr sum_i <v_i+1, grad L_k(t_i)>, one forward-mode
-    product over all candidates for each step, where v_i = d outer / d t_i and v_i = v_i+1 - lr
-    H_i v_i+1 takes one Hessian-vector product of the stepped loss alone: of a single candidate,
-    where w is one-hot. With Adam and AdamW, double backward through everything.
+    SGD needs no double backward through the candidates. w enters the masked steps linearly, so
+    d outer / d w_k = -lr sum_i <v_i+1, grad L_k(t_i)> with v_i = d outer / d t_i. This is one
+    forward-mode product over all candidates per step. v_i = v_i+1 - lr H_i v_i+1 takes one
+    Hessian-vector product of the step's loss, which has a single candidate if w is one-hot. Adam
+    and AdamW use double backward through all steps.
     """
     from torch.func import functional_call
 
@@ -49,7 +49,7 @@ def _exact(
     import torch
     from torch.func import jvp
 
-    used = w != 0  # one-hot weights: the others add nothing to the step
+    used = w != 0  # candidates of weight 0 do not contribute to the step
     given: dict[str, Any] = vars(lesson.candidates)
     rows: dict[str, Any] = {name: v if v is None else v[used] for name, v in given.items()}
     chosen = Batch(**rows)
@@ -62,7 +62,7 @@ def _exact(
         loss: torch.Tensor = losses(weights, lesson.query).mean()
         return loss
 
-    # nothing is pulled back through the first step
+    # no gradient is pulled back through the first step
     curved = [differentiate and number > 0 for number in range(inner.steps)]
     masked = _descents(of_masked, start, inner.lr, curved)
     curved = [differentiate] * inner.query_steps
@@ -84,7 +84,7 @@ def _exact(
 
 
 class _Descent:
-    """One SGD step from the weights `at` to `after`, and what pulls a gradient back through it."""
+    """One SGD step from the weights `at` to `after`; `pull` takes a gradient back through it."""
 
     def __init__(self, loss: Loss, at: Tensors, lr: float, curved: bool) -> None:
         import torch
@@ -96,7 +96,7 @@ class _Descent:
         self.after = [(t - lr * g).detach().requires_grad_() for t, g in pairs]
 
     def pull(self, v: Tensors) -> Tensors:
-        """Return v - lr H v, H being the Hessian of the loss before the step; once only."""
+        """Return v - lr H v, with H the Hessian of the loss before the step; call it only once."""
         import torch
 
         parts = [(g * u).sum() for g, u in zip(self.gradient, v, strict=True)]
@@ -106,7 +106,7 @@ class _Descent:
 
 
 def _descents(loss: Loss, at: Tensors, lr: float, curved: Sequence[bool]) -> list[_Descent]:
-    """Return one step after the other, from the weights `at`; `curved`: what will be pulled."""
+    """Return consecutive steps from the weights `at`; `curved` marks the steps to pull through."""
     steps: list[_Descent] = []
     for each in curved:
         steps.append(_Descent(loss, at, lr, each))
@@ -147,7 +147,7 @@ class _Adam:
         self.second: Tensors = []
 
     def step(self, weights: Tensors, gradients: Sequence[torch.Tensor], lr: float) -> Tensors:
-        """Return the stepped weights."""
+        """Return the weights after one step."""
         import torch
 
         self.count += 1
@@ -164,7 +164,7 @@ class _Adam:
 
 
 def _root(x: torch.Tensor) -> torch.Tensor:
-    """Return the square root, whose derivative at 0 is taken to be 0."""
+    """Return the square root, with derivative 0 at 0."""
     import torch
 
     zero = x == 0

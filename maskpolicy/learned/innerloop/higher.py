@@ -1,4 +1,4 @@
-"""The back end `higher`: the library of Grefenstette et al. 2019, and what it lacks."""
+"""The backend `higher`: the library of Grefenstette et al. 2019, extended by AdamW."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from maskpolicy.learned.innerloop.lesson import BETAS, DECAY, EPS, Inner, Lesson
 if TYPE_CHECKING:
     import torch
 
-_MOST_PATCHED = 1000  # classes of `higher` that wait to be freed
+_MOST_PATCHED = 1000  # classes of `higher` above which garbage is collected
 
 
 def outer(
     rows: Any, lesson: Lesson, w: torch.Tensor, inner: Inner, differentiate: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Through `higher` (Grefenstette et al. 2019), as the paper's authors do: double backward."""
+    """Return the outer loss and its derivative in w (or None) by double backward with `higher`.
+
+    The authors of Ye et al. 2021 use it too. Raises ConfigError if candidates exclude masks.
+    """
     import higher
     import torch
 
@@ -37,10 +40,10 @@ def outer(
 
 
 def _forget_patches() -> None:
-    """Free the classes that `higher` made in earlier episodes, one for each module of a model.
+    """Free the classes that `higher` created in earlier episodes, one for each module of a model.
 
-    They hold no weights, but refer to themselves, and Python asks all of them about each new one:
-    left to its collector, which a process with many objects seldom runs, time and memory grow.
+    They hold no weights but refer to themselves, and Python visits all of them for each new class.
+    Its garbage collector runs rarely in a process with many objects, so time and memory would grow.
     """
     import gc
 
@@ -63,7 +66,7 @@ def _optimizer(rows: Any, inner: Inner) -> Any:
 
 
 def _register_adamw() -> None:
-    """Tell `higher` of AdamW, which it does not know: Adam after decoupled decay."""
+    """Register AdamW, which `higher` lacks: Adam after decoupled weight decay."""
     import torch
     from higher.optim import DifferentiableAdam, register_optim
 

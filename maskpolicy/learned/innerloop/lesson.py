@@ -1,4 +1,4 @@
-"""What an inner loop is given: its settings, and the rows that it learns from."""
+"""The inputs of an inner loop: its settings and its batches."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Literal
 from maskpolicy.schema import Count, Positive
 from maskpolicy.training.batching import Batch
 
-BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 0.01  # PyTorch's defaults; decay: of AdamW alone
+BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 0.01  # PyTorch's defaults; DECAY: only AdamW
 
 
 @dataclass(frozen=True)
 class Inner:
-    """The inner loop of an episode; its optimizer starts afresh in every episode."""
+    """Settings of the inner loop of an episode."""
 
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # its state starts afresh in each episode
-    lr: Positive = 0.01  # of the steps on the masked passage
-    query_lr: Positive = 0.01  # of the steps on the query
-    steps: Count = 1  # on the masked passage
-    query_steps: Count = 1  # on the query
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # its state is reset for each episode
+    lr: Positive = 0.01  # learning rate of the steps on the masked passage
+    query_lr: Positive = 0.01  # learning rate of the steps on the question
+    steps: Count = 1  # number of steps on the masked passage
+    query_steps: Count = 1  # number of steps on the question
 
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What one set of fast weights learns from, and what it is examined on."""
+    """The batches of one set of fast weights: two for the inner steps, one for the outer loss."""
 
-    candidates: Batch  # (r, ..) one row for each candidate
-    query: Batch
-    held: Batch
+    candidates: Batch  # (r, ..) one row per masked candidate; with `query`, MAML's support set
+    query: Batch  # the questions of the inner steps
+    held: Batch  # the questions of the outer loss: MAML's query set
