@@ -1,4 +1,4 @@
-"""The command line: one module for each group of verbs, one place where errors become lines."""
+"""The command line: one module for each group of commands; errors become one line here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
-    """The verbs; whatever goes wrong in one is a single line on stderr and an exit code."""
+    """The commands; an error is reported as one line on stderr and an exit code."""
 
     def main(
         self,
@@ -37,7 +37,7 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one command; `--debug` may stand anywhere and lets errors through."""
+        """Run one command; `--debug`, at any position, raises errors instead."""
         words = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"] or ["--help"]
@@ -49,23 +49,23 @@ class Commands(TyperGroup):
             typer.echo(f"error: {_line(error)}", err=True)
             code = USER_ERROR
         if code == INTERRUPTED:
-            typer.echo("interrupted: the same command goes on where it stopped", err=True)
+            typer.echo("interrupted: the same command continues where it stopped", err=True)
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
         return code
 
 
 def _line(error: Exception) -> str:
-    """Return one line for an error; what is not ours asks for --debug."""
+    """Return one line for an error; errors that are not ours suggest --debug."""
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     text = " ".join(message.split()) or type(error).__name__
     if isinstance(error, MaskpolicyError):
         return text
-    if hasattr(error, "format_message"):  # a word that the parser cannot use
+    if hasattr(error, "format_message"):  # an error of the argument parser
         return f"{text} (see maskpolicy --help)"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'system'}: {error.strerror}"
-    return f"{type(error).__name__}: {text} (a fault of maskpolicy: --debug shows where)"
+    return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
 
 
 app = typer.Typer(
@@ -78,7 +78,7 @@ app = typer.Typer(
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error arose.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
 ) -> None:
     """Compare masking policies of intermediate pre-training, end to end."""
 

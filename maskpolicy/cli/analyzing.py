@@ -1,4 +1,4 @@
-"""maskpolicy analyze: what stands behind the figures of finished runs."""
+"""maskpolicy analyze: run analyses of finished runs."""
 
 from __future__ import annotations
 
@@ -23,47 +23,49 @@ Flag = typer.Option
 
 
 def analyze(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="See --list; or all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A name of --list, or all.")
+    ] = None,
     runs: Annotated[
         list[str] | None,
         typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Folders that `run` wrote."),
     ] = None,
     out: Annotated[
         Path | None,
-        Flag("--out", metavar="DIR", help="Where files go; of one RUN: RUN/analyses/NAME."),
+        Flag("--out", metavar="DIR", help="Folder for files; for one RUN: RUN/analyses/NAME."),
     ] = None,
     listed: Annotated[bool, Flag("--list", help="List the analyses.")] = False,
     as_json: AsJson = False,
     store: RunStore = None,
     plugin: Plugins = None,
 ) -> None:
-    """Analyse finished runs: a table, JSON, Markdown and plots; KEY=VALUE sets its fields."""
+    """Analyse finished runs as a table, JSON, Markdown and plots; KEY=VALUE sets a field."""
     if listed:
         print_plugins("analysis", plugin or (), as_json=as_json)
         return
     if name is None:
-        raise ConfigError("analyze: name an analysis and one or more runs; --list shows which")
+        raise ConfigError("analyze: name an analysis (see --list) and one or more runs")
     if name == ALL and as_json:
-        raise ConfigError(f"analyze {ALL} --json: name one analysis; files are written of each")
+        raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
     from maskpolicy.plugins import discovery
     from maskpolicy.store.artifacts import Store
 
     log_to(console(err=True))
     discovery.load_files(plugin or (), fresh=True)
-    asked, folders = _asked(name, runs or [])
+    analyses, folders = _parsed(name, runs or [])
     if name == ALL:
         _check(folders)
     artifacts = Store(store_of(store, folders))
-    one = len(folders) == 1 and not _is_model(folders[0])  # so that there is a page to show it
+    one = len(folders) == 1 and not _is_model(folders[0])  # one run, whose page shows analyses
     written, any_found = False, False
-    for each, found in _each(asked, folders, artifacts, strict=name != ALL):
+    for each, found in _each(analyses, folders, artifacts, strict=name != ALL):
         if name != ALL:
             _print(found, each, as_json=as_json)
         any_found = True
         run = folders[0] if one else None
         written |= _save(found, each, _place(each, out, run), run, err=as_json)
     if not any_found:
-        raise DataError(f"analyze {ALL}: no analysis found anything: the lines above say why")
+        raise DataError(f"analyze {ALL}: no analysis has results: the lines above say why")
     if out is None and one and written:
         _refresh(folders[0], err=as_json)
     elif not written:
@@ -71,8 +73,8 @@ def analyze(
         typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
 
 
-def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
-    """Return the analyses by name, with the fields that KEY=VALUE words set, and the folders."""
+def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
+    """Return the analyses by name, with the fields set by KEY=VALUE words, and the folders."""
     from maskpolicy.config import yaml_file
     from maskpolicy.plugins import discovery, registry
 
@@ -84,14 +86,14 @@ def _asked(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]
         fields = yaml_file.assignments(keys)
         return {name: discovery.instance("analysis", name, fields, name)}, folders
     if keys:
-        raise ConfigError(f"analyze {ALL} {keys[0]}: fields are set of one analysis, by its name")
+        raise ConfigError(f"analyze {ALL} {keys[0]}: to set a field, name one analysis")
     discovery.load_builtin("analysis")
     names = registry.names("analysis")
     return {each: discovery.instance("analysis", each, {}, each) for each in names}, folders
 
 
 def _check(folders: Sequence[Path]) -> None:
-    """Raise DataError for a folder without results, which every analysis would refuse."""
+    """Raise DataError for a folder that has no results and is not a model."""
     from maskpolicy.results.cell import read_run
 
     for folder in folders:
@@ -100,10 +102,10 @@ def _check(folders: Sequence[Path]) -> None:
 
 
 def _each(
-    asked: Mapping[str, Any], folders: Sequence[Path], store: Store, *, strict: bool
+    analyses: Mapping[str, Any], folders: Sequence[Path], store: Store, *, strict: bool
 ) -> Iterator[tuple[str, Findings]]:
-    """Yield what each analysis finds; unless `strict`, one that cannot is told and passed over."""
-    for name, analysis in asked.items():
+    """Yield the findings of each analysis; unless `strict`, failures are printed and skipped."""
+    for name, analysis in analyses.items():
         try:
             found = _find(name, analysis, folders, store)
         except MaskpolicyError as error:
@@ -115,7 +117,7 @@ def _each(
 
 
 def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Findings:
-    """Return what an analysis finds; DataError where that is nothing."""
+    """Return the findings of an analysis; raises DataError if they have no rows."""
     from maskpolicy.findings import cache
 
     found, _ = cache.analyse(name, analysis, [_read(each, analysis) for each in folders], store)
@@ -125,7 +127,7 @@ def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Fi
 
 
 def _place(name: str, out: Path | None, run: Path | None) -> Path | None:
-    """Return where the files of an analysis go: by default where the page of its run looks."""
+    """Return the folder for an analysis's files: `out`, or the one that the run's page shows."""
     from maskpolicy import findings
 
     if out is not None:
@@ -134,7 +136,7 @@ def _place(name: str, out: Path | None, run: Path | None) -> Path | None:
 
 
 def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err: bool) -> bool:
-    """Write the files of an analysis, and say whether there was a place for them."""
+    """Write the files of an analysis, if there is a folder for them; return whether there is."""
     from maskpolicy import findings
     from maskpolicy.results import cell
 
@@ -145,7 +147,7 @@ def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err
 
 
 def _refresh(run: Path, *, err: bool) -> None:
-    """Write a run's page again, which shows its analyses."""
+    """Write a run's page again, to show its new analyses."""
     from maskpolicy.leaderboard.build import build_leaderboard
     from maskpolicy.leaderboard.page import save_page
     from maskpolicy.results.cell import read_run
@@ -157,9 +159,9 @@ def _refresh(run: Path, *, err: bool) -> None:
 
 
 def _first(notes: Sequence[str]) -> str:
-    """Return the first of some notes, and how many others there are."""
+    """Return the first note, and the number of others."""
     if not notes:
-        return "the runs hold nothing that it looks at"
+        return "the runs have nothing to analyse"
     others = len(set(notes)) - 1
     return f"{notes[0]} (and {others} more)" if others else notes[0]
 
@@ -181,7 +183,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _read(folder: Path, analysis: Any) -> Run:
-    """Return the results of a folder; that of a model has none, for analyses that take such."""
+    """Return the results in a folder; none for a model's folder, if the analysis takes models."""
     from maskpolicy.config.experiment import NONE
     from maskpolicy.plugins import hooks
     from maskpolicy.results import cell

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, and the consoles they print to."""
+"""Arguments, options and consoles that several commands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from maskpolicy.graph.outcomes import Outcome
 
-_WIDE = 200  # columns where no terminal says how many there are
+_WIDE = 200  # columns, if the output is not a terminal
 
 Keys: TypeAlias = Annotated[
     list[str] | None,
@@ -34,34 +34,34 @@ Plugins: TypeAlias = Annotated[
 ]
 Only: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="ROW/TASK", help="Only these cells; ROW or /TASK: all of it; repeatable."),
+    typer.Option(metavar="ROW/TASK", help="Only these cells, a ROW or a /TASK; repeatable."),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StorePath: TypeAlias = Annotated[
     Path,
-    typer.Option("--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Where stages lie."),
+    typer.Option("--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="The store of stages."),
 ]
 RunStore: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Default: where the run's lie."
+        "--store", envvar="MASKPOLICY_STORE", metavar="DIR", help="Default: the store of the run."
     ),
 ]
 STORE = Path(".maskpolicy/store")
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console on stdout or stderr that takes text as it is; wide without a terminal."""
+    """Return a console without markup on stdout or stderr; _WIDE columns without a terminal."""
     from rich.console import Console
 
-    made = Console(stderr=err, highlight=False, markup=False, emoji=False)
-    if not made.is_terminal:
-        made.width = _WIDE
-    return made
+    screen = Console(stderr=err, highlight=False, markup=False, emoji=False)
+    if not screen.is_terminal:
+        screen.width = _WIDE
+    return screen
 
 
 def log_to(target: Console) -> None:
-    """Show what the library logs, each line once; other libraries' progress bars stay away."""
+    """Print the library's log on a console, and disable progress bars of other libraries."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     from rich.logging import RichHandler
 
@@ -74,21 +74,21 @@ def log_to(target: Console) -> None:
 
 
 def as_typed(*words: str | Path) -> str:
-    """Return a command as a card shows it, to be pasted where its files lie.
+    """Return a command as shown in a model card, to be run in the folder of its files.
 
-    A card may be published: of an absolute path, what is below the working directory stays, or else
-    the name alone.
+    Cards may be published: absolute paths become relative to the working directory, or are
+    shortened to their name.
     """
     return shlex.join(["maskpolicy", *(public(str(word)) for word in words)])
 
 
 def repeated(option: str, values: Iterable[str | Path] | None) -> list[str | Path]:
-    """Return an option that was given several times as the words of a command."""
+    """Return the words of a command for a repeatable option."""
     return [word for value in values or () for word in (option, value)]
 
 
 def public(word: str) -> str:
-    """Return a word of a command, or KEY=PATH, with no path of this machine; see `as_typed`."""
+    """Return a word of a command, or KEY=PATH, without absolute paths; see `as_typed`."""
     key, sign, value = word.partition("=") if "=" in word.partition("/")[0] else ("", "", word)
     path = Path(value)
     if path.is_absolute():
@@ -98,11 +98,11 @@ def public(word: str) -> str:
 
 
 def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
-    """Return the store of finished runs: what was given, else what the first of them names.
+    """Return the store of finished runs: `given`, or the first one that a run names.
 
-    A run that somebody else made must not decide which folders are read: a store that it names is
-    taken only within its own folder, within the working directory, or where it is the default
-    store. Raises ConfigError for any other one.
+    A run made by somebody else must not decide which folders are read. A store that it names must
+    therefore lie in its own folder, in the working directory, or in the default store; raises
+    ConfigError for any other.
     """
     from maskpolicy.results import run_record
 
@@ -117,13 +117,13 @@ def store_of(given: Path | None, runs: Iterable[Path]) -> Path:
             return named
         raise ConfigError(
             f"{run / run_record.NAME}: names the store {named}, outside of the run and the working "
-            f"directory: if you trust it, give --store {shlex.quote(str(named))}"
+            f"directory: if you trust it, add --store {shlex.quote(str(named))}"
         )
     return STORE
 
 
 def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the block that `policy.KEY=value` words make of a policy, and all other keys."""
+    """Return a policy's block with the fields set by `policy.KEY=value` words, and other keys."""
     from maskpolicy.config import yaml_file
 
     rest = yaml_file.assignments(words)
@@ -132,16 +132,16 @@ def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[s
         raise ConfigError(f"policy={own}: name the policy itself; policy.KEY=value sets its fields")
     for key in ("name", "label"):
         if key in own:
-            raise ConfigError(f"policy.{key}: is not to be set here: name the policy itself")
+            raise ConfigError(f"policy.{key}: cannot be set here: name the policy itself")
     return {"name": name, **own}, rest
 
 
 def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
-    """End a command whose stages failed; do nothing where none did.
+    """End a command if any of its stages failed.
 
-    What is of the user's making is raised, for exit code 2: the same command would fail again.
-    Any other failure is one line and exit code 1. A command that has told each failure already
-    gives a `summary` to be said in place of the first cause.
+    User errors (ConfigError, DataError) are raised, for exit code 2: the same command would fail
+    again. Other failures print one line and exit with code 1. `summary` replaces the first cause,
+    for commands that have already reported each failure.
     """
     failed = [outcome for outcome in outcomes if outcome.exception is not None]
     if not failed:

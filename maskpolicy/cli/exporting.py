@@ -1,4 +1,4 @@
-"""maskpolicy export: a model of a finished run as a Transformers folder."""
+"""maskpolicy export: write a model of a finished run as a Transformers folder."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def export(
     policy: Annotated[str, typer.Argument(metavar="ROW", help="The label of a row.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
     task: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Fine-tuned on it; default: pre-trained.")
+        str | None,
+        typer.Option(metavar="TASK", help="Export the model fine-tuned on it, not pre-trained."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Of several seeds; default: the first.")
+        int | None, typer.Option(metavar="N", help="The fine-tuning seed; default: the first.")
     ] = None,
     store: RunStore = None,
     plugin: Plugins = None,
 ) -> None:
-    """Write the model of a row with its tokenizer and a model card that holds its results."""
+    """Write the model of a row with its tokenizer and a model card with its results."""
     from maskpolicy.config.verbatim import WRITTEN
     from maskpolicy.plugins import discovery
     from maskpolicy.publishing import pretraining
@@ -50,6 +51,6 @@ def export(
     out = out.resolve()
     pretraining.claim(out, pretraining.EXPORT)
     artifacts = Store(store_of(store, [run]))
-    made = "\n".join(commands)
-    export_model(read_run(run), policy, artifacts, out, task, seed, command=made)
+    command = "\n".join(commands)
+    export_model(read_run(run), policy, artifacts, out, task, seed, command=command)
     console().print(f"written to {out}", soft_wrap=True)

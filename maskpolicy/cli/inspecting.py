@@ -1,4 +1,4 @@
-"""maskpolicy world, examples and doctor: what there is and what it holds."""
+"""maskpolicy world, examples and doctor: write the world, print examples, check the set-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from maskpolicy.cli.arguments import STORE, AsJson, Keys, Plugins, StorePath, co
 from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.types import Json
 
-SAMPLE = 1000  # documents that the share of askable spans is measured on
+SAMPLE = 1000  # documents on which the share of spans that answer questions is measured
 
 
 def world(
@@ -23,7 +23,7 @@ def world(
 ) -> None:
     """Write the embedded world: corpora, and the tasks in their official formats.
 
-    Of each task it prints what a guess without a model reaches (majority), in percent.
+    Prints the majority score of each task, that of a guess without a model, in percent.
     """
     from maskpolicy import schema
     from maskpolicy import world as embedded
@@ -33,13 +33,13 @@ def world(
 
     every = {"kinds": list(SUBJECT_KINDS)}  # so that all tasks are written
     given = yaml_file.assignments(keys or ())
-    block = given.pop("world", {})  # as an experiment has it: world.people=8
+    block = given.pop("world", {})  # as in an experiment: world.people=8
     if not isinstance(block, dict):
         raise schema.wrong(block, "a block of keys", "world")
-    made = embedded.make(every | given | block)
+    settings = embedded.make(every | given | block)
     claim_folder(out, embedded.MARKS)
     try:
-        embedded.write(made, out)
+        embedded.write(settings, out)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise StoreError(f"{out}: cannot be written: {reason}; choose another --out") from error
@@ -60,23 +60,23 @@ def world(
 
 def examples(
     task: str,
-    data: Annotated[str, typer.Option(metavar="DIR", help="Official files, or: hub.")],
+    data: Annotated[str, typer.Option(metavar="DIR", help="Folder of official files, or hub.")],
     keys: Keys = None,
     split: Annotated[str, typer.Option(metavar="train|dev|test")] = "test",
-    limit: Annotated[int | None, typer.Option(min=0, help="Most examples to print.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="Print at most so many.")] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Print a split of a task as the experiments use it, one JSON object in each line."""
+    """Print a split of a task as experiments use it, one JSON object per line."""
     from maskpolicy.config import yaml_file
     from maskpolicy.config.experiment import HUB
     from maskpolicy.config.task_blocks import data_source, task_block
     from maskpolicy.formats import examples as splits
     from maskpolicy.plugins import discovery
 
-    log_to(console(err=True))  # which rows are left out
+    log_to(console(err=True))  # the log says which rows are left out
     discovery.load_files(plugin or (), fresh=True)
     given = {"name": task, **yaml_file.assignments(keys or ()), "data": HUB}
-    block = task_block(given, "examples", ())  # its mistakes come before --data's
+    block = task_block(given, "examples", ())  # its errors come before those of --data
     block = replace(block, data=data_source(data, "--data", (), [HUB]))
     for line in splits.lines(block, split, Path(block.data), limit):
         typer.echo(line)
@@ -84,15 +84,15 @@ def examples(
 
 def doctor(
     store: StorePath = STORE,
-    prune: Annotated[bool, typer.Option("--prune", help="Free what no command needs.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Delete what no command needs.")] = False,
     older: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DAYS", help="Free what no run has used for so long, too."),
+        typer.Option(min=0, metavar="DAYS", help="Also delete what no run has used for so long."),
     ] = None,
 ) -> None:
     """Print versions, hardware, chosen precision and attention, pipelines and the store's size."""
     if older is not None and not prune:
-        raise ConfigError("--older: says what --prune frees: give both")
+        raise ConfigError("--older: needs --prune: give both")
     from spacy.util import get_installed_models
 
     from maskpolicy import hardware
@@ -124,7 +124,7 @@ def doctor(
 
 
 def _guessed(task: str, folder: Path) -> dict[str, Json]:
-    """Return what a guess reaches on a task, nothing where it is too small for a dev split."""
+    """Return the majority score on a task, or {} if it is too small for a dev split."""
     from maskpolicy import majority
     from maskpolicy.config.experiment import TaskBlock
     from maskpolicy.formats import examples, sources
@@ -144,7 +144,7 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
 
 
 def _askable(corpus: Path) -> Json:
-    """Return what share of salient-span's draws is ever asked for; counts distinct mentions."""
+    """Return the share of salient-span's distinct mentions that are answers of a question."""
     from maskpolicy.plugins import discovery
 
     policy = discovery.instance("policy", "salient-span", {})

@@ -1,4 +1,4 @@
-"""maskpolicy leaderboard: one ranking of the results of one or more runs."""
+"""maskpolicy leaderboard: join the results of one or more runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def leaderboard(
         Flag("--out", metavar="DIR", help="Write leaderboard.json, .md, .csv and .tex here."),
     ] = None,
     html: Annotated[
-        Path | None, Flag("--html", metavar="FILE", help="Write one page to open, send or serve.")
+        Path | None, Flag("--html", metavar="FILE", help="Write a self-contained HTML page.")
     ] = None,
     baseline: Annotated[str | None, Flag(metavar="ROW", help="Default: the first run's.")] = None,
     mixed: Annotated[bool, Flag("--mixed", help="Rank rows that are not comparable.")] = False,
@@ -62,7 +62,7 @@ def leaderboard(
 
 
 def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:
-    """Print a leaderboard and its notes; without `gaps`, not why scores are not there."""
+    """Print a leaderboard and its notes; without `gaps`, no notes on missing scores."""
     from maskpolicy.leaderboard import report, tested
 
     screen.print(report.to_table(board, work=work))
@@ -71,7 +71,7 @@ def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True
     intervals = tested.to_table(board)
     if intervals is not None:
         screen.print(intervals)
-    told = () if gaps else board.gaps
+    skipped = () if gaps else board.gaps
     for note in board.notes:
-        if note not in told:
+        if note not in skipped:
             screen.print(f"* {note}", soft_wrap=True)

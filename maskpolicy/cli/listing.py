@@ -1,4 +1,4 @@
-"""maskpolicy list: what an experiment can name, its keys, hooks of plugins, our experiments."""
+"""maskpolicy list: plugins, models, keys of experiments, hooks, and shipped experiments."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def list_(
     what: Annotated[str, typer.Argument(metavar="|".join(WHAT))],
     as_json: AsJson = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print keys or hooks as the documentation does.")
+        bool, typer.Option("--markdown", help="Print keys or hooks as Markdown tables.")
     ] = False,
     plugin: Plugins = None,
 ) -> None:
-    """List what an experiment can name, its keys, the hooks of plugins, or our experiments."""
+    """List plugins, models, keys of experiments, hooks of plugins, or shipped experiments."""
     if what not in WHAT:
         raise ConfigError(unknown("list", what, WHAT))
     if markdown and what not in ("keys", "hooks"):
@@ -49,12 +49,12 @@ def list_(
 
 
 def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
-    """Print every plugin of a kind; a broken one is named on stderr and left out."""
+    """Print every plugin of a kind; broken ones are named on stderr and left out."""
     found = [about for _, about in _plugins([kind], files)]
     if kind == "policy":
         from maskpolicy.config.experiment import NONE
 
-        summary = "No intermediate stage: the row that every other is compared with."
+        summary = "No intermediate stage: the row with which others are compared."
         found.insert(0, {"name": NONE, "summary": summary, "how": {}, "fields": {}, "where": ""})
     _print(found, as_json=as_json)
 
@@ -156,7 +156,7 @@ def _experiments() -> list[Json]:
 
 
 def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Registered, Json]]:
-    """Return every plugin of some kinds with what is said of it; warns of those that are broken."""
+    """Return every plugin of some kinds with its description; warns about broken ones."""
     from maskpolicy.plugins import registry
 
     _load(kinds, files)
@@ -171,7 +171,7 @@ def _plugins(kinds: Sequence[str], files: Sequence[Path]) -> list[tuple[Register
 
 
 def _load(kinds: Sequence[str], files: Sequence[Path]) -> None:
-    """Import every plugin of some kinds, and the user's files; warns of packages that fail."""
+    """Import all plugins of some kinds and the user's files; warns about packages that fail."""
     from maskpolicy.plugins import discovery
 
     discovery.load_files(files, fresh=True)

@@ -1,4 +1,4 @@
-"""maskpolicy pretrain: continue pre-training a BART on one's own text."""
+"""maskpolicy pretrain: continue pre-training a model on your own text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pretrain(
     model: Annotated[
         str, typer.Option(metavar="NAME_OR_DIR", help="A BART: mini, a folder, the Hub.")
     ],
-    policy: Annotated[str, typer.Option(metavar="NAME", help="What hides parts of the text.")],
+    policy: Annotated[str, typer.Option(metavar="NAME", help="The masking policy.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
     corpus: Annotated[
         list[str], typer.Option(metavar="FILE_OR_GLOB", help="Files of text; repeatable.")
@@ -38,7 +38,7 @@ def pretrain(
     plugin: Plugins = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
 ) -> None:
-    """Continue pre-training on text of your own; the same command goes on where it stopped."""
+    """Continue pre-training on your own text; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy import stages
     from maskpolicy.cli import progress
@@ -53,7 +53,7 @@ def pretrain(
     log_to(notes)
     os.environ.setdefault("TQDM_DISABLE", "1")
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
-        raise ConfigError("--corpus: takes one file each: quote a pattern, --corpus 'notes/*.txt'")
+        raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
     block, rest = policy_keys(policy, keys or ())
     texts, files = repeated("--corpus", corpus), repeated("--plugin", plugin)
     named = ("--policy", policy, *(keys or ()))
@@ -69,10 +69,10 @@ def pretrain(
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
-    # the tokenizer's folder is copied too, so it is wanted although nothing may need it any more
+    # the tokenizer is exported too, so it is a target even if no stage needs it any more
     targets = [stage, stage.inputs["tokenizer"]]
-    with ProgressBars(notes, len(order), failures=False) as bars:  # `end` tells them
-        logs = out.with_name(f"{out.name}-logs")  # of a tracker, if one is set
+    with ProgressBars(notes, len(order), failures=False) as bars:  # `end` reports failures
+        logs = out.with_name(f"{out.name}-logs")  # for a tracker, if one is set
         outcomes = execute(order, artifacts, bars, targets=targets, workers=workers, logs=logs)
     processes.dismiss()
     end(outcomes.values())

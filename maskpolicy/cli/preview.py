@@ -1,4 +1,4 @@
-"""What a policy hides in one text, and what a finished run fitted for it."""
+"""Mask one text with a policy, optionally one fitted in a finished run."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedText:
-    """One text as a policy hides it; `spans` are (first character, end, their text)."""
+    """One text masked by a policy; `spans` are (first character, end, text of the span)."""
 
     text: str
     spans: tuple[tuple[int, int, str], ...]
     source: str
-    target: str  # empty where nothing is hidden
+    target: str  # "" if nothing is masked
 
 
 @dataclass(frozen=True)
 class PolicyOfRun:
-    """One row of a finished run: its policy's keys, its tokenizer, and what was fitted."""
+    """One row of a finished run: its policy, its tokenizer, and the fitted artifact."""
 
-    policy: Mapping[str, Json]  # name, fields and keys of How
+    policy: Mapping[str, Json]  # name, fields and keys of Denoising
     tokenizer: Path
-    fitted: Path | None = None
+    fitted: Path | None = None  # of a learned policy
 
 
 def show(
@@ -52,12 +52,12 @@ def show(
     fitted: Path | None = None,
     seed: int = 0,
 ) -> MaskedText:
-    """Return what the policy of `block` hides in `text` with this seed, as one passage.
+    """Mask `text` as one passage with the policy of `block` and a seed.
 
-    `fitted` is the artifact of a learned policy. Raises ConfigError for text without a word.
+    `fitted` is the artifact of a learned policy. Raises ConfigError for text without words.
     """
     if not block.has_stage:
-        raise ConfigError(f"policy {block.name}: hides nothing: it has no intermediate stage")
+        raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
     policy = instance("policy", block.name, block.fields)
     passage = _passage(text, tokenizer)
     if hooks.ANNOTATE.of(policy) is not None:
@@ -74,17 +74,17 @@ def show(
 
 
 def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
-    """Return the row of a finished run that is labelled `name`, or has that policy.
+    """Return the row of a finished run with this label, or else with this policy.
 
-    Raises ConfigError when there is no such row, StoreError when its artifacts are gone.
+    Raises ConfigError if there is no such row, and StoreError if its artifacts are missing.
     """
     found = read_run(folder)
     label = _label(found, name)
     cell = next(result for result in found.results if result.policy == label)
     key = cell.stage_key("tokenizer")
     if key is None:
-        raise DataError(f"{folder}: row {label!r} names no tokenizer: run its experiment again")
-    # of the stages that fit, one is the row's own; the others are what it starts from
+        raise DataError(f"{folder}: row {label!r} has no tokenizer: run its experiment again")
+    # a row may have several fitted policies: its own, and those that it is initialised from
     fit = cell.stage_key(f"fit {label}, run {cell.config.get('intermediate_seed', 0)}")
     fitted = None if fit is None else available(store, fit, f"the fitted policy of {label}").path
     tokenizer = available(store, key, f"the tokenizer of {folder}").path
@@ -94,8 +94,8 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
 def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:
     """Raise ConfigError for a recorded field that names a file or folder, unless it is `given`.
 
-    What a run's folder says may be a stranger's: a path in it is not followed, above all not that
-    of a spaCy pipeline, whose folder may hold code.
+    A run's folder may come from a stranger, so its paths are not followed. The folder of a spaCy
+    pipeline, for example, may contain code.
     """
     for key, value in policy.items():
         for text in _texts(value) if key not in given else ():
@@ -103,7 +103,7 @@ def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:
             if (os.sep in text and path.exists()) or (path / "meta.json").is_file():
                 raise ConfigError(
                     f"{key}: the run names {text!r}, and paths of a run are not followed: "
-                    f"if you trust it, give policy.{key}={shlex.quote(text)}"
+                    f"if you trust it, add policy.{key}={shlex.quote(text)}"
                 )
 
 
@@ -126,7 +126,7 @@ def _label(run: Run, name: str) -> str:
     labels = [label for label, policy in policies.items() if policy == name]
     if len(labels) > 1:
         raise ConfigError(
-            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of these"
+            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of them"
         )
     if not labels:
         raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
@@ -135,20 +135,20 @@ def _label(run: Run, name: str) -> str:
 
 def _passage(text: str, tokenizer: PreTrainedTokenizerBase) -> Passage:
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ConfigError("--text: holds a lone surrogate (not UTF-8?): remove it")
+        raise ConfigError("--text: has a lone surrogate (not UTF-8?): remove it")
     passage = next(iter(tokenize([Document("text", text)], tokenizer)))
     if not text.strip() or not len(passage.tokens):
-        raise ConfigError("--text: holds no word: give some text")
+        raise ConfigError("--text: has no words: give some text")
     return passage
 
 
 def _characters(passage: Passage, first: int, end: int) -> tuple[int, int, str]:
-    """Return the characters of a token span, blanks around them left out."""
+    """Return (first character, end, text) of a token span without surrounding whitespace."""
     start, stop = int(passage.offsets[first, 0]), int(passage.offsets[end - 1, 1])
     part = passage.text[start:stop]
     if part.strip():
         start, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
-    elif start == stop:  # a token that is a blank, and a tokenizer that leaves blanks out
+    elif start == stop:  # a token of whitespace, which this tokenizer leaves out of offsets
         start = max(0, start - 1)
     return start, stop, passage.text[start:stop]
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar for the stage under way, and what each part took."""
+"""Progress bars of a run, and the closing table of times."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ REST = "all else"
 
 @dataclass(frozen=True)
 class StageSummary:
-    """One part of a run: stages computed and their seconds, stages that the store had."""
+    """One part of a run: a kind of stage, or all others."""
 
     name: str
-    computed: int
-    seconds: float
-    found: int
+    computed: int  # stages
+    seconds: float  # of the computed stages
+    found: int  # stages taken from the store
 
 
 def parts(outcomes: Iterable[Outcome], wall: float) -> list[StageSummary]:
-    """Return what each part took; "all else" is the rest of `wall` seconds, stages or not.
+    """Return the seconds of each part; "all else" is the rest of `wall` seconds.
 
-    A stage that was resumed counts with the seconds of its earlier attempts. Where several
-    processes computed, the parts add up to more than `wall`, and "all else" is its stages'.
+    Resumed stages include the seconds of earlier attempts. With several processes, the parts may
+    add up to more than `wall`; then "all else" has the seconds of its own stages.
     """
     by_name: dict[str, list[Outcome]] = {name: [] for name in (*PARTS, REST)}
     for outcome in outcomes:
@@ -55,7 +55,7 @@ def _part(name: str, outcomes: Sequence[Outcome]) -> StageSummary:
 
 
 def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table:
-    """Return the closing table of a run of `wall` seconds, by so many processes at a time."""
+    """Return the closing table of a run that took `wall` seconds with `jobs` processes."""
     from rich.table import Table
 
     table = Table(title="what each part took", show_footer=True)
@@ -70,12 +70,12 @@ def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table
 
 
 class ProgressBars:
-    """Progress of a graph on a console: a line for each stage, a bar for the one under way."""
+    """Progress of a graph on a console: a line for each stage, a bar for the current one."""
 
     def __init__(self, console: Console, total: int, *, failures: bool = True) -> None:
         """Prepare bars for `total` stages; use as a context manager.
 
-        Without `failures`, the caller tells what failed.
+        Without `failures`, failed stages are not printed.
         """
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
@@ -87,12 +87,12 @@ class ProgressBars:
             Elapsed(),
             TextColumn("{task.fields[note]}", style="dim", markup=False),
         )
-        watched = console.is_interactive  # rich would end what a file gets with an empty line
-        self._progress = Progress(*columns, console=console, transient=True, disable=not watched)
+        hidden = not console.is_interactive  # rich would add an empty line to a file
+        self._progress = Progress(*columns, console=console, transient=True, disable=hidden)
         self._whole = self._progress.add_task("stages", total=total, note="")
         self._current: TaskID | None = None
         self._failures = failures
-        self._told: dict[str, str] = {}  # by cause, the first stage that failed by it
+        self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
 
     def __enter__(self) -> ProgressBars:
         self._progress.start()
@@ -107,19 +107,19 @@ class ProgressBars:
         self._progress.stop()
 
     def start(self, stage: Stage) -> None:
-        """Show a bar for a stage, its length unknown at first."""
+        """Show a bar of unknown length for a stage."""
         self._end()
         self._current = self._progress.add_task(stage.name, total=None, note="")
 
     def advance(self, done: int, total: int, note: str) -> None:
-        """Move the bar of the stage under way."""
+        """Move the bar of the current stage."""
         if self._current is not None:
             self._progress.update(self._current, completed=done, total=total or None, note=note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Print what became of a stage, unless it was in the store or could not begin.
+        """Print the outcome of a stage, unless it was in the store or could not start.
 
-        A cause that several stages share is told once.
+        A cause that several stages share is printed once.
         """
         self._end()
         self._progress.advance(self._whole)
@@ -127,7 +127,7 @@ class ProgressBars:
             if not self._failures:
                 return
             cause = str(outcome.error)
-            first = self._told.setdefault(cause, stage.name)
+            first = self._first.setdefault(cause, stage.name)
             line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
         elif outcome.hit or outcome.error is not None:
             return

@@ -1,4 +1,4 @@
-"""maskpolicy run and plan: an experiment file to a leaderboard, or to what that would take."""
+"""maskpolicy run and plan: run an experiment, or show what a run would compute."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(
     jobs: Annotated[int, typer.Option(min=1, help="Stages at a time, a process for each.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
 ) -> None:
-    """Run an experiment and print its leaderboard; the same command goes on where it stopped."""
+    """Run an experiment and print its leaderboard; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy import stages
     from maskpolicy.cli.progress import ProgressBars
@@ -84,12 +84,12 @@ def run(
 
 
 def _publish(finished: FinishedRun, started: float, jobs: int) -> None:
-    """Print the leaderboard and what took how long, and write all that a run leaves behind."""
+    """Print the leaderboard and the table of times, and write the run's folder."""
     from maskpolicy.cli import progress
     from maskpolicy.publishing import run_folder
 
     screen = console()
-    leaderboard.show(finished.board, screen, gaps=False)  # the bars have told what failed
+    leaderboard.show(finished.board, screen, gaps=False)  # failures are printed already
     seconds = time.monotonic() - started
     took = progress.parts(finished.outcomes.values(), seconds)
     screen.print(progress.to_table(took, seconds, jobs))
@@ -106,7 +106,7 @@ def plan(
     plugin: Plugins = None,
     only: Only = None,
 ) -> None:
-    """Print the stages of an experiment and what is there of each; computes nothing."""
+    """Print the state of each stage and the power of the planned tests; compute nothing."""
     from collections import Counter
 
     from rich.table import Table
@@ -132,11 +132,11 @@ def plan(
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
     named = {task for _, task, _ in made.cells}
     found = [each for each in power.plan(experiment, whole, artifacts) if each.task in named]
-    _tell_power(found, experiment, screen)
+    _print_power(found, experiment, screen)
 
 
-def _tell_power(found: list[Power], experiment: Experiment, screen: Console) -> None:
-    """Print which differences the planned seeds would find."""
+def _print_power(found: list[Power], experiment: Experiment, screen: Console) -> None:
+    """Print the differences that the planned seeds would find."""
     from rich.table import Table
 
     from maskpolicy.leaderboard import power
@@ -150,5 +150,5 @@ def _tell_power(found: list[Power], experiment: Experiment, screen: Console) -> 
     screen.print()
     for line in power.lines(found, experiment):
         screen.print(line, soft_wrap=True)
-    screen.print("Differences to the baseline that would be marked with a probability of 80%:")
+    screen.print("Differences to the baseline that would be significant with 80% probability:")
     screen.print(table)

@@ -1,4 +1,4 @@
-"""maskpolicy show: what a policy hides in a text."""
+"""maskpolicy show: mask a text with a policy."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from maskpolicy.cli.preview import MaskedText
     from maskpolicy.store.artifacts import Store
 
-DEFAULT = "mini"  # whose tokenizer a text is cut by
+DEFAULT = "mini"  # the model whose tokenizer is used
 
 
 def show(
     policy: Annotated[str, typer.Argument(metavar="POLICY", help="A policy; with --run, a row.")],
-    text: Annotated[str, typer.Option(metavar="TEXT", help="The text to hide parts of.")],
+    text: Annotated[str, typer.Option(metavar="TEXT", help="The text to mask.")],
     keys: Keys = None,
     plugin: Plugins = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME_OR_DIR", help="Whose tokenizer; default: mini's.")
+        str | None, typer.Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A run to take row and fitted policy from.")
+        Path | None, typer.Option(metavar="DIR", help="A run with the row and its fitted policy.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the masks.")] = 0,
     store: RunStore = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a policy hides in a text, and the source and target that come of it."""
+    """Show what a policy masks in a text, and the resulting source and target."""
     from maskpolicy.cli import preview
     from maskpolicy.config import policy_blocks
     from maskpolicy.models import seq2seq as models
@@ -80,7 +80,7 @@ def show(
 
 
 def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
-    """Return the policy's block: what the run had, then the keys of this command."""
+    """Return the policy's block: that of the run, updated by the keys of this command."""
     from maskpolicy.cli import preview
     from maskpolicy.config import policy_blocks
     from maskpolicy.plugins.registry import HOW_KEYS
@@ -98,7 +98,7 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
 
 
 def _tokenizer(name: str, artifacts: Store) -> Any:
-    """Return a model's tokenizer; that of a preset is made once and kept in the store."""
+    """Return a model's tokenizer; that of a preset is trained once and kept in the store."""
     from maskpolicy import stages
     from maskpolicy.config.experiment import NONE, WORLD
     from maskpolicy.config.parse import make_experiment
