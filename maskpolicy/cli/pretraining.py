@@ -64,7 +64,7 @@ def pretrain(
     artifacts = Store(store)
     plan = stages.build(experiment, artifacts.hash_file)
     stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
-    pretraining.tell(out, stage)
+    pretraining.warn_if_replaced(out, stage)
     order = topological([stage])
     if not processes.is_first():
         processes.follow(order, artifacts, workers)

@@ -1,4 +1,4 @@
-"""Model cards: what an exported folder says of itself, in the Hub's format."""
+"""Model cards of exported folders, in the Hub's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from maskpolicy.types import Json
 
 _TAGS = ("maskpolicy",)
 _FAMILIES = {"seq2seq": "bart", "encoder": "roberta"}
-_FACTORIES = {  # by kind of model and, where it is fine-tuned, of task
+_FACTORIES = {  # by kind of task if fine-tuned, else by kind of model
     "text": "AutoModelForSeq2SeqLM",
     "seq2seq": "AutoModelForSeq2SeqLM",
     "encoder": "AutoModel",
@@ -35,27 +35,27 @@ _TASK_TYPES = {
 _ORDINARY = "It is an ordinary Transformers folder:"
 _RELATIVE = (
     "Its attention has relative positions, which stock models lack: Transformers loads the folder "
-    "once `maskpolicy.models.relative_positions` is imported, and refuses it otherwise:"
+    "only after `maskpolicy.models.relative_positions` is imported:"
 )
 _IMPORT = "import maskpolicy.models.relative_positions\n"
-_DATA_SETS = {"world": "maskpolicy-world-{}", "files": "local-files-{}"}  # no name on the Hub
+_DATA_SETS = {"world": "maskpolicy-world-{}", "files": "local-files-{}"}  # not names on the Hub
 _SOURCES = {
     "world": "invented data (the embedded world)",
     "files": "local files",
     "hub": "the Hub",
 }
 _STAGE_TAG = "intermediate-pre-training"
-_SHOWN = 20  # corpus files
+_SHOWN = 20  # the most corpus files in a card
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class CardScore:
-    """What fine-tuned models scored on one task: a share between 0 and 1, and where it is from."""
+    """The mean score of fine-tuned models on one task."""
 
     task: str
     metric: str
-    value: float
+    value: float  # in [0, 1]
     n: int  # test examples
     seeds: tuple[int, ...]
     std: float | None = None
@@ -64,7 +64,7 @@ class CardScore:
 
 @dataclass(frozen=True)
 class ModelHistory:
-    """What a card says of a checkpoint."""
+    """The history of a checkpoint, from which its card is written."""
 
     name: str  # of the folder
     model: str  # a preset, an absolute folder or a Hub name
@@ -72,17 +72,17 @@ class ModelHistory:
     command: str  # one line for each command that made it
     manifest: Json  # of the artifact
     kind: str = "seq2seq"  # of the model
-    positions: int | None = None  # of the model: no training can use more tokens; None: not known
-    is_relative: bool = False  # it has relative positions, which a stock RoBERTa lacks
+    positions: int | None = None  # the model's maximum number of tokens; None if unknown
+    is_relative: bool = False  # whether it has relative positions, unlike a stock RoBERTa
     head: str | None = None  # kind of the task that it was fine-tuned on
-    policy: str | None = None  # None: no intermediate stage
+    policy: str | None = None  # None if it has no intermediate stage
     intermediate: IntermediateParams | None = None
     corpus: Source | None = None  # of the intermediate stage
     work: Json = None
     task: str | None = None  # what it was fine-tuned on
     finetune: FinetuneParams | None = None
     scores: Sequence[CardScore] = ()
-    tuned_with: str = ""  # the budget of the fine-tunings behind the scores
+    tuned_with: str = ""  # the fine-tuning budget of the scored models, in words
 
     @property
     def is_scratch(self) -> bool:
@@ -91,7 +91,7 @@ class ModelHistory:
 
 
 def card(made: ModelHistory) -> str:
-    """Return README.md of a folder that holds a checkpoint."""
+    """Return the README.md of an exported checkpoint."""
     from huggingface_hub import ModelCard
 
     factory = _FACTORIES[made.head or made.kind]
@@ -109,8 +109,8 @@ def card(made: ModelHistory) -> str:
         _results(made),
         "## How it was made",
         f"```\n{made.command}\n```",
-        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` holds all settings; "
-        "with the same files in place, these commands make it again.",
+        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` has all settings; "
+        "with the same files in place, these commands reproduce the model.",
     ]
     return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
 
@@ -150,7 +150,7 @@ def _base(made: ModelHistory) -> str:
     if _is_local(made):
         return (
             f"The model of a local folder, `{Path(made.model).name}` (`base_model` is the folder's "
-            "name: put the model's name on the Hub there before you publish this one)"
+            "name: replace it by the model's name on the Hub before you publish this one)"
         )
     return f"`{made.model}` at commit `{made.revision}`"
 
@@ -165,16 +165,16 @@ def _trained(made: ModelHistory) -> str:
         )
     if not made.task:
         return text
-    told = next((_data_set(score) for score in made.scores if score.task == made.task), made.task)
-    return f"{text}, then fine-tuned on {plain(told)}"
+    name = next((_data_set(score) for score in made.scores if score.task == made.task), made.task)
+    return f"{text}, then fine-tuned on {plain(name)}"
 
 
 def _summary(policy: str) -> str:
-    """Return what a policy does in its own words; nothing of a plugin that is not loaded."""
+    """Return a policy's summary, or "" if its plugin is not loaded."""
     try:
         return plugin_of_run("policy", policy).summary.rstrip(".")
     except ConfigError as error:
-        log.warning("the model card does not say what the policy does: %s", error)
+        log.warning("the model card does not describe the policy: %s", error)
         return ""
 
 
@@ -205,7 +205,7 @@ def _tuning(made: ModelHistory) -> list[str]:
 
 
 def _budget(spec: Training, positions: int | None) -> dict[str, Json]:
-    """Return a budget as it was used: sources and targets end where the model's positions do."""
+    """Return a budget with the limits of sources and targets lowered to the model's positions."""
     if positions is not None:
         source, target = (min(limit, positions) for limit in (spec.max_source, spec.max_target))
         spec = replace(spec, max_source=source, max_target=target)
@@ -214,15 +214,15 @@ def _budget(spec: Training, positions: int | None) -> dict[str, Json]:
 
 def _results(made: ModelHistory) -> str:
     if not made.scores:
-        return "It has been fine-tuned on no task, and nothing is measured of it here."
+        return "It has not been fine-tuned or evaluated on any task."
     about = "Of this model." if made.task else "Of this model after fine-tuning on each task."
     if made.tuned_with and not made.task:
         about = f"{about[:-1]} ({made.tuned_with})."
     if any(score.source == "world" for score in made.scores):
         about += (
             " Tasks of the embedded world use the file formats of the data sets of the same names. "
-            "Their questions are about an invented world, so such a score says nothing about the "
-            "data set."
+            "Their questions are about an invented world, so such a score is not one on the data "
+            "set."
         )
     head = "| task | data | metric | score (%) | seeds | test examples |"
     lines = [head, "|---|---|---|---:|---|---:|"]
@@ -238,9 +238,9 @@ def _results(made: ModelHistory) -> str:
 
 
 def _data_set(score: CardScore) -> str:
-    """Return a task's name, which claims its data set only where that was used."""
-    told = {"world": f"{score.task} (world)", "files": f"{score.task} (local files)"}
-    return told.get(score.source, score.task)
+    """Return a task's name, marked if the questions are not from its data set on the Hub."""
+    names = {"world": f"{score.task} (world)", "files": f"{score.task} (local files)"}
+    return names.get(score.source, score.task)
 
 
 def _corpus(source: Source) -> str:

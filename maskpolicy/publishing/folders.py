@@ -1,4 +1,4 @@
-"""Checkpoints of finished runs as Transformers folders, with a model card."""
+"""Export checkpoints of finished runs as Transformers folders with model cards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from maskpolicy.stages.params import (
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.types import Json
 
-_KINDS = ("tokenizer", "pretrained", "intermediate", "finetune")  # stages that a card tells of
+_KINDS = ("tokenizer", "pretrained", "intermediate", "finetune")  # stages described in a card
 
 
 def export_model(
@@ -38,11 +38,11 @@ def export_model(
     *,
     command: str,
 ) -> None:
-    """Write the model of a row to the folder `out`: as pre-trained, or as fine-tuned on a task.
+    """Write the model of a row to the folder `out`: pre-trained, or fine-tuned on `task`.
 
-    `command` is what the card says of how it was made. `seed` names one of several fine-tuning
-    seeds, and with it the intermediate run. Raises ConfigError for a row, task or seed that the run
-    does not have, StoreError for what the store does not hold any more.
+    `command` is shown in the card. `seed` selects a fine-tuning seed, and with it the intermediate
+    run. Raises ConfigError if the run does not have the row, task or seed, and StoreError if the
+    store does not have the model any more.
     """
     cells = _cells(run, policy, task, seed)
     cell = cells[0]
@@ -56,7 +56,7 @@ def export_model(
         _check_kept(store, key, f"{run.folder}: the model of {policy} fine-tuned on {task}")
     model = available(store, key, f"the model of {policy}")
     if keys["tokenizer"] is None:
-        raise DataError(f"{run.folder}: {policy} names no tokenizer: run its experiment again")
+        raise DataError(f"{run.folder}: {policy} has no tokenizer: run its experiment again")
     tokenizer = available(store, keys["tokenizer"], f"the tokenizer of {run.folder}")
     if keys["intermediate"] is not None:
         available(store, keys["intermediate"], f"the intermediate stage of {policy}")
@@ -70,7 +70,7 @@ def export_model(
         is_relative=is_relative(str(model.path)),
     )
     for part in (tokenizer.path, model.path):
-        refuse_code(str(part))  # a store that came with the run may hold any file
+        refuse_code(str(part))  # a store that came with the run may contain any file
     record = _record(about, cell, model.key)
     place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
 
@@ -84,7 +84,7 @@ def _check_kept(store: Store, key: str, what: str) -> None:
 
 
 def _record(about: ModelHistory, cell: Result, key: str) -> Json:
-    """Return what maskpolicy.json says of a model, which is the artifact of a key."""
+    """Return the content of maskpolicy.json for the model with an artifact's key."""
     return {
         "version": 1,
         "stage": key,
@@ -98,7 +98,7 @@ def _record(about: ModelHistory, cell: Result, key: str) -> Json:
 
 
 def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Result]:
-    """Return the cells that are exported: with a task one, without all that share the model."""
+    """Return the cell of a task, or without a task all cells that share the model."""
     own = [result for result in run.results if result.policy == policy]
     if not own:
         labels = [result.policy for result in run.results]
@@ -120,7 +120,7 @@ def _cells(run: Run, policy: str, task: str | None, seed: int | None) -> list[Re
 
 
 def _model(result: Result) -> tuple[int | None, int]:
-    """Return the numbers of the intermediate run and the general model behind a cell."""
+    """Return the numbers of the intermediate run and the general model of a cell."""
     config = result.config
     return config.get("intermediate_seed"), config.get("general_seed", 0)
 
@@ -159,7 +159,7 @@ def _about(
 
 
 def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
-    """Return the commit of the Hub's model, which its own stage knows."""
+    """Return the commit of the Hub's model, as recorded by its stage."""
     base = manifests.get("pretrained")
     own = params_of(base["record"], PretrainedParams).revision if base else None
     revision: str | None = own or config["model"]["revision"]
@@ -167,7 +167,7 @@ def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:
 
 
 def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
-    made = []
+    scores = []
     for task in run.columns:
         found = [cell for cell in cells if cell.task == task and cell.metrics]
         totals = [cell.metrics for cell in found if cell.metrics]
@@ -177,5 +177,5 @@ def _scores(run: Run, cells: list[Result]) -> list[CardScore]:
             seeds = tuple(cell.seed for cell in found)
             std = statistics.stdev(values) if len(values) > 1 else None
             mean, source = statistics.fmean(values), measured.source(found[0])
-            made.append(CardScore(task, metric, mean, n, seeds, std, source))
-    return made
+            scores.append(CardScore(task, metric, mean, n, seeds, std, source))
+    return scores

@@ -1,4 +1,4 @@
-"""Continued pre-training of one model on one's own text: an experiment without tasks."""
+"""Continued pre-training of one model on the user's text, as an experiment without tasks."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from maskpolicy.graph.nodes import Stage
     from maskpolicy.store.artifacts import Store
 
-RECORD = "maskpolicy.json"  # what made a folder; a folder without it is somebody else's
+RECORD = "maskpolicy.json"  # all settings of a folder that we wrote
 CARD = "README.md"
-TOKENIZER, LONGEST = "tokenizer_config.json", "model_max_length"  # as Transformers calls them
-PRETRAIN, EXPORT = "pretrain", "export"  # the verbs that write such folders
+TOKENIZER, LONGEST = "tokenizer_config.json", "model_max_length"  # names of Transformers
+PRETRAIN, EXPORT = "pretrain", "export"  # the commands that write such folders
 _NO_SETTING = ("version", "stage", "work")  # of a record
 _PARTS = ("policy", "fields", "spec", "how")
-_SHOWN = 3  # settings that a line names
+_SHOWN = 3  # the most settings that a message lists
 log = logging.getLogger(__name__)
 _OURS = {
     *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
@@ -62,8 +62,8 @@ def experiment(
 ) -> Experiment:
     """Return the experiment that pre-trains `model` once with the block `policy`.
 
-    `files` are paths, patterns, or the one word "world"; `given` are further keys of an experiment
-    (intermediate, corpus, general, world, keys of How). Raises ConfigError naming the key.
+    `files` are paths, patterns, or the single word "world"; `given` are further keys of an
+    experiment (intermediate, corpus, general, world, keys of Denoising). Raises ConfigError.
     """
     discovery.load_files(plugin_files, fresh=True)
     block = policy_block(policy, "policy", {})
@@ -72,13 +72,11 @@ def experiment(
     policy_blocks.refuse_fields(block.name, set(given) - {*schema.fields_of(parse.File), *HOW_KEYS})
     if learned_policies.is_learned(block) and "data" not in given:
         raise ConfigError(
-            f"--policy {block.name}: learns from the questions of tasks: say where these lie with "
+            f"--policy {block.name}: learns from the questions of tasks: set their source with "
             "data=DIR, data=hub or data=world"
         )
-    learned_policies.check(
-        block, (), WORLD, "policy"
-    )  # what it learns from is looked up here by name alone
-    wanted = {
+    learned_policies.check(block, (), WORLD, "policy")
+    settings = {
         **_settable(given, learned_policies.is_learned(block)),
         "model": {"name": model, **_part(given, "model")},
         "corpus": {**_source(files), **_part(given, "corpus")},
@@ -86,13 +84,13 @@ def experiment(
         "tasks": [],
         "baseline": block.name,
     }
-    return make_experiment(wanted, PRETRAIN, "", (Path.cwd(),), plugin_files, needs=("corpus",))
+    return make_experiment(settings, PRETRAIN, "", (Path.cwd(),), plugin_files, needs=("corpus",))
 
 
 def claim(out: Path, verb: str = PRETRAIN) -> None:
-    """Refuse an --out that cannot be used, before any work: raises StoreError.
+    """Raise StoreError for an --out that cannot be used, before any work.
 
-    A folder that the same verb made earlier is replaced in the end.
+    A folder that the same command wrote earlier can be used; it is replaced at the end.
     """
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out}: is a file, not a folder: choose another --out")
@@ -103,23 +101,23 @@ def claim(out: Path, verb: str = PRETRAIN) -> None:
     claim_folder(out.parent)
 
 
-def tell(out: Path, stage: Stage) -> None:
-    """Log a line where `out` holds the model of an earlier `pretrain` with other settings."""
+def warn_if_replaced(out: Path, stage: Stage) -> None:
+    """Log a warning if `out` has the model of an earlier `pretrain` with other settings."""
     old = _record(out)
     if not old or old.get("stage") == stage.key:
         return
     new = _settings(stage)
     before = {key: value for key, value in old.items() if key not in _NO_SETTING}
-    found = _differences(before, new)
-    more = f"; {len(found) - _SHOWN} more" if found[_SHOWN:] else ""
-    differ = "; ".join(found[:_SHOWN]) + more or "another model"
+    lines = _differences(before, new)
+    more = f"; {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
+    differ = "; ".join(lines[:_SHOWN]) + more or "another model"
     log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
 
 
 def _differences(old: Json, new: Json) -> list[str]:
-    """Return a line for each setting that differs, by its key on the command line; policy first.
+    """Return "key: old -> new" for each setting that differs, the policy's first.
 
-    Fields of two policies are not compared.
+    Fields are compared only if the policy is the same.
     """
     named = {}
     for which, record in (("old", old), ("new", new)):
@@ -139,7 +137,7 @@ def _differences(old: Json, new: Json) -> list[str]:
 
 
 def _record(out: Path) -> dict[str, Any]:
-    """Return what says how a folder was made; nothing of a folder that is not ours."""
+    """Return the RECORD of a folder, or {} if we did not write the folder."""
     try:
         found = json.loads((out / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,21 +146,20 @@ def _record(out: Path) -> dict[str, Any]:
 
 
 def _verb(record: Mapping[str, Json]) -> str:
-    """Return the verb that wrote a record; of `export` it holds the stages of a run."""
+    """Return the command that wrote a record, or "" for an empty one."""
     if not record:
         return ""
-    return EXPORT if "stages" in record else PRETRAIN
+    return EXPORT if "stages" in record else PRETRAIN  # `export` records the stages of a run
 
 
 def export(made: Experiment, stage: Stage, store: Store, out: Path, command: str) -> None:
-    """Write model, tokenizer and model card of a finished intermediate stage to the folder `out`.
+    """Write model, tokenizer and card of a finished intermediate stage to `out`, atomically.
 
-    `command` is what the card says of how it was made. The folder appears whole or not at all.
-    Raises StoreError.
+    `command` is shown in the card. Raises StoreError.
     """
     artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
     if artifact is None or tokenizer is None:
-        raise StoreError(f"store {store.root}: {stage.name} is not there: give the command again")
+        raise StoreError(f"store {store.root}: {stage.name} is missing: run the command again")
     work = json.loads((artifact.path / WORK).read_text())
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
     about = ModelHistory(
@@ -189,7 +186,7 @@ def _settings(stage: Stage) -> dict[str, Json]:
 
 
 def positions(folder: Path) -> int:
-    """Return the most tokens that the model in a folder takes."""
+    """Return the maximum number of tokens of the model in a folder."""
     from transformers import AutoConfig
 
     return models.positions(load_weights(AutoConfig, str(folder)))
@@ -198,10 +195,10 @@ def positions(folder: Path) -> int:
 def place(
     out: Path, parts: Sequence[Path], card: str, record: Json, positions: int | None = None
 ) -> None:
-    """Write the files of artifacts, a model card and what made them to the folder `out`.
+    """Write the files of artifacts, a model card and the record to the folder `out`, atomically.
 
-    Its tokenizer truncates, where it is asked to, to the model's `positions`. The folder appears
-    whole or not at all; one that the same verb made is replaced. Raises StoreError.
+    The tokenizer's maximum length is lowered to the model's `positions`. A folder that the same
+    command wrote is replaced. Raises StoreError.
     """
     with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
         for part in parts:
@@ -215,7 +212,7 @@ def place(
 
 
 def _bound(path: Path, positions: int) -> None:
-    """Let a tokenizer's configuration say how many tokens its model takes, unless it says fewer."""
+    """Lower the maximum length in a tokenizer's configuration to `positions`."""
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     known = settings.get(LONGEST)
     if not isinstance(known, int | float) or known > positions:
@@ -224,10 +221,10 @@ def _bound(path: Path, positions: int) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Let no other process place anything into `folder` meanwhile; no lock file stays in it."""
+    """Lock a folder against other processes that call `place`, without leaving a lock file."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system may know no locks
+        with suppress(OSError):  # a file system may not support locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
@@ -236,7 +233,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _replacing(out: Path, verb: str) -> Iterator[Path]:
-    """Give a new folder beside `out`, and put it in its place, flushed to disk, on a clean exit."""
+    """Yield a new folder next to `out`; on success, flush it to disk and replace `out` by it."""
     out = out.absolute()
     for left in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.part"):
         shutil.rmtree(left, ignore_errors=True)
@@ -247,7 +244,7 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
         yield folder
         for path in (*folder.iterdir(), folder):
             sync(path)
-        claim(out, verb)  # hours have passed
+        claim(out, verb)  # again: it may have changed during hours of training
         if out.exists():
             out.rename(away)
         folder.rename(out)
@@ -264,11 +261,11 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
 
 
 def _settable(given: Mapping[str, Any], is_learned: bool) -> dict[str, Any]:
-    """Return the keys that may be set: `data`, where tasks lie, for a learned policy only."""
+    """Return the keys of an experiment; `data` may be set for a learned policy only."""
     fixed = sorted(_OURS & set(given) - ({"model", "data"} if is_learned else {"model"}))
     if fixed:
         raise ConfigError(
-            f"{fixed[0]}: is not to be set here: pretrain has one policy, one model and no task"
+            f"{fixed[0]}: cannot be set here: pretrain has one policy, one model and no tasks"
         )
     return {key: value for key, value in given.items() if key not in ("model", "corpus")}
 
@@ -276,7 +273,7 @@ def _settable(given: Mapping[str, Any], is_learned: bool) -> dict[str, Any]:
 def _part(given: Mapping[str, Any], key: str) -> dict[str, Any]:
     block = given.get(key, {})
     if not isinstance(block, Mapping):
-        raise ConfigError(f"{key}={block}: use --{key}; {key}.KEY=value sets what goes with it")
+        raise ConfigError(f"{key}={block}: use --{key}; {key}.KEY=value sets its other keys")
     return dict(block)
 
 

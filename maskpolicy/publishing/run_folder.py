@@ -1,6 +1,6 @@
-"""What a run's folder holds: a table of names and meanings, and of what writes each.
+"""The contents of a run's folder: names, meanings, and the functions that write them.
 
-To have `maskpolicy run` write something new, add a function and its line in `CONTENTS`.
+To make `maskpolicy run` write something new, add a function and its line in `CONTENTS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from maskpolicy.types import Json
 
 @dataclass
 class FinishedRun:
-    """All that a run's folder is written from."""
+    """A finished run, from which its folder is written."""
 
     experiment: Experiment
     graph: Graph
@@ -36,7 +36,7 @@ class FinishedRun:
 
     @cached_property
     def run(self) -> Run:
-        """The results of its cells, which are written when they are first asked for."""
+        """The results of its cells; the first access writes them."""
         return collecting.collect(
             self.experiment, self.graph, self.outcomes, self.store, self.folder
         )
@@ -49,15 +49,15 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class Content:
-    """Files of one name or pattern in a run's folder."""
+    """The files of one name or pattern in a run's folder."""
 
     name: str
     holds: str
-    write: Callable[[FinishedRun], object] | None = None  # None: another part of a run writes it
+    write: Callable[[FinishedRun], object] | None = None  # None: written elsewhere
 
 
 def write(finished: FinishedRun) -> None:
-    """Write all that a finished run leaves in its folder; raises StoreError."""
+    """Write the folder of a finished run; raises StoreError."""
     for content in CONTENTS:
         if content.write is not None:
             content.write(finished)
@@ -77,19 +77,19 @@ def _page(finished: FinishedRun) -> None:
 
 
 CONTENTS = (  # in the order in which they are written
-    Content("experiment.yaml", "the experiment as it was written: `written.save`, at the start"),
-    Content("logs/", "what a tracker recorded of each training"),
+    Content("experiment.yaml", "the experiment file, saved at the start by `verbatim.save`"),
+    Content("logs/", "the log of a tracker for each training"),
     Content("results/*.json", "each cell's score and settings", lambda finished: finished.run),
-    Content("predictions/*.jsonl", "each cell's answers, as `collecting.collect` found them"),
-    Content("steps/*.json", "the cells of models that `checkpoint_steps` names, likewise"),
-    Content("experiment.json", "all settings, resolved, likewise"),
+    Content("predictions/*.jsonl", "each cell's predictions, written with the results"),
+    Content("steps/*.json", "results of `checkpoint_steps`, written with the results"),
+    Content("experiment.json", "all resolved settings, written with the results"),
     Content(
         "leaderboard.*",
         "the leaderboard as JSON, Markdown, CSV and LaTeX",
         lambda finished: save_report(finished.board, finished.folder),
     ),
-    Content("run.json", "what differs from run to run: seconds, versions, hardware", _record),
+    Content("run.json", "seconds, versions and hardware of this run", _record),
     Content("questions/*.jsonl", "the ids and sources of each task's test examples", _questions),
-    Content("analyses/", "what `analyze` found, which the page shows"),
-    Content("leaderboard.html", "the page, made of all of the above", _page),
+    Content("analyses/", "the findings of `analyze`, which the page shows"),
+    Content("leaderboard.html", "the page, made from all of the above", _page),
 )

@@ -215,7 +215,7 @@ def test_an_empty_folder_is_taken(call, words, tmp_path):
         ("corpus.wrods=9", "did you mean 'words'?"),
         ("corpus=world", "use --corpus"),
         ("model=mini", "use --model"),
-        ("tasks=[zsre]", "tasks: is not to be set here"),
+        ("tasks=[zsre]", "tasks: cannot be set here"),
         ("general.steps=3", "only a model built from scratch"),
         ("steps", "write key=value"),
     ],

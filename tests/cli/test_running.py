@@ -226,7 +226,7 @@ def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
         (["world", "--out", "w", "peple=1"], "did you mean 'people'?"),
         (["world", "--out", "w", "people"], "write key=value"),
         (["leaderboard", "nowhere"], "no results/*.json"),
-        (["doctor", "--older", "3"], "--older: says what --prune frees"),
+        (["doctor", "--older", "3"], "--older: needs --prune"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(refused, monkeypatch, tmp_path, words, says):

@@ -204,10 +204,10 @@ def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, words, says):
     assert says in refused("show", *words, "--text", TEXT)
 
 
-@pytest.mark.parametrize(("text", "says"), [(" \n", "holds no word"), ("a\udc80", "surrogate")])
+@pytest.mark.parametrize(("text", "says"), [(" \n", "has no words"), ("a\udc80", "surrogate")])
 def test_a_text_that_cannot_be_shown_is_refused(refused, bart, text, says):
     assert says in refused("show", "random", "--text", text, "--model", bart)
 
 
 def test_none_hides_nothing(refused, bart):
-    assert "hides nothing" in refused("show", "none", "--text", TEXT, "--model", bart)
+    assert "masks nothing" in refused("show", "none", "--text", TEXT, "--model", bart)

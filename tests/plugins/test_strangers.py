@@ -246,7 +246,7 @@ def test_a_store_outside_of_run_and_working_directory_needs_a_word(
     monkeypatch.chdir(tmp_path / "elsewhere")
     line = refused("analyze", "coverage", stranger)
     assert f"names the store {private}, outside of the run and the working directory" in line
-    assert f"give --store {private}" in line
+    assert f"add --store {private}" in line
     assert call("analyze", "coverage", stranger, "--store", private, "--json")[0] == 0
     monkeypatch.chdir(tmp_path)
     assert call("analyze", "coverage", stranger, "--json")[0] == 0
