@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, models as folders for Transformers, and `pretrain`.
+"""The contents of a run's folder, export of models as Transformers folders, and `pretrain`.
 
-What each cell's file holds is in `results`.
+The files of single cells are described in `results`.
 """
