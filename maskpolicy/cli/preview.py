@@ -126,7 +126,7 @@ def _label(run: Run, name: str) -> str:
     labels = [label for label, policy in policies.items() if policy == name]
     if len(labels) > 1:
         raise ConfigError(
-            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of them"
+            f"{run.folder}: {name} has the rows {', '.join(labels)}: name one of these"
         )
     if not labels:
         raise ConfigError(f"{run.folder}: {unknown('row', name, policies)}")
