@@ -38,8 +38,16 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "windows"),
     },
     "maskpolicy.findings": {
-        *("Findings", "Sample", "Sampling", "samples", "Staged", "staged", "derive"),
-        *("Asked", "asked", "answers", "Point", "points", "panels"),
+        *(
+            "Findings",
+            "Sample",
+            "Sampling",
+            "samples",
+            "IntermediateStage",
+            "intermediate_stages",
+            "derive",
+        ),
+        *("ColumnExamples", "column_examples", "answers", "Point", "points", "panels"),
     },
     "maskpolicy.plots": {"Lines", "Bars", "Grid", "Marked", "Series", "GREY"},
 }

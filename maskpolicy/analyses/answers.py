@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maskpolicy import Findings, Json, Run, Store, analysis
-from maskpolicy.findings import Sampling, answers, asked, samples
+from maskpolicy.findings import Sampling, answers, column_examples, samples
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Grid
 
@@ -29,7 +29,7 @@ class Answers(Sampling):
         panels = []
         missing = False
         for run in runs:
-            tasks, absent = asked(run, store)
+            tasks, absent = column_examples(run, store)
             found, more, gone = samples([run], self.sampling, store)
             notes += [*absent, *more]
             missing |= gone or bool(absent)

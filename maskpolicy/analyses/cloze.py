@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from maskpolicy import ConfigError, Findings, Json, Run, Store, StoreError, analysis
 from maskpolicy.config.experiment import ENCODER
-from maskpolicy.findings import Staged, derive, staged
+from maskpolicy.findings import IntermediateStage, derive, intermediate_stages
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.plots import Bars, Series
 from maskpolicy.stages.cloze import ClozeParams, read
@@ -30,7 +30,7 @@ class Cloze:
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Evaluate the model of every intermediate stage."""
-        found, notes = staged(runs, store, every=True)
+        found, notes = intermediate_stages(runs, store, every=True)
         missing = bool(notes)
         rows: list[Json] = []
         for each in found:
@@ -52,7 +52,7 @@ class Cloze:
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
 
 
-def _rows(each: Staged, store: Store) -> list[Json]:
+def _rows(each: IntermediateStage, store: Store) -> list[Json]:
     """Return a row for each kind of subject, for one intermediate stage."""
     from maskpolicy.world.cloze import blanks, majority
 
@@ -80,7 +80,7 @@ def _rows(each: Staged, store: Store) -> list[Json]:
     return rows
 
 
-def _world(each: Staged, store: Store) -> Settings:
+def _world(each: IntermediateStage, store: Store) -> Settings:
     """Return the settings of the world that a stage was trained on; raises ConfigError."""
     corpus = available(store, each.corpus, "its corpus")
     key = corpus.manifest["record"]["inputs"].get("world")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, StoreError, analysis
 from maskpolicy.config.experiment import ENCODER, CorpusBlock
 from maskpolicy.corpus import documents
-from maskpolicy.findings import Staged, derive, staged
+from maskpolicy.findings import IntermediateStage, derive, intermediate_stages
 from maskpolicy.graph.nodes import params_of, version_of
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.plots import Bars, Series
@@ -56,7 +56,7 @@ class Forgetting:
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Measure the loss of the model before and after each intermediate stage."""
-        found, notes = staged(runs, store, every=True)
+        found, notes = intermediate_stages(runs, store, every=True)
         missing = bool(notes)
         rows = []
         for each in found:
@@ -79,14 +79,14 @@ class Forgetting:
         partial = missing or bool(self.text)  # files may change; each loss is cached by content
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
 
-    def _loss(self, row: Staged, model: str, store: Store) -> _Loss:
+    def _loss(self, row: IntermediateStage, model: str, store: Store) -> _Loss:
         params, local = self._params(row, store)
         inputs = {"model": model, "tokenizer": row.inputs["tokenizer"]}
         made = derive(store, "general-loss", row.label, params, inputs, local)
         values = json.loads((made.path / LOSS).read_text())
         return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
 
-    def _params(self, row: Staged, store: Store) -> tuple[GeneralLossParams, Local]:
+    def _params(self, row: IntermediateStage, store: Store) -> tuple[GeneralLossParams, Local]:
         """Return params and local of the stage: the general objective, and the text."""
         base = store.peek(row.inputs["model"])
         if base is None:

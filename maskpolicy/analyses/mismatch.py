@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from maskpolicy import Findings, Json, Result, Run, Store, analysis
-from maskpolicy.findings import Asked, Sampling, answers, asked, derive, samples
+from maskpolicy.findings import ColumnExamples, Sampling, answers, column_examples, derive, samples
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.metrics.answers import normalise
 from maskpolicy.plots import Bars, Series
@@ -43,7 +43,7 @@ class Mismatch(Sampling):
         notes: list[str] = []
         missing = False
         for run in runs:
-            tasks, absent = asked(run, store)
+            tasks, absent = column_examples(run, store)
             sliced = [task for task in tasks if any(self.slice in e.slices for e in task.examples)]
             found, more, gone = samples([run], self.sampling, store) if sliced else ([], [], False)
             missing |= gone or bool(absent)
@@ -66,7 +66,7 @@ class Mismatch(Sampling):
         return Findings(columns, tuple(rows), tuple(notes), tuple(_panels(rows, runs)), missing)
 
     def _rows(
-        self, run: Run, task: Asked, texts: dict[str, list[str]], store: Store
+        self, run: Run, task: ColumnExamples, texts: dict[str, list[str]], store: Store
     ) -> Iterator[Json]:
         seen = {example.slices.get(self.slice, "") for example in task.splits["train"]}
         parts = {

@@ -21,30 +21,42 @@ if TYPE_CHECKING:
 
     from maskpolicy.findings.cache import derive
     from maskpolicy.findings.curves import Point, panels, points
-    from maskpolicy.findings.examples import Asked, answers, asked
-    from maskpolicy.findings.masked_sample import Sample, Sampling, Staged, samples, staged
+    from maskpolicy.findings.examples import ColumnExamples, answers, column_examples
+    from maskpolicy.findings.masked_sample import (
+        IntermediateStage,
+        Sample,
+        Sampling,
+        intermediate_stages,
+        samples,
+    )
     from maskpolicy.store.artifacts import Store
 
 __all__ = [
-    "Asked",
+    "ColumnExamples",
     "Findings",
+    "IntermediateStage",
     "Point",
     "Sample",
     "Sampling",
-    "Staged",
     "answers",
-    "asked",
+    "column_examples",
     "derive",
+    "intermediate_stages",
     "panels",
     "points",
     "samples",
-    "staged",
 ]
 _HOMES = {
     "maskpolicy.findings.cache": ("derive",),
     "maskpolicy.findings.curves": ("Point", "panels", "points"),
-    "maskpolicy.findings.examples": ("Asked", "answers", "asked"),
-    "maskpolicy.findings.masked_sample": ("Sample", "Sampling", "Staged", "samples", "staged"),
+    "maskpolicy.findings.examples": ("ColumnExamples", "answers", "column_examples"),
+    "maskpolicy.findings.masked_sample": (
+        "Sample",
+        "Sampling",
+        "IntermediateStage",
+        "samples",
+        "intermediate_stages",
+    ),
 }
 __getattr__, __dir__ = offers(__name__, _HOMES)
 

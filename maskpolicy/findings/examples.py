@@ -13,7 +13,7 @@ from maskpolicy.types import Example
 
 
 @dataclass(frozen=True)
-class Asked:
+class ColumnExamples:
     """The examples of one column of a run, by split."""
 
     task: str  # label of the column
@@ -25,7 +25,7 @@ class Asked:
         return [example for split in self.splits.values() for example in split]
 
 
-def asked(run: Run, store: Store) -> tuple[list[Asked], list[str]]:
+def column_examples(run: Run, store: Store) -> tuple[list[ColumnExamples], list[str]]:
     """Return the examples of every column, and a note for each column whose are not stored."""
     from maskpolicy.stages.answers import read_examples
 
@@ -42,7 +42,7 @@ def asked(run: Run, store: Store) -> tuple[list[Asked], list[str]]:
             notes.append(f"{task}: its examples are not in the store {store.root}")
             continue
         splits = {split: read_examples(artifact.path, split) for split in SPLITS}
-        found.append(Asked(task, splits))
+        found.append(ColumnExamples(task, splits))
     return found, notes
 
 

@@ -49,7 +49,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Staged:
+class IntermediateStage:
     """The intermediate stage of one row of a run, as recorded in the store."""
 
     run: Run
@@ -67,14 +67,14 @@ class Staged:
         return self.inputs["corpus"]
 
 
-def staged(
+def intermediate_stages(
     runs: Sequence[Run], store: Store, *, every: bool = False
-) -> tuple[list[Staged], list[str]]:
+) -> tuple[list[IntermediateStage], list[str]]:
     """Return the intermediate stages of all rows, and a note for each that is not in the store.
 
     A row has its first intermediate run only, or, with `every`, all of them.
     """
-    found: list[Staged] = []
+    found: list[IntermediateStage] = []
     notes: list[str] = []
     for run in runs:
         for color, label in enumerate(run.rows):
@@ -88,7 +88,9 @@ def staged(
                 record = manifest["record"]
                 version = record["version"]
                 params, inputs = params_of(record, IntermediateParams), record["inputs"]
-                found.append(Staged(run, name, number, key, params, inputs, version, color))
+                found.append(
+                    IntermediateStage(run, name, number, key, params, inputs, version, color)
+                )
     return found, notes
 
 
@@ -146,7 +148,7 @@ class Sample:
     The t tokens of all passages are numbered consecutively.
     """
 
-    row: Staged
+    row: IntermediateStage
     passages: Passages
     places: NDArray[np.int64]  # (n,) indices into `passages`
     spans: Ragged  # n arrays (spans, 2) of token ranges in the passage
@@ -188,7 +190,7 @@ class Sample:
         return found
 
 
-def sample(row: Staged, sampling: Sampling, store: Store) -> Sample:
+def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     """Return the spans that a row masks in a sample of its corpus, the same as in its training.
 
     Raises StoreError if its corpus is not in the store, and ConfigError if the policy's code or
@@ -223,7 +225,7 @@ def samples(
     runs: Sequence[Run], sampling: Sampling, store: Store
 ) -> tuple[list[Sample], list[str], bool]:
     """Return the sample of every row, notes, and whether the sample of any row is missing."""
-    rows, notes = staged(runs, store)
+    rows, notes = intermediate_stages(runs, store)
     missing = bool(notes)
     found = []
     for row in rows:
