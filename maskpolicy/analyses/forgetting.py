@@ -82,8 +82,8 @@ class Forgetting:
     def _loss(self, row: IntermediateStage, model: str, store: Store) -> _Loss:
         params, local = self._params(row, store)
         inputs = {"model": model, "tokenizer": row.inputs["tokenizer"]}
-        made = derive(store, "general-loss", row.label, params, inputs, local)
-        values = json.loads((made.path / LOSS).read_text())
+        artifact = derive(store, "general-loss", row.label, params, inputs, local)
+        values = json.loads((artifact.path / LOSS).read_text())
         return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
 
     def _params(self, row: IntermediateStage, store: Store) -> tuple[GeneralLossParams, Local]:

@@ -130,15 +130,15 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
     from maskpolicy.formats import examples, sources
 
     block = TaskBlock(task, task, data=str(folder))
-    made = sources.task(block)
-    facts = made.facts
+    resolved = sources.task(block)
+    facts = resolved.facts
     try:
         train, dev, test = (
             examples.read(block, split, folder, contexts=False) for split in sources.SPLITS
         )
     except DataError:
         return {}
-    material = majority.Material(train, made.metric.name, facts.keep, facts.unanswerable)
+    material = majority.Material(train, resolved.metric.name, facts.keep, facts.unanswerable)
     found = majority.best(material, dev, test, facts.kind)
     return {"majority": round(100 * found.score, 1), "rule": found.rule}
 

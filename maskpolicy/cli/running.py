@@ -60,9 +60,9 @@ def run(
     check(jobs)
     notes = console(err=True)
     log_to(notes)
-    asked = verbatim.read(file, keys or (), plugin or ())
-    experiment = experiment_of(asked, file)
-    folder = out or asked.home or Path("runs") / experiment.name
+    written = verbatim.read(file, keys or (), plugin or ())
+    experiment = experiment_of(written, file)
+    folder = out or written.home or Path("runs") / experiment.name
     claim_folder(folder, cell.MARKS)
     artifacts = Store(store)
     whole = stages.build(experiment, artifacts.hash_file)
@@ -71,7 +71,7 @@ def run(
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
-    verbatim.save(asked, folder)
+    verbatim.save(written, folder)
     logs = folder / "logs"
     request = Request(file, keys or (), plugin or (), store, workers, logs, only or ())
     with beside(jobs, request), ProgressBars(notes, len(order)) as bars:
@@ -122,15 +122,15 @@ def plan(
     experiment = load_experiment(file, keys or (), plugin or ())
     artifacts = Store(store)
     whole = stages.build(experiment, artifacts.hash_file)
-    made = stages.part(whole, only or ())
-    planned = planning.plan(made.targets, artifacts, targets=made.targets)
+    part = stages.part(whole, only or ())
+    planned = planning.plan(part.targets, artifacts, targets=part.targets)
     table = Table("state", "stage", "why", box=None)
     for entry in planned:
         table.add_row(entry.state, entry.stage.name, entry.why)
     screen.print(table)
     counts = Counter(entry.state for entry in planned)
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
-    named = {task for _, task, _ in made.cells}
+    named = {task for _, task, _ in part.cells}
     found = [each for each in power.plan(experiment, whole, artifacts) if each.task in named]
     _print_power(found, experiment, screen)
 

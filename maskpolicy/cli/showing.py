@@ -59,27 +59,27 @@ def show(
     runs = [run] if run else []
     discovery.load_files(plugin or (), fresh=True)
     artifacts = Store(store_of(store, runs))
-    taken = preview.from_run(run, policy, artifacts) if run else None
-    if run and taken:
-        plugin_of_run("policy", taken.policy["name"], cell.plugin_files(run))
-    block = policy_blocks.policy_block(_given(policy, keys or (), taken), "policy", {})
-    if taken and model is None:
-        tokenizer = models.load_tokenizer(str(taken.tokenizer))
+    of_run = preview.from_run(run, policy, artifacts) if run else None
+    if run and of_run:
+        plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
+    block = policy_blocks.policy_block(_given(policy, keys or (), of_run), "policy", {})
+    if of_run and model is None:
+        tokenizer = models.load_tokenizer(str(of_run.tokenizer))
     else:
         tokenizer = _tokenizer(model or DEFAULT, artifacts)
-    shown = preview.show(text, block, tokenizer, taken.fitted if taken else None, seed)
+    masked = preview.show(text, block, tokenizer, of_run.fitted if of_run else None, seed)
     if as_json:
-        found = {"spans": shown.spans, "source": shown.source, "target": shown.target}
+        found = {"spans": masked.spans, "source": masked.source, "target": masked.target}
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
     screen = console()
-    hidden = " | ".join(part for _, _, part in shown.spans) or "nothing"
-    parts = (_coloured(shown), hidden, shown.source, shown.target or "–")
+    hidden = " | ".join(part for _, _, part in masked.spans) or "nothing"
+    parts = (_coloured(masked), hidden, masked.source, masked.target or "–")
     for name, part in zip(("text", "hidden", "source", "target"), parts, strict=True):
         screen.print(f"{name:<8}", part, sep="", soft_wrap=True)
 
 
-def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
+def _given(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
     """Return the policy's block: that of the run, updated by the keys of this command."""
     from maskpolicy.cli import preview
     from maskpolicy.config import policy_blocks
@@ -88,13 +88,13 @@ def _given(name: str, words: Sequence[str], taken: Any) -> dict[str, Any]:
     own, rest = policy_keys(name, words)
     strange = sorted(set(rest) - set(HOW_KEYS))
     if strange:
-        policy_blocks.refuse_fields(taken.policy["name"] if taken else name, strange)
+        policy_blocks.refuse_fields(of_run.policy["name"] if of_run else name, strange)
         choices = [*HOW_KEYS, "policy.FIELD"]
         raise ConfigError(unknown("key", strange[0], choices))
-    if taken is None:
+    if of_run is None:
         return {**rest, **own}
-    preview.refuse_paths(taken.policy, set(own))
-    return {**taken.policy, **rest, **own, "name": taken.policy["name"]}
+    preview.refuse_paths(of_run.policy, set(own))
+    return {**of_run.policy, **rest, **own, "name": of_run.policy["name"]}
 
 
 def _tokenizer(name: str, artifacts: Store) -> Any:
@@ -117,10 +117,10 @@ def _tokenizer(name: str, artifacts: Store) -> Any:
     return models.load_tokenizer(str(artifacts.path(stage.key)))
 
 
-def _coloured(shown: MaskedText) -> Text:
+def _coloured(masked: MaskedText) -> Text:
     from rich.text import Text
 
-    text = Text(shown.text)
-    for start, end, _ in shown.spans:
+    text = Text(masked.text)
+    for start, end, _ in masked.spans:
         text.stylize("bold black on yellow", start, end)
     return text

@@ -34,8 +34,8 @@ def figure(plots: Sequence[Marked]) -> Figure:
 
     broken = [wrapped(plot.text) for plot in plots]
     height = sum(1.6 + len(lines) for lines in broken)
-    made = Figure(figsize=(_WIDTH * 0.602 * _SIZE / 72, 0.19 * height))
-    axis = made.add_axes((0, 0, 1, 1))
+    drawn = Figure(figsize=(_WIDTH * 0.602 * _SIZE / 72, 0.19 * height))
+    axis = drawn.add_axes((0, 0, 1, 1))
     axis.set_xlim(0, _WIDTH)
     axis.set_ylim(height, 0)
     axis.set_axis_off()
@@ -53,7 +53,7 @@ def figure(plots: Sequence[Marked]) -> Figure:
                 axis.text(word.start(), row + 0.72, word.group(), **style)
             row += 1
         row += 0.4
-    return made
+    return drawn
 
 
 def _box(column: int, row: float, width: int, color: int, weight: float) -> Any:

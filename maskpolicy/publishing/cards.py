@@ -90,48 +90,48 @@ class ModelHistory:
         return self.model in SCRATCH[self.kind]
 
 
-def card(made: ModelHistory) -> str:
+def card(history: ModelHistory) -> str:
     """Return the README.md of an exported checkpoint."""
     from huggingface_hub import ModelCard
 
-    factory = _FACTORIES[made.head or made.kind]
+    factory = _FACTORIES[history.head or history.kind]
     sections = [
-        _front(made),
-        f"# {made.name}",
-        f"{_base(made)}{_trained(made)}. {_RELATIVE if made.is_relative else _ORDINARY}",
-        f"```python\n{_IMPORT if made.is_relative else ''}"
+        _front(history),
+        f"# {history.name}",
+        f"{_base(history)}{_trained(history)}. {_RELATIVE if history.is_relative else _ORDINARY}",
+        f"```python\n{_IMPORT if history.is_relative else ''}"
         f"from transformers import {factory}, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{made.name}")\n'
-        f'model = {factory}.from_pretrained("{made.name}")\n```',
-        *_stage(made),
-        *_tuning(made),
+        f'tokenizer = AutoTokenizer.from_pretrained("{history.name}")\n'
+        f'model = {factory}.from_pretrained("{history.name}")\n```',
+        *_stage(history),
+        *_tuning(history),
         "## Results",
-        _results(made),
+        _results(history),
         "## How it was made",
-        f"```\n{made.command}\n```",
-        f"with {_versions(made.manifest['versions'])}. `maskpolicy.json` has all settings; "
+        f"```\n{history.command}\n```",
+        f"with {_versions(history.manifest['versions'])}. `maskpolicy.json` has all settings; "
         "with the same files in place, these commands reproduce the model.",
     ]
     return str(ModelCard("\n\n".join(sections) + "\n", ignore_metadata_errors=False))
 
 
-def _front(made: ModelHistory) -> str:
+def _front(history: ModelHistory) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     tags = [
         *_TAGS,
-        _FAMILIES[made.kind],
-        *([_STAGE_TAG, f"policy:{made.policy}"] if made.policy else []),
+        _FAMILIES[history.kind],
+        *([_STAGE_TAG, f"policy:{history.policy}"] if history.policy else []),
     ]
-    base = made.model
+    base = history.model
     facts: dict[str, Any] = {"library_name": "transformers", "tags": tags}
-    if not made.is_scratch:
-        facts["base_model"] = Path(base).name if _is_local(made) else base
-    if made.scores:
-        facts["model_name"] = made.name
+    if not history.is_scratch:
+        facts["base_model"] = Path(base).name if _is_local(history) else base
+    if history.scores:
+        facts["model_name"] = history.name
         facts["eval_results"] = [
             EvalResult(
-                task_type=_TASK_TYPES[made.head or "text"],
+                task_type=_TASK_TYPES[history.head or "text"],
                 dataset_type=_DATA_SETS.get(score.source, "{}").format(score.task),
                 dataset_name=_data_set(score),
                 dataset_split="test",
@@ -139,33 +139,35 @@ def _front(made: ModelHistory) -> str:
                 metric_name=score.metric.replace("_", " "),
                 metric_value=round(100 * score.value, 2),
             )
-            for score in made.scores
+            for score in history.scores
         ]
     return f"---\n{ModelCardData(**facts).to_yaml()}\n---"
 
 
-def _base(made: ModelHistory) -> str:
-    if made.is_scratch:
-        return f"`{made.model}`, built from scratch on the embedded world"
-    if _is_local(made):
+def _base(history: ModelHistory) -> str:
+    if history.is_scratch:
+        return f"`{history.model}`, built from scratch on the embedded world"
+    if _is_local(history):
         return (
-            f"The model of a local folder, `{Path(made.model).name}` (`base_model` is the folder's "
-            "name: replace it by the model's name on the Hub before you publish this one)"
+            f"The model of a local folder, `{Path(history.model).name}` (`base_model` is the "
+            "folder's name: replace it by the model's name on the Hub before you publish this one)"
         )
-    return f"`{made.model}` at commit `{made.revision}`"
+    return f"`{history.model}` at commit `{history.revision}`"
 
 
-def _trained(made: ModelHistory) -> str:
+def _trained(history: ModelHistory) -> str:
     text = ""
-    if made.policy is not None:
-        summary = _summary(made.policy)
+    if history.policy is not None:
+        summary = _summary(history.policy)
         text = (
-            f", pre-trained further on masked passages with the policy `{made.policy}`"
+            f", pre-trained further on masked passages with the policy `{history.policy}`"
             f"{f' ({summary})' if summary else ''}"
         )
-    if not made.task:
+    if not history.task:
         return text
-    name = next((_data_set(score) for score in made.scores if score.task == made.task), made.task)
+    name = next(
+        (_data_set(score) for score in history.scores if score.task == history.task), history.task
+    )
     return f"{text}, then fine-tuned on {plain(name)}"
 
 
@@ -178,30 +180,30 @@ def _summary(policy: str) -> str:
         return ""
 
 
-def _is_local(made: ModelHistory) -> bool:
-    return Path(made.model).is_absolute()
+def _is_local(history: ModelHistory) -> bool:
+    return Path(history.model).is_absolute()
 
 
-def _stage(made: ModelHistory) -> list[str]:
-    params = made.intermediate
-    if made.policy is None or params is None or made.corpus is None:
+def _stage(history: ModelHistory) -> list[str]:
+    params = history.intermediate
+    if history.policy is None or params is None or history.corpus is None:
         return []
     return [
         "## Policy",
-        _table({"name": made.policy, **params.fields, **to_json(params.how)}),
+        _table({"name": history.policy, **params.fields, **to_json(params.how)}),
         "## Corpus",
-        _corpus(made.corpus),
+        _corpus(history.corpus),
         "## Budget",
-        _table(_budget(params.spec, made.positions)),
+        _table(_budget(params.spec, history.positions)),
         "## Work done",
-        _table(made.work),
+        _table(history.work),
     ]
 
 
-def _tuning(made: ModelHistory) -> list[str]:
-    if made.finetune is None:
+def _tuning(history: ModelHistory) -> list[str]:
+    if history.finetune is None:
         return []
-    return ["## Fine-tuning", _table(_budget(made.finetune.spec, made.positions))]
+    return ["## Fine-tuning", _table(_budget(history.finetune.spec, history.positions))]
 
 
 def _budget(spec: Training, positions: int | None) -> dict[str, Json]:
@@ -212,13 +214,13 @@ def _budget(spec: Training, positions: int | None) -> dict[str, Json]:
     return to_json(spec)
 
 
-def _results(made: ModelHistory) -> str:
-    if not made.scores:
+def _results(history: ModelHistory) -> str:
+    if not history.scores:
         return "It has not been fine-tuned or evaluated on any task."
-    about = "Of this model." if made.task else "Of this model after fine-tuning on each task."
-    if made.tuned_with and not made.task:
-        about = f"{about[:-1]} ({made.tuned_with})."
-    if any(score.source == "world" for score in made.scores):
+    about = "Of this model." if history.task else "Of this model after fine-tuning on each task."
+    if history.tuned_with and not history.task:
+        about = f"{about[:-1]} ({history.tuned_with})."
+    if any(score.source == "world" for score in history.scores):
         about += (
             " Tasks of the embedded world use the file formats of the data sets of the same names. "
             "Their questions are about an invented world, so such a score is not one on the data "
@@ -226,7 +228,7 @@ def _results(made: ModelHistory) -> str:
         )
     head = "| task | data | metric | score (%) | seeds | test examples |"
     lines = [head, "|---|---|---|---:|---|---:|"]
-    for score in made.scores:
+    for score in history.scores:
         spread = "" if score.std is None else f" ± {100 * score.std:.1f}"
         seeds = ", ".join(map(str, score.seeds))
         lines.append(

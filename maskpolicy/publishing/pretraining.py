@@ -152,7 +152,7 @@ def _verb(record: Mapping[str, Json]) -> str:
     return EXPORT if "stages" in record else PRETRAIN  # `export` records the stages of a run
 
 
-def export(made: Experiment, stage: Stage, store: Store, out: Path, command: str) -> None:
+def export(experiment: Experiment, stage: Stage, store: Store, out: Path, command: str) -> None:
     """Write model, tokenizer and card of a finished intermediate stage to `out`, atomically.
 
     `command` is shown in the card. Raises StoreError.
@@ -164,14 +164,14 @@ def export(made: Experiment, stage: Stage, store: Store, out: Path, command: str
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
     about = ModelHistory(
         name=out.name,
-        model=made.model.name,
+        model=experiment.model.name,
         revision=stage.inputs["model"].keyed.get("revision"),
         command=command,
         manifest=artifact.manifest,
-        kind=made.model.kind,
+        kind=experiment.model.kind,
         positions=positions(artifact.path),
         is_relative=is_relative(str(artifact.path)),
-        policy=made.policies[0].name,
+        policy=experiment.policies[0].name,
         intermediate=params_of(artifact.manifest["record"], IntermediateParams),
         corpus=params_of(stage.inputs["corpus"].record(), CorpusParams).corpus,
         work=work,

@@ -169,7 +169,7 @@ def _result(
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
     behind = topological([stage])
-    made = Result(
+    result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
         cell_config(experiment, policy, task, cell[2]),
@@ -185,17 +185,17 @@ def _result(
         if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
             return None
         return replace(
-            made,
+            result,
             metrics=known.metrics,
             work=known.work,
-            majority=made.majority or known.majority,
-            audit=made.audit or known.audit,
+            majority=result.majority or known.majority,
+            audit=result.audit or known.audit,
         )
     metrics = None
     if outcome.artifact is not None:
         metrics = Total.from_json(read_json(outcome.artifact.path / "result.json"))
     error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
-    return replace(made, metrics=metrics, work=_work(behind, store), error=error)
+    return replace(result, metrics=metrics, work=_work(behind, store), error=error)
 
 
 def _about_task(stage: Stage | None, file: str, store: Store) -> Json:

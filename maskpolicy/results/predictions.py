@@ -108,12 +108,12 @@ def save_questions(cells: Mapping[tuple[str, str, int], Stage], store: Store, fo
         examples = stage.inputs.get("examples")
         if examples is None or store.peek(examples.key) is None:
             continue
-        made = []
+        rows = []
         for _, line in lines(store.path(examples.key) / "test.jsonl"):
             row = json.loads(line)
             question = {"id": row["id"], "source": row["source"]}
-            made.append(f"{json.dumps(question, ensure_ascii=False)}\n")
-        write_file(questions_file(folder, task), "".join(made).encode())
+            rows.append(f"{json.dumps(question, ensure_ascii=False)}\n")
+        write_file(questions_file(folder, task), "".join(rows).encode())
 
 
 def read_questions(folder: Path, task: str, wanted: set[str]) -> dict[str, str]:

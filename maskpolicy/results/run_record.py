@@ -68,20 +68,20 @@ def store_of(folder: Path) -> Path | None:
     return store.resolve() if store.is_dir() else None
 
 
-def _stage(outcome: Outcome, made: Json | None, here: Json) -> Json:
-    made = made or here
+def _stage(outcome: Outcome, stored: Json | None, here: Json) -> Json:
+    stored = stored or here
     return {
         "kind": outcome.stage.kind,
         "label": outcome.stage.label,
         "key": outcome.stage.key,
-        "seconds": outcome.seconds or made.get("seconds", 0.0),
+        "seconds": outcome.seconds or stored.get("seconds", 0.0),
         "from_store": outcome.hit,
         "error": outcome.error,
-        "made_with": _other(made, here),
+        "made_with": _other(stored, here),
     }
 
 
-def _other(made: Json, here: Json) -> Json:
+def _other(stored: Json, here: Json) -> Json:
     """Return the versions and commit of an artifact if they differ from ours, else None."""
-    facts = {key: made[key] for key in ("versions", "commit")}
+    facts = {key: stored[key] for key in ("versions", "commit")}
     return None if facts == {key: here[key] for key in facts} else facts

@@ -43,7 +43,7 @@ def test_analyses_are_listed(call):
     code, out, _ = call("analyze", "--list", "--json")
     assert code == 0
     found = {entry["name"]: entry for entry in json.loads(out)}
-    assert found["coverage"]["summary"].startswith("What each policy hid")
+    assert found["coverage"]["summary"].startswith("How much each policy masked")
     assert "coverage" in call("analyze", "--list")[1]
 
 
