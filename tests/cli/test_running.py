@@ -391,7 +391,7 @@ def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finis
 def test_a_plan_says_which_differences_would_be_found(call, finished, tmp_path):
     words = ("plan", finished / "tiny.yaml", "--store", finished / "store")
     out = call(*words)[1]
-    assert "a test needs 3 seeds, each with an intermediate run of its own (here: seeds 1" in out
+    assert "a test needs 3 seeds, each with its own intermediate run (here: seeds 1" in out
     assert "defaults: 0.2 logits between runs" in out
     [line] = [line for line in out.splitlines() if line.split()[:1] == ["zsre"]]
     known = json.loads((finished / "out" / "results" / "none--zsre--0.json").read_text())

@@ -1,4 +1,4 @@
-"""What a leaderboard says of differences without a mark, and of those without a test."""
+"""Differences of a leaderboard that are not significant, and those without a test."""
 
 from __future__ import annotations
 
