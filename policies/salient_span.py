@@ -74,7 +74,7 @@ class SalientSpan:
             known = entity_labels(self.pipeline)
             if known and known.isdisjoint(self.labels):
                 raise ConfigError(
-                    f"labels: the pipeline {self.pipeline} has none of them, but "
+                    f"labels: the pipeline {self.pipeline} has none of them; it has "
                     f"{', '.join(sorted(known))}: name some of these, or set labels: all"
                 )
         return [

@@ -92,5 +92,5 @@ def _nothing(data: Sequence[Contexts], max_words: int) -> str:
     counts = ", ".join(f"0 of {len(task.train)} contexts of {task.name}" for task in data)
     return (
         f"policy supervised: no answer occurs in its context ({counts}): there is nothing to learn "
-        "from; train on a task whose answers stand in their contexts"
+        "from; train on a task whose answers occur in their contexts"
     )

@@ -57,7 +57,7 @@ def shards(
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
             raise StageError(
-                f"{plugin_name('policy', policy)}: column {odd!r} is not given for every passage"
+                f"{plugin_name('policy', policy)}: column {odd!r} is missing for some passages"
             )
         yield found
         done = min(done + SHARD, len(passages))
@@ -185,7 +185,7 @@ def _columns(
     for name, rows in columns.items():
         if len(rows) != len(shard):
             raise StageError(
-                f"{plugin_name('policy', policy)}: annotate gave {len(rows)} rows of {name!r} for "
-                f"{len(shard)} passages: return one array for each passage"
+                f"{plugin_name('policy', policy)}: annotate returned {len(rows)} rows of {name!r} "
+                f"for {len(shard)} passages: return one array per passage"
             )
     return columns

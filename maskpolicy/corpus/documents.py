@@ -72,7 +72,7 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> Source:
     """
     if corpus.name == WORLD:
         if corpus.columns:
-            raise ConfigError(f"corpus.columns: the world has {', '.join(_GOLD)}: leave it out")
+            raise ConfigError(f"corpus.columns: the world has {', '.join(_GOLD)}: omit the key")
         return WorldSource(words=corpus.words, limit=corpus.limit)
     _check_names(corpus)
     if corpus.hub is None:
@@ -149,10 +149,10 @@ def _no_text(source: FileSource | HubSource, corpus: CorpusBlock, malformed: Mal
     bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
     name = corpus.hub or ", ".join(corpus.files)
     if not corpus.hub and all(map(readers.is_plain, corpus.files)):
-        return f"{name}: the corpus holds no text{bad}: name files that hold some"
+        return f"{name}: the corpus holds no text{bad}: name files with text"
     return (
         f"{name}: the corpus holds no text in {source.column!r}{bad}: name another key "
-        "(corpus.column=KEY), or files that hold some"
+        "(corpus.column=KEY), or files with text"
     )
 
 
@@ -239,7 +239,7 @@ def _spans(row: Mapping[str, Any], name: str, length: int) -> list[list[int]]:
         if len(bounds) < 2 or any(type(bound) is not int for bound in bounds):
             raise DataError(f"key {name!r} must be a list of [start, end] characters")
         if not 0 <= bounds[0] < bounds[1] <= length:
-            raise DataError(f"key {name!r}: {bounds} is no range of a text of {length} characters")
+            raise DataError(f"key {name!r}: {bounds} is not a range of the {length}-character text")
     return [item[:2] for item in value]
 
 

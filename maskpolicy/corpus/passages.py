@@ -122,7 +122,7 @@ def passage_rows(
         done += len(chunk)
         progress(done, 0, "passages")
     if not done:
-        raise DataError("the corpus holds no text: check its files and the column that is read")
+        raise DataError("the corpus holds no text: check its files and corpus.column")
 
 
 def build_passages(

@@ -96,7 +96,7 @@ def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
     """
     for doc in load(pipeline).pipe(texts):
         if len(doc) and not doc.has_annotation("POS"):
-            raise ConfigError(f"spaCy pipeline {pipeline!r} gives no parts of speech: name another")
+            raise ConfigError(f"spaCy pipeline {pipeline!r} has no tagger: name another")
         yield [(token.idx, token.idx + len(token), token.pos_) for token in doc if token.pos]
 
 

@@ -187,7 +187,7 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
             "a.jsonl",
             '{"text": "A.", "x": [[1, 3]]}',
             {"columns": ("x",)},
-            "no range of a text of 2",
+            "is not a range of the 2-character text",
         ),
         ("a.txt", "A.\0", {}, "a.txt, line 1: holds a NUL character at character 2: remove it"),
         ("a.txt", "A.\n\nB.\nC\0D.\n", {}, "a.txt, line 4: holds a NUL character at character 1"),
@@ -200,7 +200,7 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
         ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),
         ("a.parquet", "A.", {}, "a.parquet: no readable Parquet"),
         ("a.jsonl", "", {}, "a.jsonl: the corpus holds no text in 'text': name another key"),
-        ("a.txt", " = Heading = \n\n", {}, "a.txt: the corpus holds no text: name files that hold"),
+        ("a.txt", " = Heading = \n\n", {}, "a.txt: the corpus holds no text: name files with text"),
     ],
 )
 def test_bad_input_is_one_line_with_file_and_row(tmp_path, name, content, keys, message):

@@ -73,7 +73,7 @@ def test_a_pipeline_without_any_of_the_labels_is_told_its_own(tmp_path):
     text = "The BBC saw a fox ."
     assert annotated(text, pipeline=str(tmp_path / "some")) == [[1, 2]]
     animals = str(tmp_path / "animals")
-    with pytest.raises(ConfigError, match="has none of them, but ANIMAL: name some of these"):
+    with pytest.raises(ConfigError, match="has none of them; it has ANIMAL: name some of these"):
         annotated(text, pipeline=animals)
     for labels in ("all", ("ANIMAL",)):
         assert annotated(text, pipeline=animals, labels=labels) == [[4, 5]]
