@@ -1,4 +1,4 @@
-"""The cross-entropy of tokens over a vocabulary, its gradient made together with its value."""
+"""Cross-entropy over a vocabulary that computes its gradient in the forward pass."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.nn.functional import linear
 class _Summed(torch.autograd.Function):
     """Sum of -log softmax(states @ weight.T + bias)[label]; differentiable once.
 
-    The ordinary way keeps the logits in single precision and passes over them several times more
-    on the way back. What is kept here is one array, in the precision of the states: the gradient
-    of the logits, softmax minus one-hot, which the forward pass has at hand.
+    PyTorch's cross-entropy keeps the logits in single precision and reads them several more times
+    in the backward pass. This function keeps one array, in the precision of the states: the
+    gradient of the logits (softmax minus one-hot), which the forward pass computes anyway.
     """
 
     @staticmethod
@@ -41,7 +41,8 @@ class _Summed(torch.autograd.Function):
 def summed(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
     """Return the summed cross-entropy of n labels, a scalar in single precision.
 
-    Shapes: states (n, d), weight (v, d), bias (v,), which gets no gradient, labels (n,) of int64.
+    Shapes: states (n, d), weight (v, d), bias (v,), labels (n,) of int64. The bias receives no
+    gradient.
     """
     apply: Callable[..., Tensor] = _Summed.apply
     return apply(states, weight, bias, labels)

@@ -1,4 +1,4 @@
-"""A RoBERTa-style encoder: built or loaded, and pre-trained with ordinary MLM or as MAE-LM."""
+"""RoBERTa-style encoders: build or load one, and pre-train it with MLM or as MAE-LM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from maskpolicy.types import Denoising
 
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_OFFSET = 2  # RoBERTa's first position is that of the padding's id (1) and one more
+_OFFSET = 2  # RoBERTa's positions start at pad_token_id (1) + 1
 
 PRESETS: Mapping[str, Preset] = {
     "mini": Preset(
@@ -33,7 +33,7 @@ PRESETS: Mapping[str, Preset] = {
             "intermediate_size": 512,
             "max_position_embeddings": 512 + _OFFSET,
             "type_vocab_size": 1,
-            "hidden_act": "relu",  # as mini's BART
+            "hidden_act": "relu",  # as in the mini BART
             "initializer_range": 0.06,
             **_NO_DROPOUT,
         },
@@ -65,9 +65,10 @@ def build(
     layers: int | None = None,
     relative_positions: bool = False,
 ) -> Any:
-    """Return a fresh encoder of a preset, its weights drawn from `seed`; `layers` replaces its own.
+    """Return an encoder of a preset, its weights drawn from `seed`.
 
-    `relative_positions` adds a bias for each head and distance to its attention.
+    `layers` replaces the preset's number of layers. `relative_positions` adds a bias for each head
+    and distance to the attention.
     """
     import torch
     from transformers import RobertaConfig, RobertaModel
@@ -93,9 +94,9 @@ def build(
 
 
 def load(name: str, revision: str | None = None) -> Any:
-    """Load an encoder from a folder or Hub name in float32, without what stands on top of it.
+    """Load an encoder from a folder or Hub name in float32, without pooler or heads.
 
-    Raises ConfigError when there is no such model or its positions are not learned as RoBERTa's.
+    Raises ConfigError if the model does not exist, is not RoBERTa-style, or lacks weights.
     """
     import torch
     from transformers import AutoConfig, AutoModel
@@ -103,7 +104,8 @@ def load(name: str, revision: str | None = None) -> Any:
     config = load_weights(AutoConfig, name, revision)
     if config.model_type not in ("roberta", "xlm-roberta", "camembert", RELATIVE):
         raise ConfigError(
-            f"model {name}: {config.model_type} is no RoBERTa-style encoder with learned positions"
+            f"model {name}: {config.model_type} is not a RoBERTa-style encoder with learned "
+            "positions"
         )
     settings = {"dtype": torch.float32, "output_loading_info": True, "add_pooling_layer": False}
     found, info = load_weights(AutoModel, name, revision, **settings)
@@ -113,23 +115,23 @@ def load(name: str, revision: str | None = None) -> Any:
 
 
 def learner(encoder: Any, how: Denoising, layers: int, seed: int) -> Any:
-    """Return the module that pre-trains `encoder`, which is part of it, on masked tokens.
+    """Return the training module that pre-trains `encoder`, in place, on masked tokens.
 
-    Its decoder of `layers` layers, if `how` asks for one, and its head are drawn from `seed` and
-    thrown away afterwards.
+    Its head is drawn from `seed`, and so is a decoder of `layers` layers if `how` sets
+    mask_exclusion or shallow_decoder. Both are discarded after training.
     """
     import torch
 
     deep = how.mask_exclusion > 0 or how.shallow_decoder
     drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
-        torch.manual_seed(int(drawn))  # not the stream that a fresh encoder was drawn from
+        torch.manual_seed(int(drawn))  # another stream than the encoder's weights
         decoder = _decoder(encoder.config, layers) if deep else None
         return _learner_class()(encoder, decoder)
 
 
 def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
-    """Return the summed cross-entropy of the tokens under the masks, and their number."""
+    """Return the summed cross-entropy of the masked tokens, and their number."""
     from torch.nn.functional import cross_entropy
 
     kept = batch.labels != IGNORE
@@ -139,20 +141,20 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
 
 def _decoder(config: Any, layers: int) -> Any:
-    """Return MAE-LM's decoder: bidirectional, no dropout, positions and LayerNorm of its own.
+    """Return MAE-LM's decoder: bidirectional, no dropout, with its own positions and LayerNorm.
 
-    A RoBERTa that is given embeddings adds its positions and normalises, as Meng et al. 2024's
-    released code does; it has no word embeddings of its own to speak of. Positions are drawn as
-    large as the encoder's outputs, which they are added to: smaller ones are lost (docs/log.md).
+    A RobertaModel that receives embeddings adds positions and normalizes, as the released code of
+    Meng et al. 2024 does. Its word embeddings are unused. Positions are drawn at the scale of the
+    encoder's outputs, to which they are added: smaller ones have no effect (docs/log.md).
     """
     import torch
     from transformers import RobertaConfig, RobertaModel
 
     values = config.to_dict() | _NO_DROPOUT
-    values.pop("model_type")  # the decoder is a stock RoBERTa also where the encoder is not
+    values.pop("model_type")  # the decoder is a stock RoBERTa for every encoder
     values |= {"num_hidden_layers": layers, "type_vocab_size": 1}
     values |= {"bos_token_id": None, "eos_token_id": None}
-    values["vocab_size"] = config.pad_token_id + 1  # unused; RoBERTa wants the padding's row
+    values["vocab_size"] = config.pad_token_id + 1  # unused; RoBERTa requires the padding's row
     made = RobertaModel(RobertaConfig(**values), add_pooling_layer=False)
     made.embeddings.word_embeddings.weight.requires_grad_(False)
     with torch.no_grad():
@@ -162,7 +164,7 @@ def _decoder(config: Any, layers: int) -> Any:
 
 @cache
 def _learner_class() -> Any:
-    """Return the class of the modules, which needs torch to be defined."""
+    """Return the class of training modules; defining it requires torch."""
     import torch
     from torch import nn
     from torch.nn.functional import gelu, linear
@@ -170,7 +172,7 @@ def _learner_class() -> Any:
     from maskpolicy.models.exclusion import scattered
 
     class MaskedEncoder(nn.Module):
-        """An encoder, MAE-LM's decoder if it has one, and RoBERTa's head with tied embeddings."""
+        """An encoder, MAE-LM's decoder or None, and RoBERTa's LM head with tied embeddings."""
 
         def __init__(self, encoder: Any, decoder: Any) -> None:
             super().__init__()
@@ -183,7 +185,7 @@ def _learner_class() -> Any:
             self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
         def forward(self, batch: Batch) -> torch.Tensor:
-            """Return states of full length, (b, n, d)."""
+            """Return the last states at all positions of the source, (b, n, d)."""
             seen = batch.seen.long()
             if self.decoder is None:
                 out = self.encoder(input_ids=batch.source, attention_mask=seen)
@@ -194,12 +196,12 @@ def _learner_class() -> Any:
             return found
 
         def logits(self, states: torch.Tensor) -> torch.Tensor:
-            """Return the vocabulary's logits at some positions, (k, v)."""
+            """Return the logits, (k, v), of the states of k positions, (k, d)."""
             hidden = self.norm(gelu(self.dense(states)))
             return linear(hidden, self.encoder.embeddings.word_embeddings.weight, self.bias)
 
         def set_attn_implementation(self, name: str) -> None:
-            """Choose the attention of both parts."""
+            """Set the attention implementation of encoder and decoder."""
             for part in (self.encoder, self.decoder):
                 if part is not None:
                     part.set_attn_implementation(name)

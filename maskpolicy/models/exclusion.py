@@ -1,4 +1,4 @@
-"""MAE-LM: the encoder runs without the excluded `<mask>` tokens (Meng et al. 2024)."""
+"""MAE-LM: run the encoder without the excluded `<mask>` tokens (Meng et al. 2024)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def encode(model: Any, batch: Batch) -> torch.Tensor:
-    """Return encoder states of full length, (b, n, d), for the decoder to attend to.
+    """Return the encoder states of all source positions, (b, n, d), for the decoder to attend to.
 
-    The encoder's input is physically shorter: excluded tokens are removed, kept ones look their
-    positions up at their indices in the corrupted source. At an excluded position stands what
-    BART's input layer makes of `<mask>` there, without dropout: layernorm(embed(`<mask>`) +
-    position) (Meng et al. 2024, with the decoder that BART already has). Nothing attends padding.
-    Raises ConfigError for an encoder without learned positions.
+    Excluded tokens are removed from the encoder's input. The tokens that are kept have the position
+    embeddings of their indices in the corrupted source. The state at an excluded position is the
+    output of BART's input layer for `<mask>`, without dropout: layernorm(embed(`<mask>`) +
+    position). This is Meng et al. 2024, with the decoder that BART already has. Padding is never
+    attended to. Raises ConfigError for an encoder without learned positions.
     """
     import torch
     from torch.nn.functional import embedding
@@ -28,8 +28,8 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
     table: Any = getattr(encoder, "embed_positions", None)
     if not hasattr(table, "offset"):
         raise ConfigError(
-            f"mask_exclusion: the encoder of {type(model).__name__} has no learned positions to "
-            "look kept tokens up at: set mask_exclusion: 0"
+            f"mask_exclusion: the encoder of {type(model).__name__} has no learned positions: "
+            "set mask_exclusion: 0"
         )
     kept, visible, position = _packed(batch)
     tokens = encoder.embed_tokens(batch.source.gather(1, position))
@@ -43,10 +43,10 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
-    """Return what MAE-LM's decoder is given for a RoBERTa encoder, (b, n, d).
+    """Return the input of MAE-LM's decoder for a RoBERTa encoder, (b, n, d).
 
-    As `encode`, but an excluded position holds the encoder's own row of `<mask>` alone: positions
-    are added by the decoder.
+    As `encode`, but an excluded position holds only the encoder's word embedding of `<mask>`: the
+    decoder adds the positions.
     """
     kept, visible, position = _packed(batch)
     states = encoder(
@@ -60,9 +60,9 @@ def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
 
 
 def _packed(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return which tokens are kept, (b, n), and of the shorter input, (b, k), what it holds.
+    """Return the kept tokens as a mask (b, n), and two arrays of the shorter input (b, k).
 
-    That is: which of its places are filled, and the original positions of the tokens there.
+    These are its attention mask and the original positions of its tokens.
     """
     import torch
 
@@ -75,7 +75,7 @@ def _packed(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _layers(encoder: Any, embedded: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    """Run BART's encoder behind its embeddings, as BartEncoder.forward does."""
+    """Run BART's encoder on embedded tokens, as BartEncoder.forward does."""
     import torch
     from torch.nn.functional import dropout
     from transformers.masking_utils import create_bidirectional_mask

@@ -1,4 +1,4 @@
-"""What a model's kind decides: how it is made, what a masked passage becomes, what is learnt."""
+"""Per kind of model: construction, target encoding, training module, and loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _is_seq2seq(params: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParams:
-    """What a stage's key holds of a model: nothing of one that is text-to-text."""
+    """Parameters of a model in a stage's key; none for a text-to-text model."""
 
     kind: ModelKind = omitted("seq2seq")
     decoder_layers: int = omitted(ModelBlock.decoder_layers, _is_seq2seq)
@@ -33,7 +33,7 @@ class ModelParams:
 
 @dataclass(frozen=True, kw_only=True)
 class FreshParams(ModelParams):
-    """The same of a model that is built from scratch."""
+    """Parameters of a model that is built from scratch."""
 
     preset: str
     layers: int | None = omitted(None, _is_seq2seq)  # None: the preset's
@@ -44,16 +44,16 @@ class FreshParams(ModelParams):
 class Kind:
     """One kind of model."""
 
-    family: str  # in words
+    family: str  # a name for people
     presets: Mapping[str, Preset]
-    general: Denoising  # how passages are written in the general stage
-    tasks: tuple[str, ...]  # kinds of tasks that it can be fine-tuned on
-    build: Callable[[FreshParams, Any, int], Any]  # (params, tokenizer, seed) -> a fresh model
+    general: Denoising  # the objective of the general stage
+    tasks: tuple[str, ...]  # kinds of tasks for fine-tuning
+    build: Callable[[FreshParams, Any, int], Any]  # (params, tokenizer, seed) -> a new model
     load: Callable[[str, str | None], Any]  # (folder or name, revision)
     specials: Callable[[Any, Any], Specials]  # (tokenizer, model)
     learner: Callable[[Any, Denoising, int, int], Any]
-    """(model, how, layers of a shallow decoder, seed) -> the module under training"""
-    kept: Callable[[Any], Any]  # what is saved of that module
+    """(model, how, layers of a shallow decoder, seed) -> the training module"""
+    kept: Callable[[Any], Any]  # training module -> the model to save
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs]
     loss: Loss
 

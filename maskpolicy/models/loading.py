@@ -1,4 +1,4 @@
-"""Load models and tokenizers that others saved: their data, never their code."""
+"""Load saved models and tokenizers without running any code that comes with them."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from maskpolicy.config.experiment import RELATIVE
 from maskpolicy.errors import ConfigError
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
-_CODE = "custom_generate/generate.py"  # Transformers replaces `generate` by it
-_ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME: a kernel on the Hub
+_CODE = "custom_generate/generate.py"  # Transformers uses it instead of `generate`
+_ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a kernel on the Hub
 
 
 def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
     """Return `factory.from_pretrained(name)` for one of Transformers' Auto classes.
 
-    No code of the model's author runs: pickled weights are read as plain tensors, and a model
-    that needs code of its own raises ConfigError, as everything else does that goes wrong, in one
-    line. Transformers' report of missing and unexpected weights stays out: callers ask for it.
+    No code of the model's author runs: pickled weights are read as plain tensors, and a model that
+    needs custom code raises ConfigError, as every other failure does, with one line. Transformers'
+    report of missing and unexpected weights is silenced: set output_loading_info=True to get it.
     """
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
     if Path(name).is_absolute() and not Path(name).is_dir():
         raise ConfigError(f"model {name}: no such folder")
-    if hasattr(factory, "_model_mapping"):  # a tokenizer would save this setting with its own
+    if hasattr(factory, "_model_mapping"):  # a tokenizer would save this setting
         settings["weights_only"] = True
     reach = nullcontext() if Path(name).is_dir() else hub.access()
     try:
         with reach, _quiet():
             refuse_code(name, revision)
             if is_relative(name, revision):
-                import maskpolicy.models.relative_positions  # noqa: F401 (Transformers knows the class then)
+                import maskpolicy.models.relative_positions  # noqa: F401 (it registers the class)
             return factory.from_pretrained(
                 name, revision=revision, trust_remote_code=False, **settings
             )
     except pickle.UnpicklingError as error:
         raise ConfigError(
-            f"model {name}: its weights are a pickle that holds more than tensors, or are damaged: "
+            f"model {name}: its weights are a pickle with more than tensors, or are damaged: "
             "save them again with save_pretrained, which writes safetensors"
         ) from error
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
@@ -57,10 +57,10 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
 
 
 def refuse_code(name: str, revision: str | None = None) -> None:
-    """Raise ConfigError for a folder or Hub name whose model or tokenizer brings code of its own.
+    """Raise ConfigError for a folder or Hub name whose model or tokenizer comes with custom code.
 
-    `trust_remote_code=False` alone is not enough: where Transformers knows the model's type it
-    would silently use its own class, which is not the author's model.
+    `trust_remote_code=False` is not enough: for a model type that Transformers knows, it would
+    silently use its own class, which is not the author's model.
     """
     found = ""
     for file in _CONFIGS:
@@ -74,28 +74,28 @@ def refuse_code(name: str, revision: str | None = None) -> None:
         found = _CODE
     if found:
         raise ConfigError(
-            f"model {name}: brings code of its own ({found}), which maskpolicy never runs: name a "
-            "model of Transformers' own classes, or remove this if the model works without it"
+            f"model {name}: has custom code ({found}), which maskpolicy never runs: name a "
+            "model of Transformers' own classes, or remove the code if the model works without it"
         )
 
 
 def is_relative(name: str, revision: str | None = None) -> bool:
-    """Whether a model is an encoder of `models.relative_positions`, unknown to Transformers."""
+    """Return True if a model is an encoder of `models.relative_positions`."""
     return _config(name, revision, "config.json").get("model_type") == RELATIVE
 
 
 def _config(name: str, revision: str | None, file: str) -> dict[str, Any]:
-    """Return what a JSON file of a model holds; nothing where there is no such file."""
+    """Return the content of a model's JSON file; {} if it is missing or invalid."""
     path = _file(name, revision, file)
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-    except ValueError:  # Transformers says what is wrong with it
+    except ValueError:  # Transformers reports the error
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _file(name: str, revision: str | None, file: str) -> str | None:
-    """Return the path of a model's file, fetched from the Hub if need be; None without one."""
+    """Return the path of a model's file, downloaded if needed; None if it does not exist."""
     from transformers.utils.hub import cached_file
 
     path: str | None = cached_file(
@@ -111,7 +111,7 @@ def _file(name: str, revision: str | None, file: str) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let Transformers log errors alone."""
+    """Let Transformers log only errors."""
     log = logging.getLogger("transformers")
     level = log.level
     log.setLevel(logging.ERROR)

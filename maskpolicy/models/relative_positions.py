@@ -1,6 +1,6 @@
-"""A RoBERTa with relative positions besides its absolute ones (Meng et al. 2024's released code).
+"""RoBERTa with relative and absolute positions (the released code of Meng et al. 2024).
 
-Importing this module makes Transformers' AutoConfig and AutoModel classes know such folders.
+Importing this module registers the classes with Transformers' AutoConfig and AutoModel classes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from transformers import (
 
 from maskpolicy.config.experiment import RELATIVE
 
-BINS = 64  # signed distances fall into BINS - 1 of them: half of BINS to either side share 0
-FARTHEST = 128  # tokens; all farther ones share a bin
+BINS = 64  # BINS - 1 of them are used: BINS // 2 on either side, which share that of distance 0
+FARTHEST = 128  # tokens; on each side, all farther ones share a bin
 
 
 def bins(distances: Tensor) -> Tensor:
     """Return the bin, 0 to BINS - 2, of each signed distance between tokens.
 
-    Up to 15 tokens every distance has a bin of its own, farther ones share bins of growing width.
-    As in the released code, which rounds up where T5 rounds down.
+    Each distance up to 15 tokens has its own bin; farther ones share bins of increasing width. This
+    follows the released code, which rounds up where T5 rounds down.
     """
     near = distances.abs()
     side = BINS // 2
@@ -43,15 +43,15 @@ def bins(distances: Tensor) -> Tensor:
 
 
 class RelativeRobertaConfig(RobertaConfig):
-    """RoBERTa's configuration under a name of its own: a stock RobertaModel lacks the bias."""
+    """RoBERTa's configuration with its own model type: a stock RobertaModel lacks the bias."""
 
     model_type = RELATIVE
 
 
 class RelativeRobertaModel(RobertaModel):
-    """A RobertaModel whose attention has a learned bias for each head and bin of distance.
+    """A RobertaModel whose attention has a learned bias for each head and bin of distances.
 
-    All layers share it. Distances are those of `position_ids`, where these are given.
+    All layers share the bias. Distances are between `position_ids` if given, else between indices.
     """
 
     config: RelativeRobertaConfig
@@ -71,13 +71,13 @@ class RelativeRobertaModel(RobertaModel):
         inputs_embeds: Tensor | None = None,
         **more: Any,
     ) -> Any:
-        """Return what RobertaModel returns; shapes are (b, n), of `inputs_embeds` (b, n, d).
+        """Return the output of RobertaModel for inputs (b, n), or `inputs_embeds` (b, n, d).
 
-        Raises ValueError for an attention mask that is not (b, n).
+        Raises ValueError for an attention mask that does not have two dimensions.
         """
         given: Any = inputs_embeds if input_ids is None else input_ids
         if attention_mask is not None and attention_mask.dim() != 2:
-            raise ValueError("attention_mask must have two dimensions: the bias makes the others")
+            raise ValueError("attention_mask must have two dimensions: (batch, tokens)")
         places = position_ids
         if places is None:
             places = torch.arange(given.shape[1], device=given.device)[None]

@@ -1,4 +1,4 @@
-"""BART and its tokenizer: a preset built from scratch, a local folder, or a Hub name."""
+"""BART and its tokenizer: build a preset, or load a local folder or Hub name."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from maskpolicy.training.batching import Batch
 
-SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's order, so its ids 0 to 3 hold
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's order and ids, 0 to 3
 
 
 @dataclass(frozen=True)
 class Preset:
     """The shape of a model that is trained from scratch."""
 
-    vocabulary: int  # entries of the byte-level BPE, special tokens included
-    config: Mapping[str, Any]  # of transformers.BartConfig
-    positions: int  # the most tokens that the model takes
+    vocabulary: int  # size of the byte-level BPE, with special tokens
+    config: Mapping[str, Any]  # of BartConfig or RobertaConfig
+    positions: int  # most tokens of an input
     summary: str
 
 
@@ -43,8 +43,8 @@ PRESETS: Mapping[str, Preset] = {
             "encoder_ffn_dim": 512,
             "decoder_ffn_dim": 512,
             "max_position_embeddings": 512,
-            "activation_function": "relu",  # the backward of gelu in bf16 is 7% of a step on a CPU
-            "init_std": 0.06,  # with BART's 0.02 it may never learn to copy (docs/log.md)
+            "activation_function": "relu",  # on a CPU, gelu's backward in bf16 takes 7% of a step
+            "init_std": 0.06,  # at BART's 0.02 it may never learn to copy (docs/log.md)
             "dropout": 0.0,
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,
@@ -56,10 +56,10 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE with BART's special tokens.
+    """Train a byte-level BPE tokenizer with BART's special tokens.
 
-    A text's first word is written like every other (with a leading blank), so that an answer that
-    stands alone has the tokens that it has inside a sentence.
+    The first word of a text gets a leading blank like every other word, so that an answer has the
+    same tokens alone as within a sentence.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import BartTokenizer
@@ -80,10 +80,10 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
 
 
 def training_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts that a tokenizer is trained on, cut inside words of megabytes.
+    """Yield texts for training a tokenizer, splitting words of megabytes into pieces.
 
-    The time that a merge takes grows with the length of the words that it is in. So the pieces of
-    such a word that have no break, as in encoded files, are left out after the first.
+    The time of a merge grows with the length of the words that contain it. So after the first piece
+    of a text, pieces that are a single alphanumeric run (as in encoded files) are dropped.
     """
     for text in texts:
         for number, (first, last) in enumerate(passages.pieces(text)):
@@ -95,7 +95,7 @@ def training_texts(texts: Iterable[str]) -> Iterator[str]:
 def build(
     preset: str, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> BartForConditionalGeneration:
-    """Return a fresh model of a preset, its weights drawn from `seed`."""
+    """Return a BART of a preset, its weights drawn from `seed`."""
     import torch
     from transformers import BartConfig, BartForConditionalGeneration
 
@@ -116,16 +116,17 @@ def build(
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a folder or Hub name: a fast one with the tokens that batches need."""
+    """Load the tokenizer of a folder or Hub name.
+
+    Raises ConfigError if there is none, it is not a fast one, or it lacks a special token.
+    """
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = load_weights(AutoTokenizer, name, revision)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise ConfigError(f"model {name}: it has no tokenizer beside it: save one to that folder")
+        raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
-        raise ConfigError(
-            f"model {name}: its tokenizer gives no character offsets (not a fast one)"
-        )
+        raise ConfigError(f"model {name}: its tokenizer is not a fast one (no character offsets)")
     for token, other in (("mask", "mask"), ("pad", "pad"), ("bos", "cls"), ("eos", "sep")):
         if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
             raise ConfigError(f"model {name}: its tokenizer has no {token} token")
@@ -143,7 +144,7 @@ def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> Non
 
 
 def embeddings(folder: str) -> torch.Tensor:
-    """Return the input embeddings of a model of either kind, (vocabulary, width) in float32."""
+    """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
     import torch
     from transformers import AutoModel
 
@@ -155,8 +156,8 @@ def embeddings(folder: str) -> torch.Tensor:
 def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:
     """Load BART from a folder or Hub name in float32.
 
-    `settings` go to from_pretrained, e.g. attn_implementation="eager". Raises ConfigError when
-    there is no such model or it is no BART.
+    `settings` are passed to from_pretrained, e.g. attn_implementation="eager". Raises ConfigError
+    if the model does not exist, is not a BART for generation, or lacks weights.
     """
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, BartForConditionalGeneration
@@ -164,7 +165,8 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
     family = load_weights(AutoConfig, name, revision).model_type
     if family != "bart":
         raise ConfigError(
-            f"model {name}: {family} is no BART (a RoBERTa-style encoder needs model.kind: encoder)"
+            f"model {name}: {family} is not BART (a RoBERTa-style encoder needs model.kind: "
+            "encoder)"
         )
     settings |= {"dtype": torch.float32, "output_loading_info": True}
     found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
@@ -176,7 +178,7 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
 
 
 def bounded(spec: Training, model: Any) -> Training:
-    """Return `spec` with sources and targets no longer than the model has positions."""
+    """Return `spec` with max_source and max_target limited to the model's positions."""
     most = positions(model.config)
     return replace(
         spec,
@@ -186,17 +188,17 @@ def bounded(spec: Training, model: Any) -> Training:
 
 
 def positions(config: Any) -> int:
-    """Return the most tokens that a model of this configuration takes."""
+    """Return the most tokens of an input for a model of this configuration."""
     most: int = config.max_position_embeddings
     if not config.is_encoder_decoder:
-        most -= config.pad_token_id + 1  # RoBERTa counts positions from there
+        most -= config.pad_token_id + 1  # RoBERTa's positions start there
     return most
 
 
 def set_dropout(model: Any, share: float | None) -> None:
-    """Set every dropout of a model for this training; its configuration keeps its own.
+    """Set all dropout probabilities of a model to `share`, without changing its configuration.
 
-    None leaves the model's own.
+    None keeps the model's own.
     """
     import torch
 
@@ -213,7 +215,7 @@ def set_dropout(model: Any, share: float | None) -> None:
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of a batch's labels and their number.
 
-    The LM head is applied to labelled positions only; the encoder does not see what is excluded.
+    The LM head runs on labelled positions only. Excluded tokens are not in the encoder's input.
     """
     from maskpolicy.models import crossentropy
 
@@ -227,8 +229,8 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 def row_losses(model: Any, batch: Batch) -> torch.Tensor:
     """Return the mean cross-entropy of each row's labels, (b,), in at least single precision.
 
-    Every weight is reached through its module's own forward, as `higher` asks for, and every
-    operation has a forward-mode derivative and a second one (innerloop.py).
+    Every weight is used through its module's own forward, as `higher` requires, and every operation
+    supports forward-mode and second derivatives (see `learned.innerloop`).
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -243,7 +245,7 @@ def row_losses(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def _states(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the decoder's last states, (b, m, d), and which positions are labelled, (b, m)."""
+    """Return the decoder's last states, (b, m, d), and the mask of labelled positions, (b, m)."""
     from maskpolicy.models.exclusion import encode
     from maskpolicy.training.batching import IGNORE
 

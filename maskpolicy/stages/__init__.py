@@ -1,4 +1,4 @@
-"""The stages of an experiment: what each computes, and how an experiment becomes their graph."""
+"""The functions of all stages, and the graph of stages of an experiment."""
 
 from __future__ import annotations
 

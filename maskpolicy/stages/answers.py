@@ -1,4 +1,4 @@
-"""Stages of a task: its examples, and the answers and scores of a fine-tuned model."""
+"""Stages of a task: its examples, their audit, a majority guess, and the scores of a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @stage("examples", version=2)
 def examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Read the three splits of a task."""
+    """Read the train, dev and test examples of a task."""
     plugin_files.load_files(run.local.plugins)
     block = params.task
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
@@ -51,7 +51,7 @@ def examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
 
 @stage("audit")
 def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Count test examples that stand in train, and texts that are cut."""
+    """Count test examples that also occur in train, and texts that are truncated."""
     from transformers import AutoConfig
 
     most = params.positions
@@ -87,7 +87,7 @@ def read_examples(folder: Path, split: str) -> list[Example]:
 
 @stage("majority", version=3)
 def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Guess a task's test answers without a model, and score the guesses."""
+    """Guess the test answers of a task without a model, and score the guesses."""
     train, dev, test = (read_examples(inputs["examples"], split) for split in SPLITS)
     material = guesses.Material(
         train, metric=params.metric, keep=params.keep, unanswerable=params.unanswerable
@@ -99,7 +99,7 @@ def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run:
 
 @stage("evaluate", version=2)
 def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Answer a split of a task's examples, and score the answers."""
+    """Predict the answers of one split of a task, and score them."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     head = TASK_HEADS[params.head]
     model = head.open(inputs["model"])
@@ -128,6 +128,6 @@ def _answer(example: Example, prediction: str, score: float) -> Json:
 
 
 def score(metric: str, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
-    """Return what a task's metric says of the predictions."""
+    """Return the scores of the predictions under a task's metric, in total and per example."""
     references = [list(example.targets) for example in examples]
     return metrics.total(metric, predictions, references)

@@ -1,4 +1,4 @@
-"""An experiment becomes a graph of stages."""
+"""Build the graph of stages of an experiment."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from maskpolicy.stages.params import (
     MajorityParams,
 )
 
-GENERAL_POLICY = "original"  # what a model built from scratch is pre-trained with
+GENERAL_POLICY = "original"  # pre-trains models built from scratch
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The stages of an experiment, and which of them makes each cell of its leaderboard."""
+    """The stages of an experiment, and the stage that computes each cell of its leaderboard."""
 
-    stages: tuple[Stage, ...]  # of kind "evaluate": all trainings are behind them
+    stages: tuple[Stage, ...]  # of kind "evaluate"; all trainings are their inputs
     cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
-    pretrained: Mapping[tuple[str, int], Stage]  # what is fine-tuned, by policy label and run
+    pretrained: Mapping[tuple[str, int], Stage]  # models to fine-tune, by policy label and run
     early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
     majority: Mapping[str, Stage] = field(default_factory=dict)  # by task label
     audits: Mapping[str, Stage] = field(default_factory=dict)  # by task label
 
     @property
     def targets(self) -> tuple[Stage, ...]:
-        """What a run leaves in the store: audits, cells, models to be kept and majority guesses.
+        """The stages that a run computes: audits, cells, models to keep and majority guesses.
 
-        Audits come first, so that a user hears of the data before hours of training.
+        Audits come first, so that problems of the data are reported before hours of training.
         """
         tuned = [stage.inputs["model"] for stage in self.stages]
         kept = (stage for stage in tuned if not stage.transient)
@@ -57,16 +57,16 @@ class Graph:
 
 
 def build(experiment: Experiment, digest: Digest = sha256) -> Graph:
-    """Return the graph of an experiment; `digest` gives the sha256 of a data file.
+    """Return the graph of an experiment without computing any stage.
 
-    Raises ConfigError or DataError when the graph cannot be made: a missing file, a setting that
-    a stage cannot take. Nothing is computed.
+    `digest` returns the sha256 of a data file. Raises ConfigError or DataError if the graph cannot
+    be built, for example for a missing file or a setting that a stage does not support.
     """
     return _Builder(experiment, digest).graph()
 
 
 def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
-    """Return the stage that makes an experiment's tokenizer."""
+    """Return the stage that trains or loads the tokenizer of an experiment."""
     return Inputs(experiment, digest).tokenizer
 
 
@@ -78,7 +78,7 @@ class _Builder:
         self.general: dict[int, Stage] = {}
 
     def graph(self) -> Graph:
-        """Make every cell."""
+        """Build all cells, majority guesses and audits."""
         cells: dict[tuple[str, str, int], Stage] = {}
         pretrained = {
             (block.label, run): self.pretrained(block, run)
@@ -98,9 +98,9 @@ class _Builder:
         return Graph(every, cells, pretrained, early, majority, audits)
 
     def early(self) -> dict[tuple[str, str, int, int], Stage]:
-        """Make the cells of models that are kept before the end of the intermediate stage.
+        """Build the cells of the models at checkpoint_steps of the intermediate stage.
 
-        Later steps come first: on the way to one, the models of earlier steps are made.
+        Later steps come first: their training also saves the models of earlier steps.
         """
         cells = {}
         for block in self.experiment.policies:
@@ -121,7 +121,7 @@ class _Builder:
         return self.inputs.external("pretrained")
 
     def base(self, run: int) -> Stage:
-        """The model that an intermediate run starts from, and that `none` fine-tunes."""
+        """The model that an intermediate run starts from; policy `none` fine-tunes it directly."""
         if not self.experiment.model.is_scratch:
             return self.external
         number = self.experiment.general_of(run)
@@ -147,9 +147,9 @@ class _Builder:
         return self.resumable(self.inputs.stage("general", label, params, **inputs), spec)
 
     def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
-        """The model that a row fine-tunes: after the intermediate stage, if it has one.
+        """The model that a row fine-tunes, after its intermediate stage if it has one.
 
-        `until` is a number of steps after which it is kept, although the stage goes on.
+        With `until`, the model after that number of steps, although the stage continues.
         """
         key = (block.label, run, until)
         if key not in self.models:
@@ -184,7 +184,7 @@ class _Builder:
         return replace(self.resumable(made, spec), byproducts=kept)
 
     def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
-        """The columns that a policy computes of the corpus, if it does."""
+        """The columns that a policy computes from the corpus; None if it computes none."""
         policy = discovery.instance("policy", block.name, block.fields)
         if hooks.ANNOTATE.of(policy) is None:
             return None
@@ -196,12 +196,12 @@ class _Builder:
         return self.inputs.stage("annotate", label, params, corpus=corpus, fit=fit)
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
-        """What a learned policy learns; with `of`, only to be that row's start."""
+        """The training of a learned policy; with `of`, only as the start of that row (label)."""
         kind = self.experiment.model.kind
         if kind != SEQ2SEQ and learned_policies.fits_to_how(block):
             raise ConfigError(
-                f"policies: {block.name} is learnt through a text-to-text model, and model.kind "
-                f"is {kind}: leave it out, or set model.kind: {SEQ2SEQ}"
+                f"policies: {block.name} is learned through a text-to-text model, but model.kind "
+                f"is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
             )
         spec = self.experiment.fit
         policy = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
@@ -228,7 +228,7 @@ class _Builder:
         return {"policy": block.name, "fields": block.fields, "code": code}
 
     def audit(self, task: TaskBlock) -> Stage:
-        """What to know of a task's data: no score depends on it."""
+        """The audit of a task's data; no score depends on it."""
         model, spec = self.experiment.model, self.experiment.finetune
         positions = self.kind.presets[model.name].positions if model.is_scratch else None
         params = AuditParams(
@@ -274,7 +274,7 @@ class _Builder:
         return self.inputs.stage("evaluate", label, evaluate, model=tuned, **inputs)
 
     def majority(self, task: TaskBlock) -> Stage:
-        """Guess a task's answers without a model."""
+        """The majority guess of a task, without a model."""
         made = sources.task(task)
         facts, metric = made.facts, made.metric
         params = MajorityParams(
@@ -288,16 +288,16 @@ class _Builder:
         return self.inputs.stage("majority", task.label, params, examples=examples)
 
     def resumable(self, stage: Stage, spec: Training) -> Stage:
-        """Return a training that is told how often to keep its state, which changes no result."""
+        """Return the training with the interval of its checkpoints, which changes no result."""
         return self.inputs.located(stage, checkpoint_every=spec.checkpoint_every)
 
     def check(self, task: TaskBlock, kind: str) -> None:
-        """Raise ConfigError where the model cannot be fine-tuned on a task as it is set up."""
+        """Raise ConfigError if the model cannot be fine-tuned on the task as configured."""
         model = self.experiment.model
         if task.context and kind != "text":
             raise ConfigError(
-                f"tasks: {task.label} is a {kind} task, which is given its context anyway: leave "
-                "context: true out"
+                f"tasks: {task.label} is a {kind} task, which always has its context: remove "
+                "context: true"
             )
         if kind not in self.kind.tasks:
             able = next(name for name, other in MODEL_KINDS.items() if kind in other.tasks)

@@ -1,4 +1,4 @@
-"""The stage in which a pre-trained model fills in hidden values, by the right and a wrong name."""
+"""A stage that lets a pre-trained model fill in masked values, under the right and a wrong name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings
 
 ANSWERS = "cloze.json"
-_SLACK = 8  # tokens that an answer may be longer than the text that it may have to repeat
-_MOST = 510  # tokens of a source
+_SLACK = 8  # tokens that an answer may have beyond the longest text, which it may repeat
+_MOST = 510  # most tokens of a source
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClozeParams:
-    """A world whose values are asked for, and the objective that the model was trained with."""
+    """The world to take values from, and the denoising objective that trained the model."""
 
     world: Settings
     how: Denoising
@@ -32,10 +32,10 @@ class ClozeParams:
 
 @stage("cloze")
 def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Hide each asked value of the world's entries alone and let a model fill it in.
+    """Mask each value of the world's entries by itself and let a model fill it in.
 
-    Writes a row for each value: kind and relation, and whether it was filled in right under the
-    name of its subject and under that of another.
+    Writes a row for each value: its kind and relation, and whether the model filled it in correctly
+    under the name of its subject ("own") and of another subject ("other").
     """
     from maskpolicy.world.cloze import blanks
 

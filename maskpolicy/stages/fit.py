@@ -1,4 +1,4 @@
-"""Stages of learned policies: the contexts of a task, and a policy fitted on them."""
+"""Stages of learned policies: read the contexts of a task, and fit a policy on them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.params import FitParams, TaskParams
 from maskpolicy.types import Denoising, Json, Spans
 
-CONTEXTS = "contexts-"  # the fit stage's inputs of this kind: contexts-00, contexts-01, ..
-CANDIDATES = "candidates"  # the column of a learned policy that is its spans, best first
+CONTEXTS = "contexts-"  # inputs of the stage "fit": contexts-00, contexts-01, ..
+CANDIDATES = "candidates"  # the column of a learned policy's spans, best first
 REPORT = "report.json"
 
 
 @stage("contexts")
 def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Find what learned policies read of a task's train and dev.
+    """Read the contexts and answers of a task's train and dev for learned policies.
 
-    inputs: "world" or a local folder, and "corpus" where contexts may be retrieved from it.
+    inputs: "world", unless the data is elsewhere, and "corpus" for tasks that retrieve contexts.
     """
     plugin_files.load_files(run.local.plugins)
     block = params.task
@@ -52,7 +52,7 @@ def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
 
 
 class _Texts(Sequence[str]):
-    """The text of every passage of a corpus, read when asked for: most tasks retrieve nothing."""
+    """The texts of a corpus's passages, read on access, since most tasks retrieve none."""
 
     def __init__(self, folder: Path) -> None:
         self._rows = Passages.open(folder).arrays["texts"]
@@ -65,7 +65,7 @@ class _Texts(Sequence[str]):
 
 
 def _texts(inputs: Mapping[str, Path]) -> Sequence[str]:
-    """Return the passages of the corpus, if it is an input."""
+    """Return the texts of the corpus; none if it is not an input."""
     return _Texts(inputs["corpus"]) if "corpus" in inputs else ()
 
 
@@ -73,7 +73,7 @@ def _texts(inputs: Mapping[str, Path]) -> Sequence[str]:
 def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 
-    inputs: "model", "tokenizer", the contexts of each task, and "init" if the policy has one.
+    inputs: "model", "tokenizer", the contexts of each task, and "init" if it starts from another.
     """
     plugin_files.load_files(run.local.plugins)
     policy: Any = instance("policy", params.policy, params.fields)
@@ -108,7 +108,7 @@ def _counts(data: list[fit_tools.Contexts]) -> Json:
 
 
 def _dev(policy: Any, data: list[fit_tools.Contexts], fitted: Path) -> Json:
-    """Return how often an answer is among the policy's best spans of dev, if it ranks spans."""
+    """Return how often an answer of dev is among the best spans; None if none are ranked."""
     found: list[list[Spans]] = []
     for one in data:
         passages = [context.passage for context in hits.answered(one.dev)]

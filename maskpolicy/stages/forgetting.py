@@ -1,4 +1,4 @@
-"""The stage that measures how well a model still does what general pre-training taught it."""
+"""A stage that measures forgetting: a model's loss on the general pre-training objective."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _BATCH = 32  # passages
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralLossParams:
-    """An objective, and held-out text of the world or of a corpus to measure it on."""
+    """A denoising objective, and the held-out text of a world or corpus to measure it on."""
 
     masking: int  # version of the stage "general"
     policy: str
     fields: Mapping[str, Json]
-    how: Mapping[str, Json]  # the keys of How that are not at their defaults, or all
+    how: Mapping[str, Json]  # fields of Denoising: those not at their defaults, or all
     seed: int
     passages: int
     words: int  # of a passage
@@ -48,9 +48,9 @@ class GeneralLossParams:
 def general_loss(
     params: GeneralLossParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
-    """Measure the loss of an objective on text that no stage has seen, each passage once.
+    """Measure the loss of an objective on text that no stage trained on, each passage once.
 
-    Writes sums and numbers of tokens of each batch.
+    Writes the summed loss and the number of target tokens of each batch.
     """
     import torch
 
@@ -61,7 +61,7 @@ def general_loss(
     passages = Passages(build_passages(found, tokenizer, params.words))
     size = min(_BATCH, len(passages.arrays.get("tokens", ())))
     if not size:
-        raise DataError("there is no held-out general text")
+        raise DataError("there is no held-out general text to measure the loss on")
     steps = MaskedSteps(
         passages,
         instance("policy", params.policy, params.fields),
@@ -78,7 +78,7 @@ def general_loss(
             counts.append(sum(count for _, count in losses))
             run.progress(number + 1, len(passages) // size)
     if not sum(counts):
-        raise DataError("the held-out general text is too short: nothing of it was hidden")
+        raise DataError("the held-out general text is too short: none of it was masked")
     (out / LOSS).write_text(json.dumps({"sums": sums, "tokens": counts}))
 
 

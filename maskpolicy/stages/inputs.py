@@ -1,4 +1,4 @@
-"""The stages that trainings read: the world, tokenizer, corpora, and what tasks hold."""
+"""The inputs of trainings as stages: world, tokenizer, model, corpora, and data of tasks."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from maskpolicy.stages.params import (
 )
 
 GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
-"""What a model built from scratch is pre-trained on."""
+"""The corpus that pre-trains models built from scratch."""
 Digest = Callable[[Path], str]
 """digest(data file) -> its sha256."""
 
 
 class Inputs:
-    """What the trainings of one experiment read, each as a stage; nothing is computed."""
+    """The inputs of one experiment's trainings, each as a stage that is not yet computed."""
 
     def __init__(self, experiment: Experiment, digest: Digest) -> None:
         self.experiment, self.digest = experiment, digest
@@ -45,7 +45,7 @@ class Inputs:
         self.local = Local(plugins=experiment.plugins, tracker=experiment.tracker)
 
     def stage(self, kind: str, label: str, params: object, **inputs: Stage | None) -> Stage:
-        """Make a stage of this experiment; inputs that are None are left out."""
+        """Return a stage of this experiment, without the inputs that are None."""
         given = {name: stage for name, stage in inputs.items() if stage is not None}
         return Stage(kind, label, params, given, self.local, self.experiment.name)
 
@@ -58,7 +58,7 @@ class Inputs:
 
     @cached_property
     def tokenizer(self) -> Stage:
-        """The tokenizer: of the model, or trained on general and intermediate text."""
+        """The model's tokenizer, or one trained on the general and intermediate corpora."""
         model = self.experiment.model
         if not self.scratch:
             return self.external("tokenizer")
@@ -66,18 +66,21 @@ class Inputs:
         corpora = (GENERAL_SOURCE, documents.identify(corpus, self.digest))
         params = NewTokenizer(
             vocabulary=self.kind.presets[model.name].vocabulary,
-            # it is trained on documents, not on passages of so many words
+            # it is trained on documents, so the length of passages does not matter
             corpora=tuple(replace(source, words=None) for source in corpora),
         )
         made = self.stage("tokenizer", model.name, params, world=self.world)
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
     def located(self, stage: Stage, **local: Any) -> Stage:
-        """Return a stage that is told where its data are; see `Local`."""
+        """Return the stage with settings that are not part of its key; see `Local`."""
         return replace(stage, local=replace(stage.local, **local))
 
     def external(self, kind: str) -> Stage:
-        """A stage that takes a model's weights or tokenizer from a folder or the Hub."""
+        """A stage that loads a model's weights or tokenizer from a folder or the Hub.
+
+        `kind` is "pretrained" or "tokenizer". Raises ConfigError for a folder without a model.
+        """
         model = self.experiment.model
         folder = Path(model.name)
         if not folder.is_dir():
@@ -86,8 +89,8 @@ class Inputs:
             return self.located(self.stage(kind, model.name, params), revision=model.revision)
         if not (folder / "config.json").is_file():
             raise ConfigError(
-                f"model {folder}: holds no model (no config.json): name a folder that Transformers "
-                "saved a model and its tokenizer to"
+                f"model {folder}: has no config.json: name a folder to which Transformers saved a "
+                "model and its tokenizer"
             )
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
         if kind == "pretrained":
@@ -125,9 +128,9 @@ class Inputs:
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
 
     def contexts(self, block: TaskBlock) -> Stage:
-        """What learned policies read of a task's train and dev: nothing of its test is in the key.
+        """The contexts of a task's train and dev for learned policies.
 
-        So test answers can change neither a fitted policy nor its key.
+        Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
         """
         task = sources.task(block)
         corpus = self.intermediate_corpus if task.facts.retrieval else None
@@ -139,7 +142,7 @@ class Inputs:
         return self.of_task("examples", block, sources.SPLITS, contexts=False)
 
     def check_world(self, block: TaskBlock) -> None:
-        """Raise ConfigError where the world lacks a task's subjects; all such tasks are named."""
+        """Raise ConfigError, naming all affected tasks, if the world lacks a task's subjects."""
         from maskpolicy.world import make
 
         kinds = make(self.experiment.world).kinds
@@ -159,7 +162,7 @@ class Inputs:
         contexts: bool,
         **inputs: Stage | None,
     ) -> Stage:
-        """A stage that reads `splits` of a task, with the contexts that lie outside its rows."""
+        """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
         params = TaskParams(
             task=replace(block, label=""),
             code=code_digests(find_plugin("task", block.name)),
@@ -186,9 +189,9 @@ class Inputs:
 
 
 def _asked_about(block: TaskBlock) -> str:
-    """Return the kind of subjects that a task over the world asks about, "" for any.
+    """Return the kind of subjects that a task of the world asks about; "" for any.
 
-    Raises ConfigError for a task whose files no world holds.
+    Raises ConfigError for a task that the world has no files of.
     """
     from maskpolicy.world import kinds_by_file
 
@@ -197,7 +200,7 @@ def _asked_about(block: TaskBlock) -> str:
     found = [known[name] for path in sources.paths(task) if (name := path.as_posix()) in known]
     if not found:
         raise ConfigError(
-            f"tasks: {block.label}: the embedded world has no files of task {task.name!r}: name "
-            "their folder, or hub, as its data"
+            f"tasks: {block.label}: the embedded world has no files of task {task.name!r}: set "
+            "data to their folder, or to hub"
         )
     return found[0]

@@ -1,4 +1,4 @@
-"""Several stages at a time: processes beside this one that compute the same experiment."""
+"""Compute several stages at a time: more processes run the same experiment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.graph import processes
 
-_PATIENCE = 10  # seconds that a process has to end
+_PATIENCE = 10  # seconds that a process has to terminate
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the processes compute, named as the command names it: each plans it for itself."""
+    """The experiment as the command line names it; each process plans it by itself."""
 
     file: Path
     keys: Sequence[str]
@@ -34,23 +34,23 @@ class Request:
 
 
 def check(count: int) -> None:
-    """Refuse more jobs than cores, or beside a launcher's several processes (ConfigError)."""
-    most = max(2, os.cpu_count() or 1)  # make quickstart has two, also where there is one core
+    """Raise ConfigError for more jobs than cores, or for jobs under a multi-process launcher."""
+    most = max(2, os.cpu_count() or 1)  # `make quickstart` uses two, even on one core
     if count > most:
         raise ConfigError(f"--jobs {count}: name at most {most}, as many as there are cores")
     if count > 1 and processes.count() > 1:
         raise ConfigError(
             f"--jobs {count}: torchrun or accelerate launch has started {processes.count()} "
-            "processes that share each training; leave out --jobs, or the launcher"
+            "processes that share each training: remove --jobs or the launcher"
         )
 
 
 @contextmanager
 def beside(count: int, request: Request) -> Iterator[None]:
-    """Have `count` - 1 processes compute what this one computes, until it is done or dies.
+    """Run `count` - 1 more processes on the same experiment until the block ends or this one dies.
 
-    The store deals the stages out. All share the CPU's threads evenly, and the GPUs in turn. A
-    process that is lost leaves its stage to the others.
+    The locks of the store distribute the stages. All processes share the CPU's threads evenly and
+    take the GPUs in turn. If a process is lost, another computes its stage.
     """
     if count == 1:
         yield
@@ -70,7 +70,7 @@ def beside(count: int, request: Request) -> Iterator[None]:
             other.start()
             others.append(other)
             ends.append(end)
-            said.close()  # so that the pipe ends with the process
+            said.close()  # so that the pipe closes when the process ends
         threading.Thread(target=_relay, args=(ends,), daemon=True).start()
         yield
     finally:
@@ -78,12 +78,12 @@ def beside(count: int, request: Request) -> Iterator[None]:
             other.terminate()
         for other in others:
             other.join(_PATIENCE)
-            other.kill()  # does nothing to one that has ended
+            other.kill()  # has no effect once it has ended
         torch.set_num_threads(threads)
 
 
 def _relay(ends: list[Any]) -> None:
-    """Say here what other processes log, until all of them have ended."""
+    """Log the messages of the other processes here, until all of them have ended."""
     while ends:
         ready: list[Any] = connection.wait(ends)
         for end in ready:
@@ -96,7 +96,7 @@ def _relay(ends: list[Any]) -> None:
 
 
 def _gpus() -> list[str]:
-    """Return the names of the GPUs that this process may use, its own first."""
+    """Return the names of the GPUs that this process may use, starting with its own."""
     import torch
 
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -106,18 +106,18 @@ def _gpus() -> list[str]:
 
 
 def _join(request: Request, threads: int, gpu: str, said: Any) -> None:
-    """Compute the stages of an experiment that no other process is at; for a process of its own.
+    """In a new process, compute the stages of an experiment that no other process computes.
 
-    Errors are left to the process that started this one: it meets them itself.
+    Errors are dropped: the parent process meets and reports them itself.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that started this one ends it
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: nothing is left behind
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an orderly exit leaves nothing behind
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     logger = logging.getLogger("maskpolicy")
     logger.addHandler(_Pipe(said))
-    logger.setLevel(logging.ERROR)  # what there is to say of the plan, that process says
+    logger.setLevel(logging.ERROR)  # the parent process logs the plan
     logger.propagate = False
     import torch
 
@@ -145,7 +145,7 @@ def _end_with_parent() -> None:
 
 
 class _Pipe(logging.Handler):
-    """Sends what is logged through a pipe."""
+    """Sends log records through a pipe."""
 
     def __init__(self, end: Any) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 def pretrained(
     params: PretrainedParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
-    """Take a model that has been pre-trained elsewhere."""
+    """Load a model that was pre-trained elsewhere."""
     load = MODEL_KINDS[params.kind].load
     load(run.local.folder or params.name, params.revision).save_pretrained(out)
     if params.name:
@@ -48,7 +48,7 @@ def pretrained(
 
 @stage("general", version=2, shared=True)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Build a preset and pre-train it with random masks."""
+    """Build a preset and pre-train it on the general corpus with a built-in policy."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].build(params, tokenizer, params.spec.seed)
     _pretrain(model, tokenizer, params, inputs, out, run)
@@ -91,13 +91,13 @@ def _pretrain(
     )
     if spec.steps and steps.hide_nothing():
         raise DataError(
-            f"policy {params.policy}: hides nothing in the {spec.steps} steps of its training: "
-            "change its fields, or give it a corpus in which there is something to hide"
+            f"policy {params.policy}: masks nothing in the {spec.steps} steps of its training: "
+            "change its fields, or use a corpus in which it masks something"
         )
     if spec.steps and steps.show_nothing():
         raise DataError(
-            f"policy {params.policy}: hides every token of every passage: with mask_exclusion "
-            "the encoder would be shown no word: let it hide less"
+            f"policy {params.policy}: masks every token of every passage, so with mask_exclusion "
+            "the encoder would read no words: change its fields to mask less"
         )
     _tell_cut(steps, params.spec, run)
     models.set_dropout(model, spec.dropout)
@@ -110,16 +110,16 @@ def _pretrain(
 
 
 def _tell_cut(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
-    """Warn of passages whose ends are not learnt, and say what is to be set."""
+    """Warn of truncated passages, and name the settings that avoid them."""
     (cut, key), count = steps.too_long(), len(steps.passages)
-    if not cut or not run.name:  # of several processes, the first one alone knows the name
+    if not cut or not run.name:  # only the first of several processes has the name
         return
     stage, most = run.name.split()[0], getattr(steps.spec, key)
-    lower = "" if stage == "general" else "lower corpus.words"  # its corpus is the world
+    lower = "" if stage == "general" else "lower corpus.words"  # the world's is fixed
     higher = f"raise {stage}.{key}" if getattr(asked, key) == most else ""
     advice = " or ".join(filter(None, [lower, higher])) or "the model has no more positions"
     log.warning(
-        "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are cut: %s",
+        "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are truncated: %s",
         *(run.name, cut, count, 100 * cut / count, most, advice),
     )
 
@@ -140,7 +140,7 @@ def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
 def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
-    With spec.eval_every the weights that are best on dev stay.
+    With spec.eval_every, the result has the weights with the best score on dev.
     """
     head = TASK_HEADS[params.head]
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -162,5 +162,5 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
 
 
 def _bounded(spec: Training, model: Any, run: StageRun) -> Training:
-    """Return a budget whose sources and targets the model's positions hold."""
+    """Return the budget with lengths limited to the model's positions and local checkpointing."""
     return models.bounded(replace(spec, checkpoint_every=run.local.checkpoint_every), model)

@@ -1,7 +1,7 @@
-"""The parameters of the stages of an experiment: a field is a key of the JSON behind a stage's key.
+"""The parameters of each stage; their fields are the keys of the JSON that a stage's key digests.
 
-A new field must be `omitted` at a default that gives the result of before, or else the stage's
-version must be raised. Names of fields stay as they are: stores hold them.
+A new field must be `omitted` at a default that keeps the result unchanged; otherwise raise the
+stage's version. Do not rename fields: the keys in existing stores depend on their names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NewTokenizer:
 class ModelTokenizer:
     """The tokenizer of a model."""
 
-    name: str  # on the Hub; "": a folder of `files`
+    name: str  # on the Hub; "" for a folder with `files`
     revision: str | None  # a commit
     files: Mapping[str, str] | None = omitted(None)  # name -> sha256
 
@@ -52,18 +52,18 @@ class CorpusParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskParams:
-    """What is read of a task's files: its examples, or the contexts for learned policies."""
+    """The files of a task to read: its examples, or the contexts for learned policies."""
 
-    task: TaskBlock  # without a label, its data without a path
+    task: TaskBlock  # without its label and the path of its data
     code: Mapping[str, str]  # of a user's task: file -> sha256
-    version: int = omitted(1)  # of the task: one that never changed keeps its keys
-    hub: tuple[str, str] | None = omitted(None)  # a dataset and its configuration
-    files: Digests | None = omitted(None)  # of a folder, by name
+    version: int = omitted(1)  # of the task; 1 is left out of the key
+    hub: tuple[str, str] | None = omitted(None)  # dataset and configuration
+    files: Digests | None = omitted(None)  # of a folder, sorted by name
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditParams(HeadParams):
-    """What a task's texts are compared with; positions None: those of the input "model"."""
+    """The limits on a task's texts; with positions None, those of the input "model"."""
 
     max_source: int
     max_target: int
@@ -72,7 +72,7 @@ class AuditParams(HeadParams):
 
 @dataclass(frozen=True, kw_only=True)
 class MajorityParams:
-    """A task whose answers are guessed without a model."""
+    """A task to guess the answers of without a model."""
 
     kind: HeadKind
     metric: str
@@ -94,7 +94,7 @@ class PolicyParams:
 class AnnotateParams(PolicyParams):
     """A policy's columns of a corpus."""
 
-    depends: Json  # what the policy rests on beside its fields
+    depends: Json  # what the columns depend on besides the fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class FitParams(PolicyParams):
     """The training of a learned policy."""
 
     spec: Training
-    how: Denoising | None = omitted(None)  # for a policy that is fitted to it
+    how: Denoising | None = omitted(None)  # the objective, for a policy that is fitted to it
 
 
 @dataclass(frozen=True, kw_only=True)

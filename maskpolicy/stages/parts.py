@@ -1,4 +1,4 @@
-"""A part of an experiment's graph: the cells that `--only` names."""
+"""Reduce an experiment's graph to the cells that `--only` names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CellName = TypeVar("CellName", bound=tuple[object, ...])
 
 
 def part(graph: Graph, only: Sequence[str]) -> Graph:
-    """Return the graph of the cells that some word of `only` names; all without a word.
+    """Return the graph of the cells that any word of `only` names; all cells if it is empty.
 
-    A word is ROW, ROW/TASK or /TASK. Raises ConfigError for a row or task that is not there.
+    A word is ROW, ROW/TASK or /TASK. Raises ConfigError for an unknown row or task.
     """
     if not only:
         return graph
@@ -45,7 +45,7 @@ def _of(cells: Mapping[CellName, Stage], named: Iterable[tuple[str, str]]) -> di
 
 
 def _named(word: str, rows: Sequence[str], tasks: Sequence[str]) -> tuple[str, str]:
-    """Return the row and the task that a word names, "" where it names none; labels may hold /."""
+    """Return the row and task that a word names ("" for any); labels may contain a slash."""
     if word in rows:
         return word, ""
     cuts = [index for index, sign in enumerate(word) if sign == "/"]

@@ -1,4 +1,4 @@
-"""Stages that make text: the world, the tokenizer, the passages of a corpus, their annotation."""
+"""Stages that prepare text: world, tokenizer, and the passages of a corpus with annotations."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from maskpolicy.stages.params import AnnotateParams, CorpusParams, ModelTokenize
 from maskpolicy.types import Spans
 from maskpolicy.world.settings import Settings
 
-_TOKENIZER_TEXTS = 200_000  # documents of each corpus that a new tokenizer is trained on
+_TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
 
 
 @stage("world", version=5)
 def world(params: Settings, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Write the embedded world."""
+    """Generate and write the embedded world."""
     from maskpolicy.world import write
 
     write(params, out)
@@ -42,7 +42,7 @@ def world(params: Settings, inputs: Mapping[str, Path], out: Path, run: StageRun
 def tokenizer(
     params: NewTokenizer | ModelTokenizer, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
-    """Train a tokenizer on the text of the corpora, or take that of a model."""
+    """Train a tokenizer on the text of the corpora, or load a model's."""
     if isinstance(params, ModelTokenizer):
         made = models.load_tokenizer(run.local.folder or params.name, params.revision)
         if params.name:
@@ -60,7 +60,7 @@ def _texts(sources: list[Iterator[Document]]) -> Iterator[str]:
 
 @stage("corpus")
 def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Cut a corpus into passages and tokenise them."""
+    """Split a corpus into passages and tokenize them."""
     source = params.corpus
     malformed = documents.malformed_rows(source)
     found = documents.read(source, inputs, run.local.corpus, malformed)
@@ -74,7 +74,7 @@ def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: S
 
 @stage("annotate")
 def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Compute a policy's columns of a corpus; inputs may hold "fit"."""
+    """Compute a policy's columns for a corpus; a learned policy needs the input "fit"."""
     plugin_files.load_files(run.local.plugins)
     policy = instance("policy", params.policy, params.fields)
     opened = Passages.open(inputs["corpus"])
@@ -93,5 +93,5 @@ def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run:
     if not found:
         raise DataError(
             f"policy {params.policy}: found nothing in {len(opened)} passages: "
-            "there is nothing that it could hide in this corpus: name another corpus or policy"
+            "it has nothing to mask in this corpus: name another corpus or policy"
         )

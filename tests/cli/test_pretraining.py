@@ -122,7 +122,7 @@ def test_passages_that_the_model_cannot_see_whole_are_told(call, words, tmp_path
     assert code == 0
     assert err.count("longer than") == 1
     line = next(line for line in err.splitlines() if "longer than" in line)
-    assert "intermediate random" in line and "longer than 512 tokens and are cut" in line
+    assert "intermediate random" in line and "longer than 512 tokens and are truncated" in line
     assert line.rstrip().endswith("lower corpus.words")
     assert "| max source | 512 |" in (tmp_path / "out" / "README.md").read_text()
     more = (*keys, "intermediate.max_source=100")
@@ -196,7 +196,7 @@ def test_a_folder_without_a_model_is_refused_before_any_work(refused, texts, tmp
     (tmp_path / "nothing").mkdir()
     words = ("--model", tmp_path / "nothing", "--corpus", texts / "one.txt", "--policy", "random")
     line = refused("pretrain", *words, "--out", tmp_path / "out")
-    assert f"{tmp_path / 'nothing'}: holds no model (no config.json): name a folder" in line
+    assert f"{tmp_path / 'nothing'}: has no config.json: name a folder" in line
 
 
 def test_an_empty_folder_is_taken(call, words, tmp_path):

@@ -205,5 +205,5 @@ def test_a_preset_takes_its_layers_from_the_block():
 def test_a_model_of_another_family_is_refused(tmp_path):
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     BertModel(BertConfig(vocab_size=9, intermediate_size=8, **shape)).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="bert is no RoBERTa-style encoder with learned posit"):
+    with pytest.raises(ConfigError, match="bert is not a RoBERTa-style encoder with learned"):
         encoders.load(str(tmp_path))

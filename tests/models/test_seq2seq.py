@@ -174,16 +174,16 @@ def test_a_folder_of_another_architecture_is_refused(tmp_path):
     shape = {"vocab_size": 9, "num_layers": 1, "d_model": 4, "d_kv": 2, "d_ff": 4, "num_heads": 2}
     T5ForConditionalGeneration(T5Config(**shape)).save_pretrained(tmp_path / "t5")
     line = refused(models.load, str(tmp_path / "t5"))
-    assert "t5 is no BART (a RoBERTa-style encoder needs model.kind: encoder)" in line
+    assert "t5 is not BART (a RoBERTa-style encoder needs model.kind: encoder)" in line
     size = {"hidden_size": 4, "num_attention_heads": 2, "intermediate_size": 4}
     config = BertConfig(vocab_size=9, num_hidden_layers=1, **size)
     BertModel(config).save_pretrained(tmp_path / "bert")
-    assert "bert is no BART" in refused(models.load, str(tmp_path / "bert"))
+    assert "bert is not BART" in refused(models.load, str(tmp_path / "bert"))
 
 
 def test_a_model_without_a_tokenizer_is_refused(tmp_path):
     small.bart().save_pretrained(tmp_path)
-    assert "it has no tokenizer beside it" in refused(models.load_tokenizer, str(tmp_path))
+    assert "has no tokenizer: save one" in refused(models.load_tokenizer, str(tmp_path))
 
 
 @pytest.mark.parametrize("missing", ["mask", "pad", "bos", "eos"])
