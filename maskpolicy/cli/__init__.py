@@ -20,6 +20,7 @@ from maskpolicy.cli import (
     showing,
 )
 from maskpolicy.errors import MaskpolicyError
+from maskpolicy.version import VERSION
 
 USER_ERROR = 2
 INTERRUPTED = 130
@@ -68,6 +69,12 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"maskpolicy {VERSION}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     cls=Commands,
     add_completion=False,
@@ -79,6 +86,9 @@ app = typer.Typer(
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="The version.")
+    ] = False,
 ) -> None:
     """Compare masking policies of intermediate pre-training, end to end."""
 

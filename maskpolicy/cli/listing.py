@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from maskpolicy.plugins.registry import Registered
     from maskpolicy.types import Json
 
-KINDS = {"policies": "policy", "tasks": "task"}
+KINDS = {"policies": "policy", "tasks": "task", "analyses": "analysis"}
 WHAT = (*KINDS, "metrics", "models", "keys", "hooks", "experiments")
 
 
@@ -62,8 +62,9 @@ def print_plugins(kind: str, files: Sequence[Path], *, as_json: bool) -> None:
 def _print_keys(files: Sequence[Path], *, as_json: bool, markdown: bool) -> None:
     from maskpolicy.config import reference
 
-    entries = [entry for entry, _ in _plugins(list(KINDS.values()), files)]
-    own = {kind: [each for each in entries if each.kind == kind] for kind in KINDS.values()}
+    kinds = ["policy", "task"]  # only these have keys in an experiment file
+    entries = [entry for entry, _ in _plugins(kinds, files)]
+    own = {kind: [each for each in entries if each.kind == kind] for kind in kinds}
     found = reference.listed(own["policy"], own["task"])
     if markdown:
         typer.echo(reference.page(found), nl=False)

@@ -56,7 +56,9 @@ def distinct(labels: list[str], where: str) -> list[str]:
     """Return the labels; raises ConfigError if two are the same."""
     for label, count in Counter(labels).items():
         if count > 1:
-            raise ConfigError(f"{where}: {count} blocks are called {label!r}: give each a label")
+            raise ConfigError(
+                f"{where}: {count} blocks have the label {label!r}: give each a `label` of its own"
+            )
     return labels
 
 

@@ -1,4 +1,4 @@
-"""The official files of tasks become examples.
+"""The files of data sets, as their authors publish them, become examples of tasks.
 
 What a model makes of them is in `heads`.
 """

@@ -82,7 +82,7 @@ class Tools:
         spec: Training,
         **more: Any,
     ) -> dict[str, Any]:
-        """Train `module` in place with the training loop; see `training.train`."""
+        """Train `module` in place with the training loop; see `training.loop.train`."""
         return self.run.train(module, steps, loss, spec, **more)
 
     def load_model(self, **settings: Any) -> Any:

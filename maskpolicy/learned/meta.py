@@ -32,7 +32,7 @@ Score: TypeAlias = "Callable[[Any, Sequence[Passage], int], list[tuple[Spans, to
 
 @dataclass(frozen=True, eq=False)
 class EpisodeLoss:
-    """loss(policy network, episodes) -> (sum of outer losses, episodes), for training.train."""
+    """loss(policy network, episodes) -> (sum of outer losses, episodes), for the training loop."""
 
     model: Any  # in evaluation mode, with eager attention; never modified
     score: Score

@@ -76,7 +76,7 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
 
 
 def policy(name: str, **how: Any) -> Callable[[T], T]:
-    """Register a masking policy; `how` are its defaults for the fields of `types.How`."""
+    """Register a masking policy; `how` are its defaults for the fields of `types.Denoising`."""
     strange = sorted(set(how) - set(HOW_KEYS))
     if strange:
         raise ConfigError(f"policy {name!r}: {unknown('setting', strange[0], HOW_KEYS)}")

@@ -1,4 +1,4 @@
-"""The embedded world: an encyclopaedia of invented people, and the tasks over it."""
+"""The embedded world: an encyclopaedia of invented subjects, and the tasks over it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import folders
 import pytest
 
 from maskpolicy.config import yaml_file
+from maskpolicy.version import VERSION
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
@@ -587,3 +588,13 @@ def test_a_task_that_no_world_has_is_refused(call, tmp_path):
     code, _, err = call("plan", path, "--store", tmp_path / "store")
     assert code == 2
     assert "mnli: the embedded world has no files of task 'mnli'" in err
+
+
+def test_the_version_is_printed(call):
+    assert call("--version") == (0, f"maskpolicy {VERSION}\n", "")
+
+
+def test_analyses_are_listed(call):
+    code, out, _ = call("list", "analyses", "--json")
+    assert code == 0
+    assert {"coverage", "rank", "worlds"} <= {each["name"] for each in json.loads(out)}
