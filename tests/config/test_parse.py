@@ -215,7 +215,7 @@ def test_columns_that_would_share_a_name_show_what_differs(write):
     ],
 )
 def test_rows_that_are_the_same_are_refused(write, rows):
-    assert "give each a label" in refused(write(QUICK), f"policies={rows}")
+    assert "give each a `label` of its own" in refused(write(QUICK), f"policies={rows}")
 
 
 def test_a_plugin_file_lies_beside_the_experiment(write, monkeypatch, tmp_path):
@@ -454,7 +454,7 @@ def test_a_resolved_config_loads_to_the_same_experiment(tmp_path_factory, keys, 
     try:
         first = load_experiment(path)
     except ConfigError as error:
-        assert "give each a label" in str(error)  # the drawn label was a default label
+        assert "give each a `label` of its own" in str(error)  # the drawn label was a default label
         return
     path.write_text(OmegaConf.to_yaml(resolved(first)), encoding="utf-8")
     assert load_experiment(path) == first
