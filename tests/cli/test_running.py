@@ -29,7 +29,7 @@ def loaded(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return set(HEAVY) & set(done.stdout.split())
+    return set(HEAVY) & set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(

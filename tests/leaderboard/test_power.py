@@ -34,8 +34,8 @@ def test_more_seeds_rows_and_examples_find_less():
     )
     assert power.finds(PARTS, 3, 3, 3) < power.finds(PARTS, 3, 1, 3)  # noise is pooled
     assert power.finds(PARTS, 3, 7, 21) < power.finds(PARTS, 3, 7, 63)
-    few = replace(PARTS, taste=0.01**2, group_freedom=5)
-    assert power.finds(few, 50, 7, 21) > 100 * few.taste**0.5
+    few = replace(PARTS, interaction=0.01**2, group_freedom=5)
+    assert power.finds(few, 50, 7, 21) > 100 * few.interaction**0.5
 
 
 def test_defaults_are_named_where_nothing_was_run(tmp_path):

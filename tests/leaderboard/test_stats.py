@@ -76,7 +76,7 @@ def test_a_hand_worked_pair():
     assert found.mean == pytest.approx(0.2)
     assert found.runs == pytest.approx(0.02)
     assert found.chance == pytest.approx(0)
-    assert found.taste == pytest.approx(0.02 / 9 / (2 / 3))
+    assert found.interaction == pytest.approx(0.02 / 9 / (2 / 3))
     assert (found.seeds, found.groups) == (2, 3)
     assert found.group_freedom == pytest.approx(2)
 
@@ -84,7 +84,7 @@ def test_a_hand_worked_pair():
 def test_without_more_between_groups_than_chance_the_seeds_are_all_that_counts():
     table = np.array([[0.1, -0.1, 0.1, -0.1], [0.0, 0.4, 0.0, 0.4], [0.2, 0.0, 0.2, 0.0]])
     found = one(table, np.arange(4))
-    assert found.taste == 0
+    assert found.interaction == 0
     judged = stats.assess_family([found])[0]
     assert judged.error == pytest.approx(table.mean(1).std(ddof=1) / np.sqrt(3))
     assert judged.freedom == 2
@@ -148,7 +148,7 @@ def test_the_other_way_round_the_difference_has_the_other_sign(random, seeds, gr
     there = stats.pair(mine, other, numbers, ("a", "b"))
     back = stats.pair(other, mine, numbers, ("b", "a"))
     assert there.mean == pytest.approx(-back.mean)
-    one, two = stats.assess_family([there])[0], stats.judge([back])[0]
+    one, two = stats.assess_family([there])[0], stats.assess_family([back])[0]
     assert (one.p, one.error) == (pytest.approx(two.p), pytest.approx(two.error))
 
 

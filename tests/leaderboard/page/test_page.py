@@ -350,7 +350,7 @@ def test_plots_that_are_too_large_are_named_instead(folder):
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("predictions/random--zsre--0.jsonl", '{"id": "a", "gro', "line 1: not an answer"),
+        ("predictions/random--zsre--0.jsonl", '{"id": "a", "gro', "line 1: truncated"),
         ("predictions/random--zsre--0.jsonl", "", "0 answers"),
         ("questions/zsre.jsonl", '{"id"', "line 1: not a question"),
         ("run.json", '{"finished": ', "not JSON"),
