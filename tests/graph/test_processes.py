@@ -49,6 +49,7 @@ save_file({"w": alone.weights(model)}, folder / f"{rank}.safetensors")
 """
 
 FAIL = """
+import os
 import sys
 
 import small
@@ -75,7 +76,8 @@ spec = alone.replace(alone.SPEC, steps=3, batch_size=8, eval_every=2)
 try:
     alone.run(spec, model=small.bart(), **options)
 except StageError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+    print(f"{type(error).__name__}: {error}", flush=True)
+    os._exit(1)  # a thread of the group may still run, and would abort an ordinary exit
 """
 YAML = """
 model: mini
