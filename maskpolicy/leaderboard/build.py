@@ -27,20 +27,8 @@ def build_leaderboard(
     """
     drafts = join_rows(runs)
     unlike = joining.unlike(drafts)
-    if unlike and not mixed:
-        pair, differ = next(iter(unlike.items()))
-        worlds = (
-            "; `analyze worlds` compares worlds" if differ[0].startswith("world.seed: ") else ""
-        )
-        raise ConfigError(
-            f"{pair} differ in {joining.shortened(differ)}: they cannot be ranked together; "
-            f"--mixed ranks them anyway{worlds}"
-        )
-    clashes = joining.clashes(drafts)
-    if clashes and not mixed:
-        raise ConfigError(
-            f"{clashes[0]}: rename one of them, or use --mixed to show them with their runs"
-        )
+    if not mixed:
+        _refuse_mixed(drafts, unlike)
     label = baseline or runs[0].baseline
     absent = []
     if baseline is None and label in _left_out(runs, drafts):
@@ -85,6 +73,21 @@ def build_leaderboard(
         compared_with=_compared_with(drafts, rows, label),
         runs=_used(rows, runs),
     )
+
+
+def _refuse_mixed(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) -> None:
+    """Raise ConfigError for rows that differ in their settings, or share a label."""
+    for pair, differ in unlike.items():
+        of_worlds = differ[0].startswith("world.seed: ")
+        worlds = "; `analyze worlds` compares worlds" if of_worlds else ""
+        raise ConfigError(
+            f"{pair} differ in {joining.shortened(differ)}: they cannot be ranked together; "
+            f"--mixed ranks them anyway{worlds}"
+        )
+    for clash in joining.clashes(drafts):
+        raise ConfigError(
+            f"{clash}: rename one of them, or use --mixed to show them with their runs"
+        )
 
 
 def _used(rows: Sequence[Row], runs: Sequence[Run]) -> tuple[Run, ...]:

@@ -8,29 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy.datafiles import json_lists, readers
-from maskpolicy.datafiles.rows import Layout
+from maskpolicy.datafiles import json_lists
 from maskpolicy.errors import DataError
+from tests.datafiles.test_tables import read, write
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=5,
 )
-
-
-def write(folder, name, content: str | bytes):
-    path = folder / name
-    path.write_bytes(
-        content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    )
-    return path
-
-
-def read(path, **layout):
-    """Return the values of a file's rows, and (line or index, error) of those without one."""
-    found = readers.rows(path, Layout(**layout))
-    return [(row.number, row.error) if row.error else row.value for row in found]
 
 
 @given(
