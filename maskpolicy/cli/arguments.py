@@ -16,6 +16,7 @@ from maskpolicy.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from maskpolicy.executors.request import Request
     from maskpolicy.graph.outcomes import Outcome
 
 _WIDE = 200  # columns, if the output is not a terminal
@@ -199,3 +200,24 @@ def end(outcomes: Iterable[Outcome], summary: str = "") -> None:
     line = summary or f"failed: {first.stage.name}: {first.error}{more}"
     typer.echo(f"{line}; the same command tries again", err=True)
     raise typer.Exit(1)
+
+
+def request_of(
+    file: Path,
+    keys: list[str] | None,
+    store: str,
+    cache: Path | None,
+    plugin: list[Path] | None,
+    only: list[str] | None,
+) -> Request:
+    """Return what workers are asked to compute, from the arguments of a command."""
+    from maskpolicy.executors.request import Request
+
+    return Request(
+        file=str(file),
+        keys=tuple(keys or ()),
+        plugins=tuple(map(str, plugin or ())),
+        store=store,
+        cache=str(cache) if cache else None,
+        only=tuple(only or ()),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +24,7 @@ from maskpolicy.cli.arguments import (
     console,
     end,
     log_to,
+    request_of,
 )
 from maskpolicy.errors import ConfigError
 
@@ -71,7 +72,7 @@ def run(
     from maskpolicy.config.parse import experiment_of
     from maskpolicy.executors.capacity import check_jobs, default_jobs, set_threads
     from maskpolicy.executors.engines import LOCAL, SLURM, engine, parsed
-    from maskpolicy.executors.request import Request, plan_digest
+    from maskpolicy.executors.request import plan_digest
     from maskpolicy.executors.working import check_room
     from maskpolicy.files import claim_folder
     from maskpolicy.graph import processes
@@ -111,13 +112,8 @@ def run(
         return
     verbatim.save(written, folder)
     logs = folder / "logs"
-    request = Request(
-        file=str(file),
-        keys=tuple(keys or ()),
-        plugins=tuple(map(str, plugin or ())),
-        store=store,
-        cache=str(cache) if cache else None,
-        only=tuple(only or ()),
+    request = replace(
+        request_of(file, keys, store, cache, plugin, only),
         workers=workers,
         threads=threads,
         logs=str(logs),

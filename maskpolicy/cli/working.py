@@ -22,10 +22,10 @@ from maskpolicy.cli.arguments import (
     Threads,
     console,
     log_to,
+    request_of,
 )
 
 if TYPE_CHECKING:
-    from maskpolicy.executors.request import Request
     from maskpolicy.executors.status import Status
 
 
@@ -66,7 +66,7 @@ def work(
 
     log_to(console(err=True), HostLabel())
     request = replace(
-        _request(file, keys, store, cache, plugin, only),
+        request_of(file, keys, store, cache, plugin, only),
         workers=workers,
         threads=threads,
         logs=str(logs) if logs else None,
@@ -106,7 +106,7 @@ def status(
 
     screen = console()
     log_to(console(err=True))
-    request = _request(file, keys, store, cache, plugin, only)
+    request = request_of(file, keys, store, cache, plugin, only)
     found = status_of(working.plan(replace(request, kinds=())))  # whatever this machine has
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=1))
@@ -143,26 +143,6 @@ def _estimate(found: Status) -> str:
     return (
         f"time left: about {time}, estimated from {found.measured} finished stages of the same "
         f"kinds, for {workers} worker{'s' if workers > 1 else ''}"
-    )
-
-
-def _request(
-    file: Path,
-    keys: list[str] | None,
-    store: str,
-    cache: Path | None,
-    plugin: list[Path] | None,
-    only: list[str] | None,
-) -> Request:
-    from maskpolicy.executors.request import Request
-
-    return Request(
-        file=str(file),
-        keys=tuple(keys or ()),
-        plugins=tuple(map(str, plugin or ())),
-        store=store,
-        cache=str(cache) if cache else None,
-        only=tuple(only or ()),
     )
 
 
