@@ -160,12 +160,14 @@ def _masking(options: argparse.Namespace) -> str:
 
 
 def _generation(options: argparse.Namespace) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        rates = interleaved(generation.ways(Path(folder)), options.repeats)
+    parts = []
+    for name in generation.MODELS:
+        with tempfile.TemporaryDirectory() as folder:
+            rates = interleaved(generation.ways(Path(folder), name), options.repeats)
+        parts.append(f"### {name}\n\n{table(rates, 'answers/s', generation.PLAIN)}")
     return (
-        "## Generation\n\nAnswers per second to the world's dialogues, an untrained mini, at most "
-        f"24 tokens each, batches of {generation.BATCH}.\n\n"
-        f"{table(rates, 'answers/s', generation.PLAIN)}"
+        "## Generation\n\nAnswers per second to the world's dialogues, untrained models, at most "
+        f"24 tokens each, batches of {generation.BATCH}.\n\n" + "\n\n".join(parts)
     )
 
 

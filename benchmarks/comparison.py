@@ -93,7 +93,7 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
         denoising, policy = Denoising(target=target), "random" if target == "spans" else "original"
         for name, model, documents, words, size, steps, lr in (
             ("mini", mini, short, 100, 32, mini_steps, 1e-3),
-            ("BART-base", _base(tokenizer), long, 90, 8, base_steps, 1e-4),
+            ("BART-base", bart_base(), long, 90, 8, base_steps, 1e-4),
         ):
             passages = Passages(build_passages(documents, tokenizer, words))
             label = f"{name}, {policy} ({target} targets)"
@@ -104,7 +104,8 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
 
 
 @functools.lru_cache(maxsize=1)
-def _base(tokenizer: Any) -> Any:
+def bart_base() -> Any:
+    """Return an untrained model of BART-base's size."""
     import torch
     from transformers import BartConfig, BartForConditionalGeneration
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.comparison import bart_base
 from benchmarks.measure import Once
 from maskpolicy import world
 from maskpolicy.finetuning.generation import generate
@@ -14,16 +15,17 @@ from maskpolicy.models import bart as models
 
 PLAIN, OURS = "model.generate in file order", "maskpolicy"
 BATCH = 64
+MODELS = ("mini", "BART-base")
 
 
-def load(folder: Path) -> tuple[Any, Any, list[str]]:
-    """Return an untrained mini, its tokenizer and the world's dialogues, whose lengths differ."""
+def load(folder: Path, name: str) -> tuple[Any, Any, list[str]]:
+    """Return an untrained model, a tokenizer and the world's dialogues, whose lengths differ."""
     world.write(world.Settings(evidence=False), folder)
     lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
     tokenizer = models.train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     rows = (folder / "tasks" / "wow-dev-kilt.jsonl").read_text(encoding="utf-8").splitlines()
-    model = models.build("mini", tokenizer, 0).eval()
-    model.generation_config.max_new_tokens = 24
+    model = models.build("mini", tokenizer, 0) if name == "mini" else bart_base()
+    model.eval().generation_config.max_new_tokens = 24
     return model, tokenizer, [json.loads(row)["input"] for row in rows]
 
 
@@ -60,9 +62,9 @@ def ours(model: Any, tokenizer: Any, sources: list[str], answers: dict[str, list
     return once
 
 
-def ways(folder: Path) -> dict[str, Once]:
-    """Return what is compared."""
-    model, tokenizer, sources = load(folder)
+def ways(folder: Path, name: str) -> dict[str, Once]:
+    """Return what is compared; `name` is that of a model of `MODELS`."""
+    model, tokenizer, sources = load(folder, name)
     answers: dict[str, list[str]] = {}
     return {
         PLAIN: plain(model, tokenizer, sources, answers),

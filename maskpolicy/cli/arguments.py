@@ -87,10 +87,10 @@ def console(*, err: bool = False) -> Console:
     return screen
 
 
-def log_to(target: Console, label: logging.Filter | None = None) -> None:
+def log_to(target: Console, line: str = "%(message)s") -> None:
     """Print the library's log on a console, and disable progress bars of other libraries.
 
-    `label` may add something to each line.
+    `line` is the format of a line, as `logging.Formatter` takes it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")
     from rich.logging import RichHandler
@@ -99,8 +99,7 @@ def log_to(target: Console, label: logging.Filter | None = None) -> None:
     for old in [each for each in logger.handlers if isinstance(each, RichHandler)]:
         logger.removeHandler(old)  # of an earlier command of this process
     handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
-    if label is not None:
-        handler.addFilter(label)
+    handler.setFormatter(logging.Formatter(line))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -62,9 +62,9 @@ def work(
     before any work; 3 (with --no-wait), other workers are at all that is left.
     """
     from maskpolicy.executors import working
-    from maskpolicy.executors.console import HostLabel, WorkerLog
+    from maskpolicy.executors.console import WorkerLog, host_format
 
-    log_to(console(err=True), HostLabel())
+    log_to(console(err=True), host_format())
     request = replace(
         request_of(file, keys, store, cache, plugin, only),
         workers=workers,

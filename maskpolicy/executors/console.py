@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import time
 
@@ -54,11 +53,6 @@ class WorkerLog:
             _log.error("%s: failed: %s", stage.name, outcome.error)
 
 
-class HostLabel(logging.Filter):
-    """Adds host and process to each line, so that workers can share a console."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record's message."""
-        record.msg = f"{platform.node()} {os.getpid()}: {record.getMessage()}"
-        record.args = ()
-        return True
+def host_format() -> str:
+    """Return a format of log lines with host and process, so that workers can share a console."""
+    return f"{platform.node()} %(process)d: %(message)s"

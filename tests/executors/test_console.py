@@ -9,7 +9,7 @@ import pytest
 from tiny import node
 
 from maskpolicy.executors import console
-from maskpolicy.executors.console import HostLabel, WorkerLog
+from maskpolicy.executors.console import WorkerLog, host_format
 from maskpolicy.graph.outcomes import Outcome
 
 
@@ -70,5 +70,6 @@ def test_waiting_is_told_once_until_the_next_stage_of_its_own(clock, lines):
 
 def test_each_line_can_have_the_host_and_the_process():
     record = logging.LogRecord("it", logging.INFO, "", 0, "%d of %d", (1, 2), None)
-    assert HostLabel().filter(record)
-    assert record.getMessage() == f"{os.uname().nodename} {os.getpid()}: 1 of 2"
+    line = logging.Formatter(host_format()).format(record)
+    assert line == f"{os.uname().nodename} {os.getpid()}: 1 of 2"
+    assert record.getMessage() == "1 of 2"  # other handlers get the record as it was

@@ -94,6 +94,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_two_jobs_compute_two_stages_at_a_time(runs):
     assert len(pids(runs / "1")) == 1
     assert len(pids(runs / "2")) == 2

@@ -151,6 +151,7 @@ def place(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_gives_its_claims_back(place):
     assert place.heard["stopped"].code == 128 + signal.SIGTERM
     assert place.claimed_after_stop == set()

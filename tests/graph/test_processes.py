@@ -170,6 +170,7 @@ def test_the_first_process_alone_writes(two):
     assert not (folder / "store1").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_resume_from_what_the_first_one_wrote(two, tmp_path):
     folder = tmp_path / "stopped"
     assert train(folder, 2, stop=8) == []
@@ -184,6 +185,7 @@ def test_the_first_process_judges_for_all(tmp_path):
     assert torch.equal(found[0][0], found[1][0])
 
 
+@pytest.mark.slow
 def test_a_run_in_two_processes_is_written_by_the_first(tmp_path):
     (tmp_path / "it.yaml").write_text(YAML)
     for count in (1, 2):
@@ -209,6 +211,7 @@ def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
         assert one.splitlines()[-1] == "StageError: the outer loss of example 'q7' became nan"
 
 
+@pytest.mark.slow
 def test_an_outer_loss_that_is_no_number_in_one_of_two_processes_fails_the_fit_alone(tmp_path):
     (tmp_path / "it.yaml").write_text(YAML.replace("none, random", f"none, {BROKEN}") + FIT)
     words = ["-m", "maskpolicy", "run", str(tmp_path / "it.yaml")]

@@ -108,6 +108,7 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_results_predictions_and_the_leaderboard_have_the_same_bytes(runs):
     folder, _ = runs
     varying = ("run.json", "leaderboard.html")
