@@ -29,6 +29,8 @@ class Regex:
             compiled = re.compile(self.pattern)
         except re.error as error:
             raise ConfigError(f"pattern: {self.pattern!r} is not valid: {error}") from None
+        except (RecursionError, OverflowError):
+            raise ConfigError("pattern: is too large, or nested too deeply") from None
         if self.group not in (*range(compiled.groups + 1), *compiled.groupindex):
             raise ConfigError(f"group: {self.pattern!r} has no group {self.group!r}")
 

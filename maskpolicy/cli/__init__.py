@@ -27,6 +27,7 @@ from maskpolicy.version import VERSION
 
 USER_ERROR = 2
 INTERRUPTED = 130
+_LONGEST = 500  # characters of an error's line
 
 
 class Commands(TyperGroup):
@@ -62,7 +63,7 @@ class Commands(TyperGroup):
 def _line(error: Exception) -> str:
     """Return one line for an error; errors that are not ours suggest --debug."""
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    text = " ".join(message.split()) or type(error).__name__
+    text = _printable(" ".join(message.split())) or type(error).__name__
     if isinstance(error, MaskpolicyError):
         return text
     if hasattr(error, "format_message"):  # an error of the argument parser
@@ -70,6 +71,14 @@ def _line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'system'}: {error.strerror}"
     return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
+
+
+def _printable(text: str) -> str:
+    """Return a line without control characters, and with its middle left out if it is long."""
+    neutral = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    if len(neutral) <= _LONGEST:
+        return neutral
+    return f"{neutral[: _LONGEST * 2 // 3]} .. {neutral[-_LONGEST // 3 + 4 :]}"
 
 
 def _print_version(wanted: bool) -> None:

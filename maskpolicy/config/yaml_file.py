@@ -12,10 +12,22 @@ from typing import Any
 from maskpolicy.errors import ConfigError
 from maskpolicy.schema import at, wrong
 
+_BYTES = 1_000_000  # of a file; ours have at most some thousand
+_DEPTH = 50  # blocks and lists within each other
+_VALUES = 100_000  # with anchors and aliases written out
+_INTEGER = 2**63  # integers are below this
+
 
 def read_text(path: Path) -> str:
     """Return the text of a YAML file; raises ConfigError if it cannot be read as UTF-8."""
     try:
+        if path.exists() and not path.is_file():
+            what = "a folder" if path.is_dir() else "no regular file"
+            raise ConfigError(f"{path}: is {what}: name a YAML file")
+        if path.stat().st_size > _BYTES:
+            raise ConfigError(
+                f"{path}: has more than {_BYTES:,} bytes: name an experiment file in YAML"
+            )
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
@@ -59,14 +71,56 @@ def _parse(text: str, where: str) -> Any:
     # OmegaConf's loader passes on any error of PyYAML's constructors, e.g. for the tag !!int x
     broken = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
     try:
+        _check_size(text, where)
         return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark and not where.startswith("override") else ""
         reason = getattr(error, "problem", None) or _first(error)
         raise ConfigError(f"{where}{line}: not valid YAML: {reason}") from None
+    except AssertionError:  # OmegaConf's, for a file that holds nothing but a text in quotes
+        return None
     except (OmegaConfBaseException, *broken) as error:
         raise ConfigError(f"{where}: not valid YAML: {_first(error)}") from None
+
+
+def _check_size(text: str, where: str) -> None:
+    """Raise ConfigError for YAML that is nested too deeply or grows too large by its aliases.
+
+    PyYAML's parser yields events without recursion; what builds values from them recurses.
+    """
+    import yaml
+
+    sizes: dict[str, int] = {}  # by anchor: number of values
+    open_at: list[tuple[str | None, int]] = []  # of each open block: its anchor, values before it
+    count = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_at.pop()
+            if anchor is not None:
+                sizes[anchor] = count - before
+            continue
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == each for each, _ in open_at):
+                raise ConfigError(f"{where}: {_line(event)}alias *{anchor} holds itself")
+            count += sizes.get(anchor, 1)
+        elif isinstance(event, yaml.NodeEvent):
+            if isinstance(event, yaml.ScalarEvent) and event.value.count("${") > _DEPTH:
+                raise ConfigError(f"{where}: {_line(event)}'${{' is refused")  # OmegaConf recurses
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_at.append((anchor, count))
+            elif anchor is not None:
+                sizes[anchor] = 1
+            count += 1
+        if len(open_at) > _DEPTH:
+            raise ConfigError(f"{where}: {_line(event)}nested deeper than {_DEPTH} blocks")
+        if count > _VALUES:
+            raise ConfigError(f"{where}: {_line(event)}holds more than {_VALUES:,} values")
+
+
+def _line(event: Any) -> str:
+    return f"line {event.start_mark.line + 1}: "
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -128,6 +182,8 @@ def _refuse(value: Any, where: str) -> None:
             raise ConfigError(f"{place}: has no value: '???' is refused")
         if re.search("[\0\ud800-\udfff]", value):
             raise ConfigError(f"{place}: holds a NUL or a lone surrogate: remove it")
+    elif isinstance(value, int) and abs(value) >= _INTEGER:
+        raise ConfigError(f"{where.rstrip(': ')}: an integer must be below 2^63")
     elif value is not None and not isinstance(value, (bool, int, float)):
         raise ConfigError(f"{where}: a value of type {type(value).__name__} is not allowed")
 
