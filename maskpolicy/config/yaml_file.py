@@ -104,7 +104,7 @@ def _check_size(text: str, where: str) -> None:
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == each for each, _ in open_at):
                 raise ConfigError(f"{where}: {_line(event)}alias *{anchor} holds itself")
-            count += sizes.get(anchor, 1)
+            count += sizes.get(str(anchor), 1)
         elif isinstance(event, yaml.NodeEvent):
             if isinstance(event, yaml.ScalarEvent) and event.value.count("${") > _DEPTH:
                 raise ConfigError(f"{where}: {_line(event)}'${{' is refused")  # OmegaConf recurses
