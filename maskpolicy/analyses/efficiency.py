@@ -9,6 +9,7 @@ from functools import cache
 from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.findings import Point, panels, points
 from maskpolicy.leaderboard import comparisons
+from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import NO_ANSWERS, condition
 from maskpolicy.results import predictions
 from maskpolicy.results.cell import STEP
@@ -69,19 +70,21 @@ def tested(
     by_name = {run.name: run for run in runs}
     read = cache(lambda cell: _answers(cell, store))
     bases = {
-        (run.name, task): _cells(
-            [r for r in run.results if (r.policy, r.task) == (run.baseline, task)], run
+        (run.name, row, task): _cells(
+            [r for r in run.results if (r.policy, r.task) == (row, task)], run
         )
         for run in runs
+        for row in run.rows
         for task in run.columns
     }
     compared = []
     for point in found:
         run = by_name[point.run]
         is_last = all(STEP not in result.config for result in point.results)
-        is_base = point.policy == run.baseline and is_last
-        names = (f"{point.policy} of {point.run}", f"{run.baseline} of {point.run}")
-        cells = (_cells(point.results, run), bases[point.run, point.task])
+        base = baseline_of(run, point.policy)
+        is_base = point.policy == base and is_last
+        names = (f"{point.policy} of {point.run}", f"{base} of {point.run}")
+        cells = (_cells(point.results, run), bases.get((point.run, base, point.task), {}))
         no_test = is_base or point.steps == 0
         compared.append(None if no_test else comparisons.compare(*cells, read, names))
     return comparisons.assess_family(compared)

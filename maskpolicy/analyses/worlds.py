@@ -11,6 +11,7 @@ import numpy as np
 from maskpolicy import ConfigError, Findings, Json, Result, Run, Store, analysis, keys
 from maskpolicy.config.experiment import WORLD
 from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.plots import Grid
 from maskpolicy.results import compatibility
@@ -41,7 +42,7 @@ class Worlds:
             (label, task)
             for label in runs[0].rows
             for task in runs[0].columns
-            if label != runs[0].baseline
+            if label != baseline_of(runs[0], label)
         ]
         found: dict[tuple[str, str], list[float]] = {}
         for place in places:
@@ -120,7 +121,7 @@ def _settings(run: Run) -> dict[str, Json]:
 
 def _difference(run: Run, label: str, task: str) -> float | None:
     """Return a row's mean difference to the baseline over shared seeds, in points."""
-    mine, base = _scores(run, label, task), _scores(run, run.baseline, task)
+    mine, base = _scores(run, label, task), _scores(run, baseline_of(run, label), task)
     shared = [mine[seed] - base[seed] for seed in mine.keys() & base.keys()]
     return statistics.fmean(shared) if shared else None
 

@@ -123,6 +123,33 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
     return found
 
 
+def row_trainings(
+    own: Mapping[str, Any], given: Mapping[str, Any], is_scratch: bool, where: str
+) -> dict[str, dict[str, Any]]:
+    """Return what a row's trainings have in place of the file's settings, by training.
+
+    `own` holds the blocks that the row states, `given` the keys of the file. The result has the
+    keys that the row states, and a warm-up that follows from them. Raises ConfigError at `where`.
+    """
+    found = {}
+    for stage, stated in own.items():
+        place, default = at(where, stage), vars(defaults(is_scratch)[stage])
+        schema.block(Training, stated, place)
+        stated = schema.with_new_names(Training, stated, place)
+        usual = schema.with_new_names(Training, given.get(stage, {}), place)
+        base, spec = (
+            with_warmup(Training(**schema.block(Training, block, place, default)), block)
+            for block in (usual, {**usual, **stated})
+        )
+        tell_warmup(spec.warmup, spec.steps, place)
+        found[stage] = {
+            key: value
+            for key, value in vars(spec).items()
+            if key in stated or value != getattr(base, key)
+        }
+    return found
+
+
 def resolve_auto(spec: Training) -> Training:
     """Replace "auto" in `spec` by the choice for this machine.
 

@@ -6,7 +6,7 @@ Paths are absolute and patterns expanded. docs/settings.md is made from the comm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from maskpolicy import keys
@@ -88,6 +88,8 @@ class PolicyBlock:
     label: str  # the row's name; left out: the policy, and its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     denoising: Denoising = field(default_factory=Denoising)
+    # what its trainings have in place of the file's settings, by training
+    trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def has_stage(self) -> bool:
@@ -149,6 +151,11 @@ class Experiment:
         """The numbers of each intermediate stage's runs; a run's number is added to its seed."""
         return self.intermediate_runs or tuple(range(self.intermediate_seeds))
 
+    def budget(self, stage: str, block: PolicyBlock) -> Training:
+        """Return a row's budget of the training `stage`."""
+        spec: Training = getattr(self, stage)
+        return replace(spec, **block.trainings.get(stage, {}))
+
     def run_of(self, seed: int) -> int:
         """Return the number of the intermediate run that fine-tuning with a seed starts from."""
         return self.runs[self.seeds.index(seed) % len(self.runs)]
@@ -168,7 +175,9 @@ def resolved(experiment: Experiment) -> Json:
     """
     config = asdict(experiment)
     del config["name"], config["resources"], config["slurm"]
-    config["policies"] = [resolved_policy(block) for block in experiment.policies]
+    config["policies"] = [
+        {**resolved_policy(block), **block.trainings} for block in experiment.policies
+    ]
     config["tasks"] = [resolved_task(block) for block in experiment.tasks]
     return keys.plain(config)
 

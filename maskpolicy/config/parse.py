@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from maskpolicy import schema
-from maskpolicy.config import learned_policies, verbatim, yaml_file
-from maskpolicy.config.budgets import TRAININGS, Training, training_blocks
+from maskpolicy.config import learned_policies, sweeps, verbatim, yaml_file
+from maskpolicy.config.budgets import TRAININGS, Training, row_trainings, training_blocks
 from maskpolicy.config.experiment import (
     NONE,
     SCRATCH,
@@ -21,12 +21,13 @@ from maskpolicy.config.experiment import (
     Tracker,
 )
 from maskpolicy.config.model_and_corpus import corpus_block, model_block, world_block
-from maskpolicy.config.policy_blocks import denoising_block, policy_blocks
+from maskpolicy.config.policy_blocks import denoising_block
 from maskpolicy.config.resources import resources_block
+from maskpolicy.config.row_blocks import baseline_row, row_blocks
 from maskpolicy.config.slurm import Slurm
 from maskpolicy.config.task_blocks import data_source, task_blocks
 from maskpolicy.config.verbatim import WrittenExperiment
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at, old_name, renamed
@@ -50,11 +51,16 @@ class File:
     intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
     intermediate_runs: tuple[Steps, ...] = ()  # the numbers of these runs; empty: 0, 1, ..
     general_seeds: Count = 1  # models built from scratch, divided among the intermediate runs
-    baseline: str = NONE  # the row that all others are compared with: its label or its policy
+    # the row that all others are compared with: its label or its policy; of several rows of that
+    # policy that differ in trainings alone, each row is compared with that most like it
+    baseline: str = NONE
     general: Budget = field(default_factory=dict)  # pre-training of a model built from scratch
     intermediate: Budget = field(default_factory=dict)  # pre-training with a policy
     finetune: Budget = field(default_factory=dict)  # fine-tuning on a task
     fit: Budget = field(default_factory=dict)  # the training of a learned policy
+    # lists of values by key, for all rows: a row for each combination (docs/sweeps.md)
+    grid: Budget = field(default_factory=dict)
+    zip: Budget = field(default_factory=dict)  # the same, but the lists are read in step
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
     # stages whose models are kept, for `export`
     keep_models: tuple[Literal["finetune"], ...] = renamed("keep", ())
@@ -116,18 +122,25 @@ def make_experiment(
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
     discovery.load_files(modules, fresh=True)
     model = model_block(file.model, at(where, "model"), folders)
-    policies = policy_blocks(file.policies, at(where, "policies"), shared, model.kind)
+    trainings = training_blocks(given, model.is_scratch, where)
+    rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
+    policies = row_blocks(
+        rows,
+        at(where, "policies"),
+        shared,
+        model.kind,
+        trainings,
+        lambda own, place: row_trainings(own, given, model.is_scratch, place),
+    )
     data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
     runs = _runs(file, where)
-    trainings = training_blocks(given, model.is_scratch, where)
     if trainings["general"].steps:
         _check_scratch(model, f"{where}general.steps")
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
-    for index, row in enumerate(policies):
-        place = f"{at(where, 'policies')}[{index}]"
-        learned_policies.check(row, tasks, data, place)
-        learned_policies.tell_warmups(row, place)
+    for row, block in zip(rows, policies, strict=True):
+        learned_policies.check(block, tasks, data, row.place)
+        learned_policies.tell_warmups(block, row.place)
     return Experiment(
         name=name,
         model=model,
@@ -139,12 +152,12 @@ def make_experiment(
         intermediate_seeds=runs,
         intermediate_runs=file.intermediate_runs,
         general_seeds=_general_models(file, model, runs, at(where, "general_seeds")),
-        baseline=_baseline(file.baseline, policies, at(where, "baseline")),
+        baseline=baseline_row(file.baseline, policies, at(where, "baseline")),
         **trainings,
         plugins=modules,
         keep_models=file.keep_models,
         checkpoint_steps=_checkpoint_steps(
-            file.checkpoint_steps, trainings["intermediate"], at(where, "checkpoint_steps")
+            file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps")
         ),
         world=world_block(file.world, where),
         tracker=file.tracker,
@@ -226,13 +239,21 @@ def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int
     return wanted
 
 
-def _checkpoint_steps(given: Sequence[int], spec: Training, where: str) -> tuple[int, ...]:
-    """Return the steps in order; raises ConfigError for one beyond the intermediate stage."""
+def _checkpoint_steps(
+    given: Sequence[int],
+    policies: Sequence[PolicyBlock],
+    trainings: Mapping[str, Training],
+    where: str,
+) -> tuple[int, ...]:
+    """Return the steps in order; raises ConfigError for one beyond every intermediate stage."""
+    own = (block.trainings.get("intermediate", {}) for block in policies if block.has_stage)
+    steps = trainings["intermediate"].steps
+    longest = max((each.get("steps", steps) for each in own), default=steps)
     for index, step in enumerate(given):
-        if step >= spec.steps:
+        if step >= longest:
             raise ConfigError(
                 f"{where}[{index}]: {step} must be smaller than intermediate.steps "
-                f"({spec.steps}), after which every model is fine-tuned anyway"
+                f"({longest}), after which every model is fine-tuned anyway"
             )
     return tuple(sorted(set(given)))
 
@@ -244,14 +265,3 @@ def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:
     for seed in file.seeds:
         if file.seeds.count(seed) > 1:
             raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is given twice")
-
-
-def _baseline(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
-    """Return the label of the row that is labelled `given`, or of the only row of that policy."""
-    rows = [block.label for block in policies]
-    named = [block.label for block in policies if block.name == given]
-    if given in rows or len(named) == 1:
-        return given if given in rows else named[0]
-    raise ConfigError(
-        f"{where}: {unknown('row', given, rows)}; the baseline must be one of the policies"
-    )

@@ -1,8 +1,8 @@
-"""The rows of an experiment: a policy's name or block, checked, becomes a PolicyBlock."""
+"""One row of an experiment: a policy's block, checked, becomes a PolicyBlock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,11 +15,11 @@ from maskpolicy.config.experiment import (
     resolved_member,
 )
 from maskpolicy.config.rates import is_scheduled
-from maskpolicy.config.row_names import apart, distinct, named
+from maskpolicy.config.row_names import named
 from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import DENOISING_KEYS, Registered
+from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_KEYS, Registered
 from maskpolicy.schema import at
 from maskpolicy.types import Denoising, Json
 
@@ -34,60 +34,6 @@ def denoising_block(given: Mapping[str, Any], where: str, defaults: Mapping[str,
     return Denoising(**schema.block(Denoising, given, where, defaults))
 
 
-def policy_blocks(
-    items: Sequence[Any], where: str, shared: Mapping[str, Any], kind: str = ""
-) -> tuple[PolicyBlock, ...]:
-    """Return the rows of an experiment with distinct labels; see `policy_block`."""
-    given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    blocks = [policy_block(item, f"{where}[{i}]", shared, kind) for i, item in enumerate(given)]
-    both = zip(blocks, given, strict=True)
-    labels = [item.get("label") or _automatic(block, shared, kind) for block, item in both]
-    distinct(labels, where)
-    return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
-
-
-def _automatic(block: PolicyBlock, shared: Mapping[str, Any], kind: str) -> str:
-    """Return the default label of a row: its policy, and each setting that is not the default.
-
-    Settings that all rows of a file share, and those that the model's kind ignores, are left out.
-    """
-    if not block.has_stage:
-        return NONE
-    entry = find_plugin("policy", block.name)
-    known = schema.fields_of(entry.plugin)
-    values = {key: field.default for key, field in known.items() if not field.is_required}
-    defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
-    if block.has_members:
-        return _of_members(block, defaults, shared, kind)
-    denoising = denoising_block({**entry.facts, **shared}, entry.where, {})
-    usual = asdict(_of_kind(denoising, {}, kind, "") if kind else denoising)
-    return apart(block.name, {**block.fields, **asdict(block.denoising)}, [{**defaults, **usual}])
-
-
-def _of_members(
-    block: PolicyBlock, defaults: dict[str, Json], shared: Mapping[str, Any], kind: str
-) -> str:
-    """Return the default label of a row that draws members, which has their default labels."""
-    key = hooks.MEMBERS.name
-
-    def shown(items: Sequence[Any]) -> Json:
-        blocks = [policy_block(named(item, key), key, shared, kind) for item in items]
-        return [_automatic(each, shared, kind) for each in blocks]
-
-    usual = {**defaults, **({key: shown(defaults[key])} if key in defaults else {})}
-    return apart(block.name, {**block.fields, key: shown(block.fields[key])}, [usual])
-
-
-def _like(default: Any, value: Json) -> Json:
-    """Return a field's default as JSON; a budget gets the default warm-up of `value`'s steps."""
-    found = keys.plain(default)
-    if not (isinstance(found, dict) and isinstance(value, dict)):
-        return found
-    if {"steps", "warmup"} <= found.keys() & value.keys():
-        return {**found, "warmup": budgets.warmup(found["warmup"], value["steps"])}
-    return found
-
-
 def policy_block(
     given: Mapping[str, Any], where: str, shared: Mapping[str, Any], kind: str = ""
 ) -> PolicyBlock:
@@ -97,7 +43,10 @@ def policy_block(
     model's `kind` decides which of them are allowed ("": all). Raises ConfigError at `where`.
     """
     name = given["name"]
-    others = ("name", "label", *DENOISING_KEYS)
+    for key in ROW_KEYS:
+        if key in given:
+            raise ConfigError(f"{at(where, key)}: is for the rows of an experiment: leave it out")
+    others = ("name", "label", *DENOISING_KEYS, *ROW_KEYS)
     own = {key: value for key, value in given.items() if key not in others}
     if name == NONE:
         strange = sorted(set(given) - {"name", "label"})
@@ -115,7 +64,7 @@ def policy_block(
     asked = {key: given[key] for key in DENOISING_KEYS if key in given}
     denoising = denoising_block(asked, where, {**facts, **shared})
     if kind:
-        denoising = _of_kind(denoising, {**shared, **asked}, kind, where)
+        denoising = of_kind(denoising, {**shared, **asked}, kind, where)
     return PolicyBlock(name, name, keys.plain(values, where), denoising)
 
 
@@ -178,7 +127,7 @@ def member_blocks(policy: Any, where: str) -> tuple[PolicyBlock, ...]:
 def leaf_blocks(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, str]]:
     """Yield the row itself, or else the policies that it draws from, each with its place.
 
-    A member's label is that of the row and its number from 1.
+    A member has the row's trainings; its label is that of the row and its number from 1.
     """
     if not block.has_members:
         yield block, where
@@ -187,7 +136,8 @@ def leaf_blocks(block: PolicyBlock, where: str) -> Iterator[tuple[PolicyBlock, s
         place = f"{at(where, hooks.MEMBERS.name)}[{i}]"
         member = policy_block(item, place, {})
         label = f"{block.label}, member {i + 1} ({member.name})"
-        yield from leaf_blocks(replace(member, label=label), place)
+        made = replace(member, label=label, trainings=block.trainings)
+        yield from leaf_blocks(made, place)
 
 
 def member_code(block: PolicyBlock) -> dict[str, dict[str, str]] | None:
@@ -225,7 +175,7 @@ def refuse_fields(name: str, given: Iterable[str]) -> None:
             raise ConfigError(f"{key}: is a field of the policy {name}: write policy.{key}=..")
 
 
-def _of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: str) -> Denoising:
+def of_kind(denoising: Denoising, asked: Mapping[str, Any], kind: str, where: str) -> Denoising:
     """Return the denoising objective, adapted to a kind of model.
 
     An encoder predicts tokens at their own positions: there is one `<mask>` for each, and no token

@@ -16,6 +16,7 @@ from maskpolicy.config.parse import File
 from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.config.resources import KINDS, Need
 from maskpolicy.config.slurm import Slurm
+from maskpolicy.config.sweeps import RowKeys
 from maskpolicy.plugins.registry import Registered
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings
@@ -41,7 +42,8 @@ _ABOUT = {
     "`shallow_decoder`, may stand here too: they hold for each row that does not set them itself.",
     "model": "`model: NAME` stands for `model: {name: NAME}`.",
     "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
-    TRAININGS: "Each of these four blocks is the budget of one training.",
+    TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
+    "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
     RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
     "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
@@ -85,7 +87,8 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
         *_trainings(),
         *_keys(RESOURCES, Need),
         *_keys("slurm", Slurm),
-        *_keys("policies", PolicyBlock, without=("fields", "denoising")),
+        *_keys("policies", PolicyBlock, without=("fields", "denoising", "trainings")),
+        *_keys("policies", RowKeys),
         *_with(_objectives(policies), _keys("policies", Denoising)),
         *(key for each in policies for key in _keys("policies", each.plugin, each.name)),
         *_keys("tasks", TaskBlock, without=("fields",)),

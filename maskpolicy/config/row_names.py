@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from maskpolicy import schema
@@ -13,16 +13,23 @@ from maskpolicy.schema import at
 from maskpolicy.types import Json
 
 
-def apart(name: str, block: Mapping[str, Json], others: Sequence[Mapping[str, Json]]) -> str:
+def apart(
+    name: str,
+    block: Mapping[str, Json],
+    others: Sequence[Mapping[str, Json]],
+    always: Collection[str] = (),
+) -> str:
     """Return a name followed by each setting in which a block differs from one of `others`.
 
-    With the defaults as the only other block, the name does not depend on other rows.
+    The keys in `always`, and those of their blocks, are named too. With the defaults as the only
+    other block, the name does not depend on other rows.
     """
     known = [_flat(other) for other in others]
     differing = [
         f"{key}={_shown(value)}"
         for key, value in _flat(block).items()
-        if any(key not in other or other[key] != value for other in known)
+        if any(key == each or key.startswith(f"{each}.") for each in always)
+        or any(key not in other or other[key] != value for other in known)
     ]
     return " ".join([name, *differing])
 

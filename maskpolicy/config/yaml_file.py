@@ -133,16 +133,24 @@ def _apply(values: dict[str, Any], override: str) -> None:
     wrapped = _parse(f"value: {text}", where)
     if not isinstance(wrapped, dict) or list(wrapped) != ["value"]:
         raise ConfigError(f"{where}: the value must be one YAML value")
-    *path, last = key.split(".")
+    put(values, key.split("."), wrapped["value"], where)
+
+
+def put(values: dict[str, Any], path: Sequence[str], value: Any, where: str) -> None:
+    """Set the value at a path of keys and indices in place; missing blocks are added.
+
+    Raises ConfigError at `where` if there is another value on the way.
+    """
+    *before, last = path
     inner: Any = values
-    for part in path:
+    for part in before:
         inner = _step(inner, part, where)
     if isinstance(inner, list):
-        inner[_index(inner, last, where)] = wrapped["value"]
+        inner[_index(inner, last, where)] = value
     elif isinstance(inner, dict):
-        inner[last] = wrapped["value"]
+        inner[last] = value
     else:
-        raise wrong(inner, "a block of keys", f"{where}: {'.'.join(path)}")
+        raise wrong(inner, "a block of keys", f"{where}: {'.'.join(before)}")
 
 
 def _step(inner: Any, part: str, where: str) -> Any:

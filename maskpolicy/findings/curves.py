@@ -81,7 +81,14 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
     own = [r for r in (*run.results, *run.early) if (r.policy, r.task) == (policy, task)]
     if not any("intermediate" in result.config for result in own):
         return []
-    start = [r for r in run.results if r.task == task and "intermediate" not in r.config]
+    budget = own[0].config.get("finetune")  # rows of a sweep over it start from rows of their own
+    start = [
+        result
+        for result in run.results
+        if result.task == task
+        and "intermediate" not in result.config
+        and result.config.get("finetune") == budget
+    ]
     by_steps: dict[int, list[Result]] = {}
     for result in (*start, *own):
         if result.metrics is not None:

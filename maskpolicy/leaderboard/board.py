@@ -75,6 +75,12 @@ class BoardRow:
     against: str = ""  # label of its baseline: the one of its own run, if that has one
 
     @property
+    def trainings(self) -> Json:
+        """What the row's trainings have in place of the file's settings, by training."""
+        cell = next(iter(self.cells.values()), None)
+        return {} if cell is None else cell.config.get("trainings", {})
+
+    @property
     def is_baseline(self) -> bool:
         """Whether this row is a baseline."""
         return self.label == self.against

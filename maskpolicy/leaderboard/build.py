@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.leaderboard import comparisons, joined_rows, standings
+from maskpolicy.leaderboard import baselines, comparisons, joined_rows, standings
 from maskpolicy.leaderboard.board import (
     Board,
     BoardRow,
@@ -39,10 +39,11 @@ def build_leaderboard(
         _refuse_mixed(drafts, unlike)
     label = baseline or runs[0].baseline
     absent = []
-    if baseline is None and label in _left_out(runs, drafts):
+    known = baselines.candidates(label, _labelled(drafts))
+    if baseline is None and not known and _is_left_out(runs, label):
         absent = [f"{label}, the baseline, was left out: rows are compared with {drafts[0].label}"]
         label = drafts[0].label
-    if not any(draft.is_called(label) for draft in drafts):
+    if not baselines.candidates(label, _labelled(drafts)):
         raise ConfigError(
             f"baseline: {unknown('row', label, (d.label for d in drafts))}; set one with --baseline"
         )
@@ -105,10 +106,10 @@ def _used(rows: Sequence[BoardRow], runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(by_folder[folder] for folder in used)
 
 
-def _left_out(runs: Sequence[Run], drafts: Sequence[Draft]) -> set[str]:
-    """Return the labels of rows that --only left out completely."""
-    stated = {label for run in runs if run.left_out for label in run.policies}
-    return {label for label in stated if not any(draft.is_called(label) for draft in drafts)}
+def _is_left_out(runs: Sequence[Run], label: str) -> bool:
+    """Return whether --only left out the row `label`, or rows whose labels begin with it."""
+    stated = [known for run in runs if run.left_out for known in run.policies]
+    return any(known == label or known.startswith(f"{label} ") for known in stated)
 
 
 def _rows(
@@ -185,10 +186,20 @@ def _minus(score: Score | None, base: Score | None, comparison: Comparison | Non
 
 
 def _baseline(drafts: Sequence[Draft], label: str, draft: Draft) -> int:
-    """Return the index of a row's baseline: that of one of its own runs, else the first."""
-    baselines = [index for index, other in enumerate(drafts) if other.is_called(label)]
-    own = (i for i in baselines for run, _ in draft.labels if drafts[i].is_called(label, run))
-    return next(own, baselines[0])
+    """Return the index of a row's baseline: one of its own runs, else of all."""
+    for run, _ in draft.labels:
+        place = baselines.nearest(label, _labelled(drafts, run), draft.config)
+        if place is not None:
+            return place
+    return baselines.nearest(label, _labelled(drafts), draft.config) or 0
+
+
+def _labelled(drafts: Sequence[Draft], run: Run | None = None) -> list[baselines.Row]:
+    """Return the labels of each row, in a run or in all, and its settings."""
+    return [
+        ([label for other, label in each.labels if run is None or run is other], each.config)
+        for each in drafts
+    ]
 
 
 def _compared_with(drafts: Sequence[Draft], rows: Sequence[BoardRow], label: str) -> str:
@@ -196,6 +207,8 @@ def _compared_with(drafts: Sequence[Draft], rows: Sequence[BoardRow], label: str
     bases = list(dict.fromkeys(row.against for row in rows))
     if len(bases) < 2:
         return bases[0]
+    if not any(draft.is_called(label) for draft in drafts):
+        return f"that row of {label} which has the same settings"
     with_own = {id(run) for draft in drafts for run, known in draft.labels if known == label}
     any_without = any(all(id(run) not in with_own for run, _ in draft.labels) for draft in drafts)
     first = next(row.label for row in rows if row.is_baseline)

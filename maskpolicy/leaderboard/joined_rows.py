@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from maskpolicy import keys
@@ -150,23 +150,58 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
     There is one line for each setting that is not in `compatibility.HARMLESS`. If the settings of
     a pair are equal, the lines name contents that differ (files, or code that read them).
     """
-    first: dict[str, tuple[ComparedPart, Draft, Result]] = {}
+    first = _first_runs(drafts)
     stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
     unstated: dict[str, dict[str, None]] = {}
     for draft in drafts:
         for cell in draft.cells.values():
+            own = compatibility.own_settings(cell)
             for name, part in compatibility.parts(cell).items():
-                known, other, of = first.setdefault(name, (part, draft, cell))
-                if of.folder != cell.folder:
-                    rows = f"{other.label} ({of.folder}) and {draft.label} ({cell.folder})"
-                    lines = compatibility.differences(name, known, part)
-                    stated.setdefault(rows, {}).update(dict.fromkeys(lines))
-                    lines = compatibility.of_world(name, of, cell)
-                    stated[rows] |= dict.fromkeys(lines)
-                    lines = compatibility.contents(name, known, part)
-                    unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
+                if first[name][0].cell.folder == cell.folder:
+                    continue
+                found = [(known.differences(name, part, own), known) for known in first[name]]
+                lines, known = min(found, key=lambda one: len(one[0]))
+                rows = f"{known.draft.label} ({known.cell.folder}) and {draft.label} "
+                rows += f"({cell.folder})"
+                stated.setdefault(rows, {}).update(dict.fromkeys(lines))
+                stated[rows] |= dict.fromkeys(compatibility.of_world(name, known.cell, cell))
+                lines = compatibility.contents(name, known.part, part)
+                unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
     differing = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
     return {rows: lines for rows, lines in differing.items() if lines}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A part as a row of the first run with such a part has it."""
+
+    part: ComparedPart
+    own: frozenset[str]  # the settings of trainings that the row has for itself
+    draft: Draft
+    cell: Result
+
+    def differences(self, name: str, part: ComparedPart, own: Collection[str]) -> list[str]:
+        """Return what differs in a row of another run, but for what the labels of both name."""
+        both = self.own & set(own)
+        one, other = (compatibility.without(each, name, both) for each in (self.part, part))
+        return compatibility.differences(name, one, other)
+
+
+def _first_runs(drafts: Sequence[Draft]) -> dict[str, list[_Known]]:
+    """Return by name the parts of the first run that has such a part, each once.
+
+    Rows of one run may differ in their trainings: a row of another run need be like one of them.
+    """
+    found: dict[str, dict[tuple[str, frozenset[str]], _Known]] = {}
+    for draft in drafts:
+        for cell in draft.cells.values():
+            own = compatibility.own_settings(cell)
+            for name, part in compatibility.parts(cell).items():
+                known = found.setdefault(name, {})
+                if not known or next(iter(known.values())).cell.folder == cell.folder:
+                    place = keys.canonical([part.settings, part.key]), own
+                    known.setdefault(place, _Known(part, own, draft, cell))
+    return {name: list(known.values()) for name, known in found.items()}
 
 
 def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard import baselines, stats
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.stats import Difference
 from maskpolicy.results import predictions
+from maskpolicy.results.collecting import cell_config
 from maskpolicy.results.predictions import CellAnswers
 
 if TYPE_CHECKING:
@@ -81,8 +82,11 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
 
     Raises DataError for predictions in the store that are broken.
     """
-    rows = [block.label for block in experiment.policies if block.label != experiment.baseline]
-    if not rows or not experiment.tasks:
+    if not experiment.tasks:
+        return []
+    against = _baselines(experiment)
+    rows = [label for label, base in against.items() if label != base]
+    if not rows:
         return []
     labels = [block.label for block in experiment.tasks]
     stored = {task: _stored(experiment, graph, store, task) for task in labels}
@@ -121,13 +125,13 @@ def _stored(
     if experiment.intermediate_seeds < len(experiment.seeds) or _shares_general(experiment):
         return []
     differences = []
-    for block in experiment.policies:
-        if block.label == experiment.baseline:
+    for label, base in _baselines(experiment).items():
+        if label == base:
             continue
         both = [
             (
-                _answers(graph, store, (block.label, task, seed)),
-                _answers(graph, store, (experiment.baseline, task, seed)),
+                _answers(graph, store, (label, task, seed)),
+                _answers(graph, store, (base, task, seed)),
             )
             for seed in experiment.seeds
         ]
@@ -135,9 +139,19 @@ def _stored(
         if len(known) < 2 or not known[0][0].groups.any():
             continue
         mine, other = (np.stack([each.scores for each in row]) for row in zip(*known, strict=True))
-        pair = stats.pair(mine, other, known[0][0].groups, (block.label, experiment.baseline))
+        pair = stats.pair(mine, other, known[0][0].groups, (label, base))
         differences.append(StoredDifference(pair, (float(mine.mean()), float(other.mean()))))
     return differences
+
+
+def _baselines(experiment: Experiment) -> dict[str, str]:
+    """Return the label of the row that each row is compared with."""
+    task, seed = experiment.tasks[0], experiment.seeds[0]
+    rows = [
+        ([block.label], cell_config(experiment, block, task, seed)) for block in experiment.policies
+    ]
+    found = [baselines.nearest(experiment.baseline, rows, config) or 0 for _, config in rows]
+    return {rows[i][0][0]: rows[base][0][0] for i, base in enumerate(found)}
 
 
 def _answers(graph: Graph, store: Store, cell: tuple[str, str, int]) -> CellAnswers | None:

@@ -66,6 +66,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
             {
                 "policy": row.label,
                 "config": row.config,
+                **({"trainings": row.trainings} if row.trainings else {}),
                 "scores": {task: _score(row.scores[task]) for task in board.tasks},
                 "baseline": row.against,
                 **({"work": row.work} if work else {}),

@@ -30,6 +30,7 @@ from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.majority import FILE
 from maskpolicy.metrics import Total
 from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import ROW_TRAININGS
 from maskpolicy.results import run_notes
 from maskpolicy.results.cell import (
     EARLY,
@@ -118,7 +119,9 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     A `none` cell thus has no settings of the intermediate stage, and is equal in runs that differ
     only in that stage.
     """
-    specs: dict[str, Any] = {name: resolve_auto(getattr(experiment, name)) for name in TRAININGS}
+    specs: dict[str, Any] = {"general": experiment.general}
+    specs |= {name: experiment.budget(name, policy) for name in ROW_TRAININGS}
+    specs = {name: resolve_auto(spec) for name, spec in specs.items()}
     whole = resolved(replace(experiment, **specs))
     for name in TRAININGS:
         del whole[name]["checkpoint_every"]  # does not affect results
@@ -128,6 +131,8 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         "model": whole["model"],
         "finetune": whole["finetune"],
     }
+    if policy.trainings:
+        config["trainings"] = policy.trainings
     if experiment.model.is_scratch:
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds

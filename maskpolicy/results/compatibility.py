@@ -27,6 +27,10 @@ HARMLESS: Mapping[str, str] = {
     "fit.seed": "other draws of the same fits; such rows are not joined into one",
     "policy": "what a board compares; the row's name has the settings that are not defaults",
     "policies": "the rows of a board",
+    "trainings": "what a row has in place of the file's budgets, named in its label; the budgets "
+    "themselves are compared",
+    "grid": "rows written in short",
+    "zip": "rows written in short",
     "tasks": "the columns of a board; the data of each is compared as TASK.task",
     "data": "the default of task.data, which is compared",
     "seeds": "results of other seeds are joined; differences are paired by seed",
@@ -99,7 +103,7 @@ def parts(result: Result) -> dict[str, ComparedPart]:
 def identity(result: Result) -> dict[str, Json]:
     """Return what all results of one row have in common, besides its label."""
     numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
-    left_out = ("task", "world", "train_on", *numbers)
+    left_out = ("task", "world", "train_on", "trainings", *numbers)
     found: dict[str, Json] = {
         name: ComparedPart(_settings(name, block, _MERGED), _reads(result, name)).identity
         for name, block in result.config.items()
@@ -127,6 +131,20 @@ def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
     if one.key and one.key == other.key:
         return []
     return [line.lstrip(".") for line in keys.differences(one.settings, other.settings, name)]
+
+
+def own_settings(result: Result) -> frozenset[str]:
+    """Return the settings of trainings that the result's row has in place of the file's."""
+    trainings = result.config.get("trainings", {})
+    return frozenset(f"{stage}.{key}" for stage, values in trainings.items() for key in values)
+
+
+def without(part: ComparedPart, name: str, left_out: Container[str]) -> ComparedPart:
+    """Return the part of that name without the settings in `left_out`."""
+    if not isinstance(part.settings, Mapping):
+        return part
+    kept = {key: v for key, v in part.settings.items() if f"{name}.{key}" not in left_out}
+    return ComparedPart(kept, part.key)
 
 
 def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:

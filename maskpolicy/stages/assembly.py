@@ -104,7 +104,9 @@ class _Builder:
                 for seed in self.experiment.seeds:
                     model = pretrained[block.label, self.experiment.run_of(seed)]
                     label = f"{block.label}, {task.label}, seed {seed}"
-                    cells[block.label, task.label, seed] = self.evaluate(task, model, seed, label)
+                    cells[block.label, task.label, seed] = self.evaluate(
+                        block, task, model, seed, label
+                    )
         early = self.early()
         majority = {task.label: self.majority(task) for task in self.experiment.tasks}
         audits = {task.label: self.audit(task) for task in self.experiment.tasks}
@@ -118,16 +120,23 @@ class _Builder:
         """
         cells = {}
         for block in self.experiment.policies:
-            for step in reversed(self.experiment.checkpoint_steps if block.has_stage else ()):
+            for step in reversed(self.steps_of(block)):
                 for task in self.experiment.tasks:
                     for seed in self.experiment.seeds:
                         run = self.experiment.run_of(seed)
                         model = self.pretrained(block, run, until=step)
                         label = f"{block.label} at {step}, {task.label}, seed {seed}"
                         cells[block.label, task.label, seed, step] = self.evaluate(
-                            task, model, seed, label
+                            block, task, model, seed, label
                         )
         return cells
+
+    def steps_of(self, block: PolicyBlock) -> list[int]:
+        """The checkpoint_steps before the end of a row's intermediate stage."""
+        if not block.has_stage:
+            return []
+        steps = self.experiment.budget("intermediate", block).steps
+        return [step for step in self.experiment.checkpoint_steps if step < steps]
 
     @cached_property
     def external(self) -> Stage:
@@ -173,7 +182,7 @@ class _Builder:
     def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
         if not block.has_stage:
             return self.base(run)
-        spec = self.experiment.intermediate
+        spec = self.experiment.budget("intermediate", block)
         params = IntermediateParams(
             **self.policy(block),
             how=block.denoising,
@@ -193,7 +202,7 @@ class _Builder:
             corpus=self.inputs.intermediate_corpus,
             **self.annotations(block, run),
         )
-        before = [step for step in self.experiment.checkpoint_steps if step < (until or spec.steps)]
+        before = [step for step in self.steps_of(block) if step < (until or spec.steps)]
         kept = {str(step): self.pretrained(block, run, step) for step in before}
         return self.resumable(made, spec).adjusted(byproducts=kept)
 
@@ -222,7 +231,7 @@ class _Builder:
                 f"policies: {block.name} is learned through a text-to-text model, but model.kind "
                 f"is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
             )
-        spec = self.experiment.fit
+        spec = self.experiment.budget("fit", block)
         policy = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
         params = FitParams(
             **policy,
@@ -230,6 +239,8 @@ class _Builder:
             how=block.denoising if learned_policies.fits_to_denoising(block) else None,
         )
         before = learned_policies.start(block)
+        if before is not None:
+            before = replace(before, trainings=block.trainings)
         label = f"{of}{block.label}, run {run}"
         inputs: dict[str, Stage | None] = {
             "model": self.base(run),
@@ -272,9 +283,11 @@ class _Builder:
         choose = hooks.CHOOSE.of(sources.task(task).plugin)
         return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
 
-    def evaluate(self, task: TaskBlock, model: Stage, seed: int, label: str) -> Stage:
-        """Fine-tune a model on a task, and answer its test examples."""
-        column, spec = self.column(task), self.experiment.finetune
+    def evaluate(
+        self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str
+    ) -> Stage:
+        """Fine-tune a row's model on a task, and answer its test examples."""
+        column, spec = self.column(task), self.experiment.budget("finetune", block)
         inputs = {"tokenizer": self.inputs.tokenizer, "examples": column.examples}
         shared = column.params | {"spec": resolve_auto(replace(spec, seed=seed))}
         chooses = bool(spec.eval_every)  # the metric chooses the weights

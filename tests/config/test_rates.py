@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from maskpolicy.config import learned_policies, rates
-from maskpolicy.config.policy_blocks import policy_block, policy_blocks
+from maskpolicy.config import learned_policies, rates, sweeps
+from maskpolicy.config.experiment import PolicyBlock
+from maskpolicy.config.policy_blocks import policy_block
+from maskpolicy.config.row_blocks import row_blocks
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import canonical
 from maskpolicy.plugins import discovery, registry
@@ -53,6 +55,11 @@ def test_every_schedule_of_a_dataclass_becomes_its_number():
     assert [rates.has_schedule(each) for each in (plain, made, 3)] == [False, True, False]
 
 
+def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
+    rows = sweeps.rows(items, "policies")
+    return row_blocks(rows, "policies", {}, "", {}, lambda own, place: {})
+
+
 def block(**fields) -> Any:
     return policy_block({"name": "random", **fields}, "policies[0]", {})
 
@@ -66,7 +73,7 @@ def test_a_block_with_a_number_has_the_key_that_it_always_had():
 
 def test_rows_with_schedules_are_told_apart():
     rows = [{"name": "random", "ratio": {"start": start, "end": 0.1}} for start in (0.3, 0.2)]
-    labels = [row.label for row in policy_blocks(["random", *rows], "policies", {})]
+    labels = [row.label for row in labelled(["random", *rows])]
     assert labels[0] == "random"
     assert labels[1:] == [
         f"random ratio.start={s} ratio.end=0.1 ratio.shape=linear" for s in (0.3, 0.2)

@@ -13,10 +13,12 @@ import torch
 from maskpolicy.policies.mixture import UL2
 
 from maskpolicy import stages
+from maskpolicy.config import sweeps
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import resolved, resolved_policy
+from maskpolicy.config.experiment import PolicyBlock, resolved, resolved_policy
 from maskpolicy.config.parse import load_experiment
-from maskpolicy.config.policy_blocks import policy_block, policy_blocks
+from maskpolicy.config.policy_blocks import policy_block
+from maskpolicy.config.row_blocks import row_blocks
 from maskpolicy.errors import ConfigError
 from maskpolicy.graph.execution import execute
 from maskpolicy.masking.members import Masker
@@ -60,6 +62,11 @@ class Mine:
 """
 
 
+def labelled(items: list[Any]) -> tuple[PolicyBlock, ...]:
+    rows = sweeps.rows(items, "policies")
+    return row_blocks(rows, "policies", {}, "", {}, lambda own, place: {})
+
+
 def block(**fields: Any):
     return policy_block({"name": "mixture", **fields}, "policies[0]", {})
 
@@ -84,7 +91,7 @@ def test_a_resolved_row_is_the_same_row():
 def test_labels_name_the_members_and_what_is_not_their_default():
     rows = ["ul2", {"name": "mixture", "members": TWO}]
     rows += [{"name": "mixture", "members": TWO, "weights": [1, 2]}]
-    assert [row.label for row in policy_blocks(rows, "policies", {})] == [
+    assert [row.label for row in labelled(rows)] == [
         "ul2",
         "mixture members=mass+random ratio=0.3 target=full",
         "mixture members=mass+random ratio=0.3 target=full weights=[1.0, 2.0]",

@@ -249,6 +249,53 @@ def test_more_rows_tasks_and_seeds_move_no_key(keys):
     assert {name: more[name] for name in before} == before
 
 
+SWEPT = "policies=[none, {name: random, grid: {ratio: [0.15, 0.3], intermediate.lr: [1e-3, 1e-4]}}]"
+
+
+def test_a_cell_of_a_sweep_has_the_key_of_the_cell_with_its_settings(keys):
+    swept = keys(SWEPT, "grid.finetune.steps=[3, 4]")
+    for ratio, lr, steps in ((0.15, 0.001, 3), (0.3, 0.0001, 4)):
+        rows = f"policies=[none, {{name: random, label: it, ratio: {ratio}}}]"
+        plain = keys(rows, f"intermediate.lr={lr}", f"finetune.steps={steps}")
+        row = f"random ratio={ratio} intermediate.lr={lr} finetune.steps={steps}"
+        for kind in ("finetune", "evaluate"):
+            for seed in (0, 1):
+                name = f"zsre, seed {seed}"
+                assert swept[kind, f"{row}, {name}"] == plain[kind, f"it, {name}"]
+    own = "policies=[none, {name: random, finetune: {lr: 1e-4}, intermediate: {steps: 2}}]"
+    stated = "random intermediate.steps=2 finetune.lr=0.0001, zsre, seed 0"
+    plain = keys("policies=[none, random]", "intermediate.steps=2", "finetune.lr=1e-4")
+    found = keys(own)
+    assert found["evaluate", stated] == plain["evaluate", "random, zsre, seed 0"]
+    assert found["evaluate", "none, zsre, seed 0"] != plain["evaluate", "none, zsre, seed 0"]
+
+
+def test_a_row_has_the_checkpoints_before_its_end(tmp_path):
+    (tmp_path / "it.yaml").write_text(YAML)
+    overrides = ("grid.intermediate.steps=[3, 6]", "checkpoint_steps=[2, 4]", "tasks=[zsre]")
+    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides))
+    found = {(row, step) for row, _, _, step in built.early if row.startswith("random")}
+    assert found == {
+        ("random intermediate.steps=3", 2),
+        ("random intermediate.steps=6", 2),
+        ("random intermediate.steps=6", 4),
+    }
+
+
+def test_the_members_and_the_start_of_a_learned_row_are_fitted_with_its_budget(tmp_path):
+    (tmp_path / "it.yaml").write_text(YAML)
+    learned = "{name: supervised, train_on: [zsre]}"
+    start = f"{{name: meta-learned, train_on: [zsre], init: {learned}}}"
+    rows = f"policies=[none, {{name: mixture, members: [span, {learned}]}}, {start}]"
+    overrides = (rows, "grid.fit.lr=[1e-3, 1e-4]", "finetune.steps=2")
+    built = stages.build(load_experiment(tmp_path / "it.yaml", overrides))
+    found = {}
+    for (row, _, _), cell in built.cells.items():
+        found[row] = {s.params.spec.lr for s in topological([cell]) if s.kind == "fit"}
+    rates = {row: {float(row.rpartition("=")[2])} for row in found if row != "none"}
+    assert found == {"none": set(), **rates}
+
+
 def test_runs_with_numbers_of_their_own_are_other_runs_of_the_same_experiment(keys):
     set_ = ("seeds=[0, 1, 2, 3]",)
     whole = keys(*set_, "intermediate_seeds=4")

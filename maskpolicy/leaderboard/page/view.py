@@ -107,7 +107,7 @@ def table(board: Board) -> Table:
     lines = tuple(
         Line(
             row.label,
-            _about(row.config),
+            _about(row),
             tuple(_cell(board, row, column, best) for column in columns),
             row.is_baseline,
         )
@@ -220,6 +220,9 @@ def _detectable(score: Score) -> str:
     return f"±{test.detectable:.1f}"
 
 
-def _about(config: Json) -> str:
-    settings = {key: value for key, value in config.items() if key != "name"}
-    return ", ".join([config["name"], *(f"{key}: {value}" for key, value in settings.items())])
+def _about(row: BoardRow) -> str:
+    """Return a row's policy and its settings, with what it has in place of the file's budgets."""
+    settings = {key: value for key, value in row.config.items() if key != "name"}
+    for stage, values in row.trainings.items():
+        settings |= {f"{stage}.{key}": value for key, value in values.items()}
+    return ", ".join([row.config["name"], *(f"{key}: {value}" for key, value in settings.items())])

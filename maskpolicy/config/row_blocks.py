@@ -1,0 +1,215 @@
+"""The rows of an experiment, with their labels and what each has in place of the file's budgets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
+
+from maskpolicy import keys, schema
+from maskpolicy.config import budgets
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import NONE, PolicyBlock
+from maskpolicy.config.policy_blocks import denoising_block, leaf_blocks, of_kind, policy_block
+from maskpolicy.config.row_names import apart, distinct, named
+from maskpolicy.config.sweeps import Row
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import ROW_TRAININGS
+from maskpolicy.schema import at
+from maskpolicy.types import Json
+
+Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
+"""own(blocks of trainings, place) -> what differs from the file's; see `budgets.row_trainings`."""
+
+
+def row_blocks(
+    rows: Sequence[Row],
+    where: str,
+    shared: Mapping[str, Any],
+    kind: str,
+    usual: Mapping[str, Training],
+    own: Own,
+) -> tuple[PolicyBlock, ...]:
+    """Return the rows of an experiment with distinct labels; see `policy_blocks.policy_block`.
+
+    `usual` holds the budgets of the file. Raises ConfigError, also for two rows that are the same
+    but for the way in which they are written.
+    """
+    found: list[PolicyBlock] = []
+    automatic: list[tuple[str, Json]] = []
+    for row in rows:
+        stated = {key: row.given[key] for key in ROW_TRAININGS if key in row.given}
+        given = {key: value for key, value in row.given.items() if key not in stated}
+        try:
+            block = policy_block(given, row.place, {**shared, **row.shared}, kind)
+            _check_stages(block, stated, row.place)
+            block = replace(block, trainings=own(stated, row.place))
+        except ConfigError as error:
+            raise _naming(error, row) from None
+        label = _label(block, row, stated, shared, kind, usual)
+        found.append(replace(block, label=label))
+        if "label" not in row.given:
+            automatic.append((label, _settings(block, usual)))
+    _check_sweeps(rows, found)
+    distinct([block.label for block in found], where)
+    for index, (label, settings) in enumerate(automatic):
+        for other, known in automatic[:index]:
+            if known == settings:
+                raise ConfigError(
+                    f"{where}: the rows {other!r} and {label!r} have the same settings: drop one"
+                )
+    return tuple(found)
+
+
+def _check_sweeps(rows: Sequence[Row], blocks: Sequence[PolicyBlock]) -> None:
+    """Raise ConfigError if a sweep makes two rows of one label."""
+    labels = Counter((row.place, block.label) for row, block in zip(rows, blocks, strict=True))
+    for (place, label), count in labels.items():
+        if count > 1:
+            raise ConfigError(
+                f"{place}: its sweep makes {count} rows of the label {label!r}: give each value "
+                "once"
+            )
+
+
+def _check_stages(block: PolicyBlock, stated: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for the budget of a stage that a row does not have."""
+    for stage in stated:
+        if stage == "intermediate" and not block.has_stage:
+            raise ConfigError(f"{at(where, stage)}: {NONE} has no stage and takes no such key")
+        if stage == "fit" and not _is_fitted(block):
+            raise ConfigError(
+                f"{at(where, stage)}: {block.name} is not a learned policy: leave it out"
+            )
+
+
+def _is_fitted(block: PolicyBlock) -> bool:
+    leaves = (leaf.name for leaf, _ in leaf_blocks(block, "") if leaf.has_stage)
+    return any(hooks.FIT.of(find_plugin("policy", name).plugin) for name in leaves)
+
+
+def _naming(error: ConfigError, row: Row) -> ConfigError:
+    """Return an error of a row that a sweep made, with the values that make this row."""
+    if not row.swept:
+        return error
+    values = ", ".join(f"{key}: {keys.canonical(value)}" for key, value in row.swept.items())
+    return ConfigError(f"{error} (in the row of {values})")
+
+
+def _settings(block: PolicyBlock, usual: Mapping[str, Training]) -> Json:
+    """Return all that distinguishes a row, however it is written."""
+    changed = {
+        f"{stage}.{key}": value
+        for stage, values in block.trainings.items()
+        for key, value in values.items()
+        if value != getattr(usual[stage], key)
+    }
+    return keys.plain([block.name, block.fields, asdict(block.denoising), changed])
+
+
+def _label(
+    block: PolicyBlock,
+    row: Row,
+    stated: Mapping[str, Mapping[str, Any]],
+    shared: Mapping[str, Any],
+    kind: str,
+    usual: Mapping[str, Training],
+) -> str:
+    """Return a row's label: the given one, or its policy and each setting that is not usual.
+
+    The keys of sweeps are named in any case, after a given label only those of sweeps at the top.
+    """
+    trainings = {
+        stage: {key: block.trainings[stage][key] for key in _present(stated[stage])}
+        for stage in block.trainings
+    }
+    own = keys.plain(trainings)
+    if "label" in row.given:
+        values = {**block.fields, **asdict(block.denoising), **own}
+        return apart(row.given["label"], values, [], row.from_top)
+    base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
+    return automatic(block, shared, kind, own, keys.plain(base), tuple(row.swept))
+
+
+def _present(stated: Mapping[str, Any]) -> list[str]:
+    return list(schema.with_new_names(Training, stated, ""))
+
+
+def automatic(
+    block: PolicyBlock,
+    shared: Mapping[str, Any],
+    kind: str,
+    own: Mapping[str, Json] | None = None,
+    base: Mapping[str, Json] | None = None,
+    swept: Sequence[str] = (),
+) -> str:
+    """Return the default label of a row: its policy, and each setting that is not the default.
+
+    Settings that all rows of a file share, and those that the model's kind ignores, are left out.
+    `own` are the trainings that the row states, `base` the file's; keys in `swept` are named.
+    """
+    own, base = own or {}, base or {}
+    if not block.has_stage:
+        return apart(NONE, own, [base], swept)
+    entry = find_plugin("policy", block.name)
+    known = schema.fields_of(entry.plugin)
+    values = {key: field.default for key, field in known.items() if not field.is_required}
+    defaults = {key: _like(value, block.fields[key]) for key, value in values.items()}
+    if block.has_members:
+        fields, usual = _of_members(block, defaults, shared, kind)
+    else:
+        fields = {**block.fields, **asdict(block.denoising)}
+        denoising = denoising_block({**entry.facts, **shared}, entry.where, {})
+        objective = asdict(of_kind(denoising, {}, kind, "") if kind else denoising)
+        usual = {**defaults, **objective}
+    return apart(block.name, {**fields, **own}, [{**usual, **base}], swept)
+
+
+def _of_members(
+    block: PolicyBlock, defaults: dict[str, Json], shared: Mapping[str, Any], kind: str
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return fields and defaults of a row that draws members, each as its default label."""
+    key = hooks.MEMBERS.name
+
+    def shown(items: Sequence[Any]) -> Json:
+        blocks = [policy_block(named(item, key), key, shared, kind) for item in items]
+        return [automatic(each, shared, kind) for each in blocks]
+
+    usual = {**defaults, **({key: shown(defaults[key])} if key in defaults else {})}
+    return {**block.fields, key: shown(block.fields[key])}, usual
+
+
+def _like(default: Any, value: Json) -> Json:
+    """Return a field's default as JSON; a budget gets the default warm-up of `value`'s steps."""
+    found = keys.plain(default)
+    if not (isinstance(found, dict) and isinstance(value, dict)):
+        return found
+    if {"steps", "warmup"} <= found.keys() & value.keys():
+        return {**found, "warmup": budgets.warmup(found["warmup"], value["steps"])}
+    return found
+
+
+def baseline_row(given: str, policies: Sequence[PolicyBlock], where: str) -> str:
+    """Return the label of the row that is labelled `given`, or of the only row of that policy.
+
+    If there are several such rows, or several whose labels begin so, and they differ in trainings
+    and objective alone, `given` stands for them: each row is compared with the one most like it.
+    Raises ConfigError at `where`.
+    """
+    labels = [block.label for block in policies]
+    if given in labels:
+        return given
+    named = [block for block in policies if block.name == given]
+    named = named or [block for block in policies if block.label.startswith(f"{given} ")]
+    if len(named) == 1:
+        return named[0].label
+    if named and all(
+        (each.name, each.fields) == (named[0].name, named[0].fields) for each in named
+    ):
+        return given
+    raise ConfigError(
+        f"{where}: {unknown('row', given, labels)}; the baseline must be one of the policies"
+    )
