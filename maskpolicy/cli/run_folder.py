@@ -18,6 +18,7 @@ from maskpolicy.leaderboard.page import save_page
 from maskpolicy.leaderboard.report import save_report
 from maskpolicy.results import collecting, predictions, run_record
 from maskpolicy.results.cell import Run
+from maskpolicy.results.run_folder_state import writing
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
@@ -58,9 +59,10 @@ class Content:
 
 def write(finished: FinishedRun) -> None:
     """Write the folder of a finished run; raises StoreError."""
-    for content in CONTENTS:
-        if content.write is not None:
-            content.write(finished)
+    with writing(finished.folder):
+        for content in CONTENTS:
+            if content.write is not None:
+                content.write(finished)
 
 
 def _record(finished: FinishedRun) -> None:

@@ -74,12 +74,11 @@ def run(
     from maskpolicy.executors.engines import LOCAL, SLURM, engine, parsed
     from maskpolicy.executors.request import plan_digest
     from maskpolicy.executors.working import check_room
-    from maskpolicy.files import claim_folder
     from maskpolicy.graph import processes
     from maskpolicy.graph.execution import execute
     from maskpolicy.graph.nodes import topological
     from maskpolicy.graph.shared_notes import forgive
-    from maskpolicy.results import cell
+    from maskpolicy.results import run_folder_state
     from maskpolicy.store.opening import open_store
 
     name, address = parsed(executor, jobs)
@@ -93,7 +92,7 @@ def run(
     experiment = experiment_of(written, file)
     folder = out or written.home or Path("runs") / experiment.name
     if not dry_run:
-        claim_folder(folder, cell.MARKS)
+        run_folder_state.claim(folder)
     artifacts = open_store(store, cache)
     whole = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
     plan = stages.part(whole, only or ())
@@ -157,17 +156,17 @@ def _print_scripts(
 
 
 def _publish(finished: FinishedRun, started: float, jobs: int) -> None:
-    """Print the leaderboard and the table of times, and write the run's folder."""
+    """Write the run's folder, and print the leaderboard and the table of times."""
     from maskpolicy.cli import progress, run_folder
 
-    screen = console()
-    leaderboard.show(finished.board, screen, gaps=False)  # failures are printed already
     seconds = time.monotonic() - started
     took = progress.parts(finished.outcomes.values(), seconds)
-    screen.print(progress.to_table(took, seconds, jobs))
     parts = [asdict(part) for part in took]
     finished.timing = {"seconds": round(seconds, 3), "jobs": jobs, "parts": parts}
-    run_folder.write(finished)
+    run_folder.write(finished)  # first, because output may be cut off, as by `| head`
+    screen = console()
+    leaderboard.show(finished.board, screen, gaps=False)  # failures are printed already
+    screen.print(progress.to_table(took, seconds, jobs))
     screen.print(f"written to {finished.folder}", soft_wrap=True)
     if finished.store.place != STORE:
         command = ["maskpolicy", "analyze", "all", str(finished.folder)]

@@ -79,7 +79,7 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
     folder holds another file of that name.
     """
     path = folder / WRITTEN
-    if path.exists() and _kept(yaml_file.read_text(path), f"{path}: ") is None:
+    if path.exists() and not is_saved(folder):
         raise StoreError(f"{path}: was not written by `maskpolicy run`: choose another --out")
     start = folder.resolve()
     values = {
@@ -92,13 +92,19 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
     write_file(path, f"{_HEAD}{_dumped(values)}".encode())
 
 
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder holds the experiment of a run; raises ConfigError for bad YAML."""
+    path = folder / WRITTEN
+    return path.is_file() and _kept(yaml_file.read_text(path), f"{path}: ") is not None
+
+
 def _kept(text: str, where: str) -> KeptKeys | None:
     """Return the keys of a file that `save` wrote, or None for another; raises ConfigError."""
     import yaml
 
     try:
         found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # the parser of ordinary files reports the error
     if not isinstance(found, dict) or "experiment" not in found:
         return None

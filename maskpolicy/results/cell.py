@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from maskpolicy.config.experiment import with_present_names
-from maskpolicy.config.verbatim import WRITTEN
 from maskpolicy.errors import DataError
 from maskpolicy.files import json_bytes, read_json, slug
 from maskpolicy.metrics import Total
+from maskpolicy.results.run_folder_state import check_whole
 from maskpolicy.types import Json
 
 VERSION = 1
 SETTINGS = "experiment.json"  # all resolved settings
-MARKS = (SETTINGS, WRITTEN, "results", "predictions", "logs")  # identify the folder of a run
 LEFT_OUT = "left_out"  # key of SETTINGS with the cells that --only left out
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
@@ -99,6 +98,7 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Read the results of a folder that `maskpolicy run` wrote; raises DataError."""
+    check_whole(folder)
     paths = _current(folder, "results")
     if not paths:
         raise DataError(f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote")

@@ -246,8 +246,8 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
 
 def _remove_broken(out: Path) -> None:
     """Remove partial files of processes that have ended."""
-    for folder in ("results", "predictions", EARLY):
-        for path in (out / folder).glob(f".*{PART}"):
+    for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
+        for path in folder.glob(f".*{PART}"):
             writer = path.name.removesuffix(PART).rpartition(".")[2]
             if writer.isdecimal() and not _is_alive(int(writer)):
                 path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ def every_note(runs: Sequence[Run]) -> list[str]:
     notes = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
-        about = [left_out(run), dropped(run), *data(run)]
+        about = [left_out(run), dropped(run), uncounted(run), *data(run)]
         notes += [f"{prefix}{line}" for line in about if line]
     return notes
 
@@ -39,6 +39,19 @@ def dropped(run: Run) -> str:
         f"not on this board, but kept in results/: {count} {cells} that the experiment no longer "
         f"has ({_some(run.dropped)})"
     )
+
+
+def uncounted(run: Run) -> str:
+    """Return a note with the rows whose counts of masked tokens the store has lost, or ""."""
+    lost = [
+        one.policy
+        for one in run.results
+        if one.metrics is not None and one.work is None and "intermediate" in one.config
+    ]
+    if not lost:
+        return ""
+    rows = _some(list(dict.fromkeys(lost)))
+    return f"no counts of masked tokens for {rows}: work.json is missing or damaged in the store"
 
 
 def data(run: Run) -> list[str]:

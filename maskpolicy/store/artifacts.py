@@ -91,9 +91,24 @@ class Store:
         return self.path(key).exists()
 
     def file(self, key: str, name: str) -> Path | None:
-        """Return one file of an artifact, or None if the store lacks the artifact or the file."""
+        """Return one file of an artifact, or None if the store lacks it or it is damaged.
+
+        A damaged file is named in the log.
+        """
+        listed = (self.peek(key) or {"files": ()})["files"]
+        digest = next((entry["sha256"] for entry in listed if entry["path"] == name), None)
+        if digest is None:
+            return None
         path = self.path(key) / name
-        return path if self.peek(key) is not None and path.is_file() else None
+        try:
+            if sha256(path) == digest:
+                return path
+        except OSError:
+            pass
+        _log.warning(
+            "%s is damaged, and left out: `maskpolicy store verify` names all damaged files", path
+        )
+        return None
 
     def committed(self) -> set[str]:
         """Return the keys of all artifacts; reads one list of names and no manifest."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,11 +15,13 @@ import pytest
 from tiny import Nothing
 
 from maskpolicy.cli.run_folder import CONTENTS, FinishedRun, write
+from maskpolicy.cli.running import _publish
 from maskpolicy.config.parse import load_experiment
+from maskpolicy.errors import DataError
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.results.cell import MARKS
+from maskpolicy.results.cell import read_run
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
 
@@ -73,8 +78,60 @@ def test_results_are_written_before_anything_is_made_of_them(finished):
     assert not (finished.folder / "leaderboard.json").exists()
 
 
-def test_a_run_knows_its_own_folder_by_names_of_the_table():
-    assert set(MARKS) <= {content.name.partition("/")[0] for content in CONTENTS}
+def test_a_folder_that_was_not_written_whole_is_refused_until_it_is(finished, monkeypatch):
+    write(finished)
+    with monkeypatch.context() as patched:
+        patched.setattr("maskpolicy.cli.run_folder.save_page", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write(finished)
+    with pytest.raises(DataError, match="is being written, or its command ended while it wrote"):
+        read_run(finished.folder)
+    write(finished)
+    assert len(read_run(finished.folder).results) == 2
+    assert not list(finished.folder.glob(".*"))
+
+
+def _interrupted(board, path):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "pipe"])
+def test_all_is_written_before_output_that_fails(finished, monkeypatch, path):
+    if path == "pipe":
+        read, written = os.pipe()
+        os.close(read)
+    else:
+        written = os.open(path, os.O_WRONLY)
+    with os.fdopen(written, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        with pytest.raises((OSError, SystemExit)):
+            _publish(finished, 0.0, 1)
+        with suppress(OSError):
+            stream.close()
+    assert (finished.folder / "leaderboard.html").is_file()
+    assert len(read_run(finished.folder).results) == 2
+
+
+def test_a_board_is_printed_in_ascii_where_nothing_else_can_be(finished, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+    _publish(finished, 0.0, 1)
+    stream.flush()
+    assert b"random" in stream.buffer.getvalue()
+
+
+def test_parts_of_dead_writers_are_removed_everywhere_in_the_folder(finished):
+    gone, alive = 4_000_000, os.getpid()
+    parts = [
+        finished.folder / folder / f".a.json.{writer}.part"
+        for folder in ("", "results", "questions", "analyses")
+        for writer in (gone, alive)
+    ]
+    for part in parts:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text("half")
+    write(finished)
+    assert [part.exists() for part in parts] == [False, True] * 4
 
 
 def test_the_readme_names_all_that_a_run_leaves():

@@ -549,3 +549,13 @@ def test_one_file_of_an_artifact(store):
     commit(store)
     assert store.file(KEY, "deep/file.txt").read_text() == "content"
     assert store.file(KEY, "none") is None
+
+
+def test_a_single_file_is_read_as_it_was_committed_or_left_out(store, caplog):
+    path = commit(store) / "deep" / "file.txt"
+    assert store.file(KEY, "deep/file.txt") == path
+    assert store.file(KEY, "missing.txt") is None and store.file(OTHER, "deep/file.txt") is None
+    flip(path)
+    with caplog.at_level(logging.WARNING):
+        assert store.file(KEY, "deep/file.txt") is None
+    assert "file.txt is damaged, and left out: `maskpolicy store verify`" in caplog.text

@@ -1,0 +1,33 @@
+"""A run writes only to folders of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from maskpolicy.config import verbatim
+from maskpolicy.errors import StoreError
+from maskpolicy.results import run_folder_state
+
+
+@pytest.mark.parametrize("name", ["results", "logs", "predictions", "questions", "run.json"])
+def test_a_folder_with_names_that_a_run_uses_is_not_taken(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(StoreError, match="holds files of another origin: choose another --out"):
+        run_folder_state.claim(tmp_path)
+
+
+def test_an_experiment_of_the_users_own_does_not_make_a_folder_that_of_a_run(tmp_path):
+    (tmp_path / "experiment.yaml").write_text("model: mini\npolicies: [none]\n")
+    with pytest.raises(StoreError, match="choose another --out"):
+        run_folder_state.claim(tmp_path)
+
+
+def test_the_folder_of_a_run_is_taken_again(tmp_path):
+    folder, mine = tmp_path / "run", tmp_path / "mine.yaml"
+    mine.write_text("model: mini\n")
+    run_folder_state.claim(folder)
+    (folder / ".experiment.yaml.7.part").write_text("half")  # of a command that was killed
+    run_folder_state.claim(folder)
+    verbatim.save(verbatim.read_experiment(mine, (), ()), folder)
+    (folder / "results").mkdir()
+    run_folder_state.claim(folder)

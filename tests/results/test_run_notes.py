@@ -1,0 +1,24 @@
+"""Notes name what a board lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from maskpolicy.metrics import Total
+from maskpolicy.results import run_notes
+from maskpolicy.results.cell import Result, Run
+
+SCORE = Total("exact_match", 1, 0.5, 10)
+
+
+def test_rows_without_counts_are_named_once():
+    trained = {"intermediate": {"steps": 3}}
+    results = (
+        Result("none", "zsre", 0, "g", {}, {}, SCORE),
+        Result("random", "zsre", 0, "g", trained, {}, SCORE),
+        Result("random", "zsre", 1, "g", trained, {}, SCORE),
+        Result("span", "zsre", 0, "g", trained, {}, SCORE, work={"masked": 3}),
+        Result("regex", "zsre", 0, "g", trained, {}, error="it failed"),
+    )
+    note = "no counts of masked tokens for random: work.json is missing or damaged in the store"
+    assert run_notes.every_note([Run(Path("runs/a"), results, "none")]) == [note]
