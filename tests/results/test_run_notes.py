@@ -8,7 +8,7 @@ from maskpolicy.metrics import Total
 from maskpolicy.results import run_notes
 from maskpolicy.results.cell import Result, Run
 
-SCORE = Total("exact_match", 1, 0.5, 10)
+SCORE = Total("exact_match", 0.5, 10)
 
 
 def test_rows_without_counts_are_named_once():
