@@ -21,7 +21,8 @@ from maskpolicy.masking.selection import select
 from maskpolicy.models import bart as models
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.training.batching import Pairs, collate
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 BASE = {  # facebook/bart-base

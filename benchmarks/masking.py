@@ -16,7 +16,8 @@ from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.models import bart as models
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.ragged import Ragged
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 STOCK = "DataCollatorForLanguageModeling"

@@ -20,7 +20,7 @@ from maskpolicy.learned.episodes import Episode, EpisodeSteps, questions
 from maskpolicy.learned.innerloop import BACKENDS, Inner
 from maskpolicy.learned.meta import EpisodeLoss
 from maskpolicy.models import bart as models
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising
 
 BASE = "higher"

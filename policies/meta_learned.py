@@ -24,7 +24,6 @@ from maskpolicy import (
 )
 from maskpolicy.learned import (
     Contexts,
-    Specials,
     Tools,
     Training,
     bounded,
@@ -145,7 +144,7 @@ class MetaLearned:
             self.episode,
             self.inner,
             self.backend,
-            Specials.of(tools.load_tokenizer(), model.config.decoder_start_token_id),
+            tools.specials(model),
             bounded(replace(spec, **outer), model),
         )
 

@@ -39,7 +39,7 @@ def list_(
     elif what == "keys":
         _print_keys(plugin or (), as_json=as_json, markdown=markdown)
     elif what == "models":
-        _print(_models(), as_json=as_json)
+        _print_models(as_json=as_json)
     elif what == "experiments":
         _print(_experiments(), as_json=as_json)
     elif what == "metrics":
@@ -116,23 +116,29 @@ def _print(found: Sequence[Json], *, as_json: bool) -> None:
     console().print(table)
 
 
-def _models() -> list[Json]:
-    from maskpolicy.models.model_kinds import MODEL_KINDS as models
+def _print_models(*, as_json: bool) -> None:
+    """Print the presets, and the families of models in folders and on the Hub."""
+    from maskpolicy.models.families import FAMILIES
+    from maskpolicy.models.model_kinds import MODEL_KINDS
 
-    presets = [
-        {"name": name, "kind": kind, "summary": preset.summary}
-        for kind, about in models.items()
-        for name, preset in about.presets.items()
+    rows = {family.name: family for family in FAMILIES}
+    own = [
+        {**rows[kind.family].to_json(), "name": name, "summary": preset.summary, "example": None}
+        for kind in MODEL_KINDS.values()
+        for name, preset in kind.presets.items()
     ]
     others = [
-        {"name": name, "kind": kind, "summary": summary.format(about.family)}
-        for kind, about in models.items()
-        for name, summary in (
-            ("DIR", "a Transformers folder with a {} model and its tokenizer"),
-            ("OWNER/NAME", "a {} model on the Hub"),
-        )
+        {**row.to_json(), "summary": f"a folder, or a Hub name such as {row.example}"}
+        for row in FAMILIES
     ]
-    return presets + others
+    if as_json:
+        _print(own + others, as_json=True)
+        return
+    shown = ("name", "kind", "masks", "start", "exclusion", "note")
+    table = [{key: row[key] or "–" for key in shown} for row in own + others]
+    for row, about in zip(table, own + others, strict=True):
+        row["note"] = "; ".join(filter(None, [about["summary"], about["note"]]))
+    _print(table, as_json=False)
 
 
 def _metrics(files: Sequence[Path]) -> list[Json]:

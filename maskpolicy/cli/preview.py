@@ -20,6 +20,7 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.results.cell import Run, read_run
 from maskpolicy.store.artifacts import available
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Json, Passage
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def show(
     ]
     masker = Masker.of(instance("policy", block.name, block.fields), block.denoising)
     found = masker.select(views, [0], seed, [0], progress=progress)
-    spans, mask = found.spans[0], tokenizer.mask_token_id
-    masked = denoising_pair(passage, spans, found.denoisings[0], mask, seed)
+    spans, marks = found.spans[0], Specials.of(tokenizer).marks
+    masked = denoising_pair(passage, spans, found.denoisings[0], marks, seed)
     return MaskedText(
         text,
         tuple(_characters(passage, *span) for span in spans.tolist()),

@@ -291,7 +291,21 @@ def encode(
     bounds = [pieces(text) for text in texts]
     parts = [text[a:b] for text, found in zip(texts, bounds, strict=True) for a, b in found]
     encoded = iter(backend.encode_batch(parts, add_special_tokens=False))
-    return [_joined(found, list(islice(encoded, len(found)))) for found in bounds]
+    whole = [_joined(found, list(islice(encoded, len(found)))) for found in bounds]
+    if type(backend.model).__name__ != "Unigram":
+        return whole
+    unknown = tokenizer.unk_token_id
+    specials = set(tokenizer.all_special_ids) - {unknown}
+    return [_ordinary(one, specials, unknown) for one in whole]
+
+
+def _ordinary(
+    found: tokenizers.Encoding | Encoded, specials: set[int], unknown: int
+) -> tokenizers.Encoding | Encoded:
+    """Replace special tokens, whose names a Unigram vocabulary holds as pieces of text."""
+    if specials.isdisjoint(found.ids):
+        return found
+    return Encoded([unknown if each in specials else each for each in found.ids], found.offsets)
 
 
 def _joined(

@@ -14,7 +14,7 @@ from maskpolicy.models.loading import load_weights
 from maskpolicy.models.roberta import load
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs, collate
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 
 Progress = Callable[[int, int, str], None]
 BATCH = 64

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maskpolicy.models import bart as models
 from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate
-from maskpolicy.training.steps import Specials, tokenize
+from maskpolicy.training.steps import tokenize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,7 +33,8 @@ def generate(
     """
     import torch
 
-    specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
+    specials = models.specials(tokenizer, model)
+    models.complete_generation(model, specials)
     rows = specials.wrap(tokenize(sources, tokenizer), max_source, keep)
     order = np.argsort(rows.lengths, kind="stable")
     answers = [""] * len(rows)
@@ -74,11 +76,11 @@ def rank(
     """
     import torch
 
-    specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
+    specials = models.specials(tokenizer, model)
     rows = specials.wrap(tokenize(sources, tokenizer), max_source, keep)
     owners = np.repeat(np.arange(len(choices)), [len(given) for given in choices])
     texts = [text for given in choices for text in given]
-    pairs = Pairs(rows.take(owners), specials.wrap(tokenize(texts, tokenizer), max_target))
+    pairs = Pairs(rows.take(owners), specials.wrap_targets(tokenize(texts, tokenizer), max_target))
     order = np.lexsort((pairs.targets.lengths, pairs.sources.lengths))
     means = np.zeros(len(pairs))
     model.eval()

@@ -23,7 +23,8 @@ from maskpolicy.finetuning.encoder_inputs import (
 )
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
-from maskpolicy.training.steps import ENDS, Cut, ExampleSteps, Specials, tokenize
+from maskpolicy.training.specials import ENDS, Specials
+from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
 
 if TYPE_CHECKING:

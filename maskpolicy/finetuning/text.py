@@ -11,7 +11,8 @@ from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.generation import generate, rank
 from maskpolicy.models import bart as models
-from maskpolicy.training.steps import ENDS, Cut, ExampleSteps, Specials, tokenize
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
 
 Progress = Callable[[int, int, str], None]
@@ -33,11 +34,12 @@ def steps(
     model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
     """Return the steps over (source, first target); bound the model's answers by the longest."""
-    specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
+    specials = models.specials(tokenizer, model)
+    models.complete_generation(model, specials)
     made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
-    longest = int(made.pairs.targets.lengths.max())
-    positions = model.config.max_position_embeddings
-    model.generation_config.max_new_tokens = min(longest + _SLACK, positions - 1)
+    longest = int(made.pairs.targets.lengths.max()) + _SLACK
+    _, most = models.limits(model.config)
+    model.generation_config.max_new_tokens = longest if most is None else min(longest, most - 1)
     return made
 
 
@@ -92,7 +94,7 @@ def cuts(
 
 
 def _cut(what: str, texts: Sequence[str], tokenizer: Any, spec: Training, key: str) -> Cut:
-    lengths = tokenize(texts, tokenizer).lengths + ENDS
+    lengths = tokenize(texts, tokenizer).lengths + Specials.of(tokenizer).added(key)
     return Cut.of(what, lengths, getattr(spec, key), key)
 
 

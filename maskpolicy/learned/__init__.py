@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from maskpolicy.learned import candidates, episodes, extractor, hits, innerloop, meta, windows
     from maskpolicy.learned.fit_tools import Context, Contexts, Tools
     from maskpolicy.models.bart import bounded
-    from maskpolicy.training.steps import Specials
+    from maskpolicy.training.specials import Specials
 
 __all__ = [
     "Context",
@@ -33,6 +33,6 @@ _HOMES = {
     ),
     "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools"),
     "maskpolicy.models.bart": ("bounded",),
-    "maskpolicy.training.steps": ("Specials",),
+    "maskpolicy.training.specials": ("Specials",),
 }
 __getattr__, __dir__ = offers(__name__, _HOMES)

@@ -18,7 +18,8 @@ from maskpolicy.schema import Count, Positive
 from maskpolicy.seeding import generator
 from maskpolicy.training.batching import Batch, Order, Pair, Pairs, collate
 from maskpolicy.training.interfaces import Step
-from maskpolicy.training.steps import ExampleSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import ExampleSteps
 from maskpolicy.types import Example, Passage, as_spans
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def questions(
     examples = [Example(one.id, one.group, one.source, one.targets) for one in contexts]
     pairs = ExampleSteps.of(examples, tokenizer, specials, spec, keep).pairs
     return [
-        Question(one.id, _cut(one.passage, spec.max_source - 2), pair)
+        Question(one.id, _cut(one.passage, spec.max_source - specials.added("max_source")), pair)
         for one, pair in zip(contexts, pairs, strict=True)
     ]
 

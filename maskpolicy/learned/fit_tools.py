@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from maskpolicy.config.budgets import Training
     from maskpolicy.training.interfaces import Loss, Step
+    from maskpolicy.training.specials import Specials
 
 COUNTS = "counts.json"
 
@@ -98,6 +99,10 @@ class Tools:
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the model's tokenizer."""
         return bart.load_tokenizer(str(self.tokenizer))
+
+    def specials(self, model: Any) -> Specials:
+        """Return the special tokens of the tokenizer, for a model that `load_model` loaded."""
+        return bart.specials(self.load_tokenizer(), model)
 
     def embeddings(self) -> torch.Tensor:
         """Return the model's input embeddings, (vocabulary, width) in float32, on the CPU."""

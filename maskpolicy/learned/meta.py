@@ -20,7 +20,7 @@ from maskpolicy.learned.episodes import Episode, Episodes
 from maskpolicy.learned.innerloop import Inner, Lesson, backend
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.training.batching import Batch, collate
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising, Passage, Spans
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class EpisodeLoss:
         owners = [p for p, found in zip(episodes.passages, spans, strict=True) for _ in found]
         single = [found[i : i + 1] for found in spans for i in range(len(found))]
         steps = [episodes.step] * len(single)
-        seed, mask = self.spec.seed, self.specials.mask
-        written = denoising_pairs(owners, single, self.denoising, mask, seed, steps)
+        seed, marks = self.spec.seed, self.specials.marks
+        written = denoising_pairs(owners, single, self.denoising, marks, seed, steps)
         pairs = self.specials.pairs(written, self.spec)
         return collate(pairs, self.specials.pad, self.specials.start)
 

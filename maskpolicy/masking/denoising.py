@@ -1,4 +1,4 @@
-"""Write masked spans as (source, target) pairs; only this module writes `<mask>`."""
+"""Write masked spans as (source, target) pairs; only this module writes masks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.masking.sentinels import Marks, numbered, spans_after_sentinels
 from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import Streams
 from maskpolicy.types import Denoising, Masked, Passage, Spans
@@ -25,6 +26,7 @@ class DenoisingPairs(Sequence[Masked]):
     excluded: NDArray[np.bool_] | None
     masked_tokens: NDArray[np.int64]  # (n,) number of masked tokens in each passage
     spans: NDArray[np.int64]  # (n,) number of masked spans
+    left_out: int = 0  # spans of all passages that are not masked: no sentinel is left for them
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -46,7 +48,12 @@ class DenoisingPairs(Sequence[Masked]):
 
 
 def denoising_pair(
-    passage: Passage, spans: Spans, denoising: Denoising, mask: int, seed: int = 0, epoch: int = 0
+    passage: Passage,
+    spans: Spans,
+    denoising: Denoising,
+    mask: int | Marks,
+    seed: int = 0,
+    epoch: int = 0,
 ) -> Masked:
     """Replace `spans` of one passage by `<mask>` (id `mask`); see `denoising_pairs`."""
     return denoising_pairs([passage], [spans], denoising, mask, seed, [epoch])[0]
@@ -56,54 +63,80 @@ def denoising_pairs(
     passages: Sequence[Passage],
     spans: Sequence[Spans],
     denoising: Denoising,
-    mask: int,
+    mask: int | Marks,
     seed: int,
     epochs: Sequence[int],
 ) -> DenoisingPairs:
-    """Replace the spans of each passage by `<mask>` (id `mask`).
+    """Replace the spans of each passage by `<mask>` (id `mask`), or as `mask` says.
 
     One `<mask>` replaces each span, or each token. The target is the full text, or the masked spans
     in text order joined by `<mask>` (a single span stands alone). It is empty if nothing is masked.
     Sentence order, inserted masks and excluded masks are drawn from (seed, epoch, passage id).
+
+    Sentinels are numbered in the order of the source, after sentences are permuted and masks are
+    inserted. All masks of a span are the same sentinel. A target joined by masks is that of T5: the
+    spans in the order of their sentinels, each after its own, and one more sentinel at the end.
+    Spans for which no sentinel is left stay visible; those that are masked are drawn.
     """
+    marks = mask if isinstance(mask, Marks) else Marks(mask)
+    asked = np.asarray([len(each) for each in spans])
+    most = asked.max(initial=0) if marks.most is None else marks.most
+    counts = np.minimum(asked, most)
+    draws = _Draws(passages, counts, seed, epochs)
+    spans = draws.some(spans, most) if asked.max(initial=0) > most else spans
     lengths = np.asarray([len(passage.tokens) for passage in passages])
-    counts = np.asarray([len(each) for each in spans])
     tokens = np.concatenate([passage.tokens for passage in passages])
-    ends = lengths.cumsum()
-    flat = np.concatenate(spans) + (ends - lengths).repeat(counts)[:, None]
+    starts = lengths.cumsum() - lengths
+    flat = np.concatenate(spans) + starts.repeat(counts)[:, None]
     masked = _covered(flat, len(tokens))
     until = np.concatenate([[0], masked.cumsum()])  # masked tokens before each position
-    amounts = until[ends] - until[ends - lengths]
-    sources = np.where(masked, np.int32(mask), tokens)
-    if denoising.corruption == "token":
-        written, order = Ragged.cut(sources, lengths), np.arange(len(tokens))
-    else:
-        keep = ~masked
-        keep[flat[:, 0]] = True
-        order = np.flatnonzero(keep)
-        written = Ragged.cut(sources[order], lengths - amounts + counts)
-    draws = _Draws(passages, counts, seed, epochs)
-    if denoising.permute_sentences:
-        written = draws.permuted(written, order - (ends - lengths).repeat(written.lengths))
-    if denoising.insert:
-        written = draws.inserted(written, denoising.insert, mask)
-    share = denoising.mask_exclusion
-    excluded = draws.excluded(written, share, mask) if share else None
+    amounts = until[starts + lengths] - until[starts]
+    written = _sources(denoising, tokens, masked, flat, starts, marks, draws)
+    excluded = draws.excluded(written, denoising.mask_exclusion, marks)
+    if marks.sentinels:
+        written, found = numbered(written, marks.sentinels)
     if denoising.target == "full":
         wanted = counts > 0
         targets = Ragged.cut(tokens[wanted.repeat(lengths)], lengths * wanted)
+    elif marks.sentinels and denoising.join == "mask":
+        targets = spans_after_sentinels(tokens, flat, found, len(counts), marks.sentinels)
     else:
-        targets = _masked_target(
-            tokens, masked, flat, amounts, counts, mask if denoising.join == "mask" else None
-        )
-    return DenoisingPairs(written, targets, excluded, amounts, counts)
+        join = marks.mask if denoising.join == "mask" else None
+        targets = _masked_target(tokens, masked, flat, amounts, counts, join)
+    return DenoisingPairs(written, targets, excluded, amounts, counts, int((asked - counts).sum()))
+
+
+def _sources(
+    denoising: Denoising,
+    tokens: NDArray[np.int32],
+    masked: NDArray[np.bool_],
+    flat: Spans,
+    starts: NDArray[np.int64],
+    marks: Marks,
+    draws: _Draws,
+) -> Ragged:
+    """Return the sources with masks; sentinels are still negative numbers of their spans."""
+    sources = tokens.copy()
+    ids = marks.of_spans(draws.passages, flat, starts, denoising.corruption)
+    sources[masked] = ids.repeat(flat[:, 1] - flat[:, 0])
+    keep = ~masked | (denoising.corruption == "token")
+    keep[flat[:, 0]] = True
+    order = np.flatnonzero(keep)
+    kept = np.concatenate([[0], keep.cumsum()])  # tokens before each position
+    bounds = np.concatenate([kept[starts], kept[-1:]])
+    written = Ragged(sources[order], bounds)
+    if denoising.permute_sentences:
+        written = draws.permuted(written, order - starts.repeat(written.lengths))
+    if denoising.insert:
+        written = draws.inserted(written, denoising.insert, marks)
+    return written
 
 
 def mixed_pairs(
     passages: Sequence[Passage],
     spans: Sequence[Spans],
     denoisings: Sequence[Denoising],
-    mask: int,
+    mask: int | Marks,
     seed: int,
     epochs: Sequence[int],
 ) -> DenoisingPairs:
@@ -137,6 +170,7 @@ def mixed_pairs(
         Ragged(np.concatenate(marks), sources.bounds).take(back).flat if some else None,
         np.concatenate([each.masked_tokens for each in found])[back],
         np.concatenate([each.spans for each in found])[back],
+        sum(each.left_out for each in found),
     )
 
 
@@ -168,20 +202,40 @@ class _Draws:
             rows[i] = rows[i][_permutation(kept[i], self.passages[i], self._at(i, "sentences"))]
         return Ragged.of(rows, np.int32)
 
-    def inserted(self, sources: Ragged, share: float, mask: int) -> Ragged:
-        """Insert floor(share * spans + u) masks into each source, u uniform in [0, 1)."""
-        rows = list(sources)
+    def some(self, spans: Sequence[Spans], most: int) -> list[Spans]:
+        """Choose `most` of the spans of each passage that has more."""
+        found = list(spans)
+        for i in [i for i, each in enumerate(spans) if len(each) > most]:
+            chosen = self._at(i, "sentinels").permutation(len(spans[i]))[:most]
+            found[i] = spans[i][np.sort(chosen)]
+        return found
+
+    def inserted(self, sources: Ragged, share: float, marks: Marks) -> Ragged:
+        """Insert floor(share * spans + u) masks into each source, u uniform in [0, 1).
+
+        There are fewer if no sentinel is left for them. Sentinels are negative numbers below those
+        of the spans.
+        """
+        rows, next_number = list(sources), -1 - int(self.counts.sum())
         for i in np.flatnonzero(self.counts).tolist():
             rng = self._at(i, "insert")
             extra = int(share * self.counts[i] + rng.random())
-            rows[i] = np.insert(rows[i], rng.integers(0, len(rows[i]) + 1, extra), np.int32(mask))
+            new: int | NDArray[np.int32] = marks.mask
+            if marks.most is not None:
+                extra = min(extra, marks.most - int(self.counts[i]))
+                new = next_number - np.arange(extra, dtype=np.int32)
+                next_number -= extra
+            places = rng.integers(0, len(rows[i]) + 1, extra)
+            rows[i] = np.insert(rows[i], places, np.int32(new))
         return Ragged.of(rows, np.int32)
 
-    def excluded(self, sources: Ragged, share: float, mask: int) -> NDArray[np.bool_]:
-        """Choose floor(share * n + u) of each source's n `<mask>` tokens, u uniform in [0, 1)."""
+    def excluded(self, sources: Ragged, share: float, marks: Marks) -> NDArray[np.bool_] | None:
+        """Choose floor(share * n + u) of each source's n masks, u uniform in [0, 1); None at 0."""
+        if not share:
+            return None
         excluded = np.zeros(len(sources.flat), bool)
         for i, source in enumerate(sources):
-            at = np.flatnonzero(source == mask) + sources.bounds[i]
+            at = np.flatnonzero(marks.among(source)) + sources.bounds[i]
             rng = self._at(i, "exclusion")
             excluded[rng.permutation(at)[: int(share * len(at) + rng.random())]] = True
         return excluded

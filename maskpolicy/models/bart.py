@@ -1,8 +1,9 @@
-"""BART and its tokenizer: build a preset, or load a local folder or Hub name."""
+"""Text-to-text models and tokenizers: build a BART, or load a folder or Hub name of any family."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from maskpolicy.config.budgets import Training
 from maskpolicy.corpus import passages
 from maskpolicy.errors import ConfigError
+from maskpolicy.models import decoder_states, families
 from maskpolicy.models.loading import load_weights
+from maskpolicy.training.batching import IGNORE
+from maskpolicy.training.specials import Specials, has_masks
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
     from maskpolicy.training.batching import Batch
 
+log = logging.getLogger(__name__)
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's order and ids, 0 to 3
 
 
@@ -129,7 +134,12 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
         raise ConfigError(f"model {name}: its tokenizer is not a fast one (no character offsets)")
-    for token, other in (("mask", "mask"), ("pad", "pad"), ("bos", "cls"), ("eos", "sep")):
+    if not has_masks(tokenizer):
+        raise ConfigError(
+            f"model {name}: its tokenizer has neither a mask token nor sentinels such as "
+            "<extra_id_0>: name another model, or add a mask token to tokenizer and model"
+        )
+    for token, other in (("pad", "pad"), ("eos", "sep")):
         if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
             raise ConfigError(f"model {name}: its tokenizer has no {token} token")
     return tokenizer
@@ -148,32 +158,33 @@ def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> Non
 def embeddings(folder: str) -> torch.Tensor:
     """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
     import torch
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-    model = load_weights(AutoModel, folder, None, dtype=torch.float32)
+    is_known = type(load_weights(AutoConfig, folder)) in AutoModel._model_mapping
+    factory = AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
+    model = load_weights(factory, folder, None, dtype=torch.float32)
     weight: torch.Tensor = model.get_input_embeddings().weight
     return weight
 
 
-def load(name: str, revision: str | None = None, **settings: Any) -> BartForConditionalGeneration:
-    """Load BART from a folder or Hub name in float32.
+def load(name: str, revision: str | None = None, **settings: Any) -> Any:
+    """Load a text-to-text model from a folder or Hub name in float32.
 
     `settings` are passed to from_pretrained, e.g. attn_implementation="eager". Raises ConfigError
-    if the model does not exist, is not a BART for generation, or lacks weights.
+    if the model does not exist, is not text-to-text, or lacks weights.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM, BartForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-    family = load_weights(AutoConfig, name, revision).model_type
-    if family != "bart":
+    config = load_weights(AutoConfig, name, revision)
+    known = type(config) in AutoModelForSeq2SeqLM._model_mapping
+    if not (known and config.is_encoder_decoder):
         raise ConfigError(
-            f"model {name}: {family} is not BART (a RoBERTa-style encoder needs model.kind: "
-            "encoder)"
+            f"model {name}: {config.model_type} is not text-to-text (an encoder needs model.kind: "
+            "encoder; `maskpolicy list models` names the families)"
         )
     settings |= {"dtype": torch.float32, "output_loading_info": True}
     found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
-    if not isinstance(found, BartForConditionalGeneration):
-        raise ConfigError(f"model {name}: {type(found).__name__} is not a BART for generation")
     if info["missing_keys"]:
         raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
     return found
@@ -181,20 +192,47 @@ def load(name: str, revision: str | None = None, **settings: Any) -> BartForCond
 
 def bounded(spec: Training, model: Any) -> Training:
     """Return `spec` with max_source and max_target limited to the model's positions."""
-    most = positions(model.config)
+    return within(spec, limits(model.config))
+
+
+def within(spec: Training, most: tuple[int | None, int | None]) -> Training:
+    """Return `spec` with max_source and max_target limited to `most`; None: no limit."""
+    source, target = most
     return replace(
         spec,
-        max_source=min(spec.max_source, most),
-        max_target=min(spec.max_target, most),
+        max_source=spec.max_source if source is None else min(spec.max_source, source),
+        max_target=spec.max_target if target is None else min(spec.max_target, target),
     )
 
 
-def positions(config: Any) -> int:
-    """Return the most tokens of an input for a model of this configuration."""
-    most: int = config.max_position_embeddings
-    if not config.is_encoder_decoder:
-        most -= config.pad_token_id + 1  # RoBERTa's positions start there
-    return most
+def limits(config: Any) -> tuple[int | None, int | None]:
+    """Return the most tokens of a source and a target of a model; None: its positions set none."""
+    if config.is_encoder_decoder:
+        return families.limits(config)
+    most: int = config.max_position_embeddings - config.pad_token_id - 1  # RoBERTa's start there
+    return most, most
+
+
+def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:
+    """Return a tokenizer's special tokens for a text-to-text model, which decides the start.
+
+    T5Gemma's start is the decoder's BOS token. Where the configuration names none, the tokenizer
+    decides (see `Specials.of`).
+    """
+    places = (model.config, model.generation_config)
+    found = [getattr(place, "decoder_start_token_id", None) for place in places]
+    found.append(getattr(getattr(model.config, "decoder", None), "bos_token_id", None))
+    return Specials.of(tokenizer, next((each for each in found if each is not None), None))
+
+
+def complete_generation(model: Any, specials: Specials) -> None:
+    """Set what the model's generation_config lacks: the decoder's start and a language code."""
+    config = model.generation_config
+    if config.decoder_start_token_id is None:
+        config.decoder_start_token_id = specials.start
+    before = specials.target_ends[0] if specials.target_ends else ()
+    if len(before) == 1 and config.forced_bos_token_id is None:
+        config.forced_bos_token_id = before[0]
 
 
 def set_dropout(model: Any, share: float | None) -> None:
@@ -209,9 +247,17 @@ def set_dropout(model: Any, share: float | None) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = share
-        for name in ("dropout", "activation_dropout"):
+        for name in ("dropout", "activation_dropout", "attention_dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, share)
+
+
+def set_attention(module: Any, name: str) -> None:
+    """Set the attention implementation; logs a line where a family has only the eager one."""
+    if name == "sdpa" and not getattr(module, "_supports_sdpa", True):
+        log.warning("attention: %s has no sdpa: eager is used", type(module).__name__)
+        name = "eager"
+    module.set_attn_implementation(name)
 
 
 def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
@@ -219,13 +265,20 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
     The LM head runs on labelled positions only. Excluded tokens are not in the encoder's input.
     """
+    from torch.nn.functional import cross_entropy
+
     from maskpolicy.models import crossentropy
 
-    states, kept = _states(model, batch)
+    kept = batch.labels != IGNORE
     labels = batch.labels[kept]
+    if families.family_of(model.config).head == "own":
+        found = decoder_states.logits(model, batch, kept).float()
+        return cross_entropy(found, labels, reduction="sum"), len(labels)
+    states = decoder_states.states(model, batch)[kept]
     weight = model.lm_head.weight
-    bias = model.final_logits_bias[0].to(weight.dtype)
-    return crossentropy.summed(states[kept], weight, bias, labels), len(labels)
+    bias = getattr(model, "final_logits_bias", None)
+    bias = None if bias is None else bias[0].to(weight.dtype)
+    return crossentropy.summed(states, weight, bias, labels), len(labels)
 
 
 def row_losses(model: Any, batch: Batch) -> torch.Tensor:
@@ -237,24 +290,10 @@ def row_losses(model: Any, batch: Batch) -> torch.Tensor:
     import torch
     from torch.nn.functional import cross_entropy
 
-    states, kept = _states(model, batch)
-    logits = model.lm_head(states[kept]) + model.final_logits_bias[0].to(states.dtype)
+    kept = batch.labels != IGNORE
+    logits = decoder_states.logits(model, batch, kept)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     losses = cross_entropy(logits, batch.labels[kept], reduction="none")
     counts = kept.sum(1)
     rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
     return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts
-
-
-def _states(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the decoder's last states, (b, m, d), and the mask of labelled positions, (b, m)."""
-    from maskpolicy.models.exclusion import encode
-    from maskpolicy.training.batching import IGNORE
-
-    seen: dict[str, Any] = {"input_ids": batch.source}
-    if batch.excluded is not None:
-        seen = {"encoder_outputs": (encode(model, batch),)}
-    states = model.model(
-        **seen, attention_mask=batch.seen, decoder_input_ids=batch.decoder, use_cache=False
-    ).last_hidden_state
-    return states, batch.labels != IGNORE

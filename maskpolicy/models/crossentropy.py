@@ -20,7 +20,9 @@ class _Summed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
+    ) -> Tensor:
         logits = linear(states, weight, bias).float()
         total = logits.logsumexp(1, keepdim=True)
         rows = torch.arange(len(labels), device=labels.device)
@@ -38,11 +40,11 @@ class _Summed(torch.autograd.Function):
         return gradient @ weight, gradient.t() @ states, None, None
 
 
-def summed(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
+def summed(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
     """Return the summed cross-entropy of n labels, a scalar in single precision.
 
-    Shapes: states (n, d), weight (v, d), bias (v,), labels (n,) of int64. The bias receives no
-    gradient.
+    Shapes: states (n, d), weight (v, d), bias (v,) or None, labels (n,) of int64. The bias receives
+    no gradient.
     """
     apply: Callable[..., Tensor] = _Summed.apply
     return apply(states, weight, bias, labels)

@@ -5,32 +5,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.errors import ConfigError
+from maskpolicy.models.families import family_of
 
 if TYPE_CHECKING:
     import torch
 
     from maskpolicy.training.batching import Batch
+    from maskpolicy.types import Denoising
 
 
 def encode(model: Any, batch: Batch) -> torch.Tensor:
     """Return the encoder states of all source positions, (b, n, d), for the decoder to attend to.
 
-    Excluded tokens are removed from the encoder's input. The tokens that are kept have the position
-    embeddings of their indices in the corrupted source. The state at an excluded position is the
-    output of BART's input layer for `<mask>`, without dropout: layernorm(embed(`<mask>`) +
-    position). This is Meng et al. 2024, with the decoder that BART already has. Padding is never
-    attended to. Raises ConfigError for an encoder without learned positions.
+    Excluded tokens are hidden from the encoder as the model's family says (see
+    `families.Exclusion`); all others keep their positions in the corrupted source. The state at an
+    excluded position is what the encoder would return for `<mask>` if it had no layers: in BART
+    layernorm(embed(`<mask>`) + position), without dropout. This is Meng et al. 2024, with the
+    decoder that the model already has. Padding is never attended to.
     """
+    if family_of(model.config).exclusion == "removed":
+        return _removed(model.get_encoder(), batch)
+    return _unattended(model.get_encoder(), batch)
+
+
+def checked(model: Any, denoising: Denoising) -> Any:
+    """Return a text-to-text model; ConfigError if it cannot have the objective's exclusion."""
+    family = family_of(model.config)
+    if denoising.mask_exclusion and family.exclusion == "no":
+        kind = model.config.model_type
+        reason = f" ({family.note})" if kind in family.types else ""
+        raise ConfigError(f"mask_exclusion: {kind} models cannot do it{reason}: set it to 0")
+    return model
+
+
+def _unattended(encoder: Any, batch: Batch) -> torch.Tensor:
+    """Return the states where no token attends to excluded ones, which stay in the input."""
+    inputs: list[torch.Tensor] = []
+
+    def keep(_: Any, args: tuple[Any, ...], more: dict[str, Any]) -> None:
+        inputs.append(args[0] if args else more["hidden_states"])
+
+    layers = encoder.block if hasattr(encoder, "block") else encoder.layers
+    handle = layers[0].register_forward_pre_hook(keep, with_kwargs=True)
+    visible = batch.seen if batch.excluded is None else batch.seen & ~batch.excluded
+    try:
+        states: torch.Tensor = encoder(
+            input_ids=batch.source, attention_mask=visible
+        ).last_hidden_state
+    finally:
+        handle.remove()
+    hidden = inputs[0][:, : batch.source.shape[1]]
+    for name in ("layer_norm", "final_layer_norm", "norm"):  # after the last layer
+        hidden = getattr(encoder, name, lambda same: same)(hidden)
+    excluded = ~visible & batch.seen
+    return states.masked_scatter(excluded[..., None], hidden[excluded].to(states.dtype))
+
+
+def _removed(encoder: Any, batch: Batch) -> torch.Tensor:
+    """Return the states of a BART encoder whose input lacks the excluded tokens."""
     import torch
     from torch.nn.functional import embedding
 
-    encoder = model.get_encoder()
-    table: Any = getattr(encoder, "embed_positions", None)
-    if not hasattr(table, "offset"):
-        raise ConfigError(
-            f"mask_exclusion: the encoder of {type(model).__name__} has no learned positions: "
-            "set mask_exclusion: 0"
-        )
+    table: Any = encoder.embed_positions
     kept, visible, position = _packed(batch)
     tokens = encoder.embed_tokens(batch.source.gather(1, position))
     states = _layers(encoder, tokens + embedding(position + table.offset, table.weight), visible)

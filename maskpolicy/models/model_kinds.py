@@ -11,11 +11,11 @@ from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, ModelBlock, ModelKind
 from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.keys import omitted
 from maskpolicy.masking.denoising import DenoisingPairs
-from maskpolicy.models import bart, roberta
+from maskpolicy.models import bart, exclusion, roberta
 from maskpolicy.models.bart import Preset
 from maskpolicy.training.batching import Pairs
 from maskpolicy.training.interfaces import Loss
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising
 
 
@@ -68,8 +68,8 @@ MODEL_KINDS: Mapping[str, Kind] = {
         tasks=("text",),
         build=lambda params, tokenizer, seed: bart.build(params.preset, tokenizer, seed),
         load=bart.load,
-        specials=lambda tokenizer, made: Specials.of(tokenizer, made.config.decoder_start_token_id),
-        training_module=lambda made, denoising, layers, seed: made,
+        specials=bart.specials,
+        training_module=lambda made, denoising, layers, seed: exclusion.checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
         loss=bart.token_loss,

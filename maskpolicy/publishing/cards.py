@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from maskpolicy.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import to_json
 from maskpolicy.markdown import plain
+from maskpolicy.models.bart import within
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import plugin_of_run
@@ -72,7 +73,8 @@ class ModelHistory:
     command: str  # one line for each command that made it
     manifest: Json  # of the artifact
     kind: str = "seq2seq"  # of the model
-    positions: int | None = None  # the model's maximum number of tokens; None if unknown
+    family: str = ""  # of its architecture, in lower case; "": that of its kind's presets
+    limits: tuple[int | None, int | None] = (None, None)  # of tokens of a source and a target
     is_relative: bool = False  # whether it has relative positions, unlike a stock RoBERTa
     head: str | None = None  # kind of the task that it was fine-tuned on
     policy: str | None = None  # None if it has no intermediate stage
@@ -121,7 +123,7 @@ def _front(history: ModelHistory) -> str:
 
     tags = [
         *_TAGS,
-        MODEL_KINDS[history.kind].family.lower(),
+        history.family or MODEL_KINDS[history.kind].family.lower(),
         *([_STAGE_TAG, f"policy:{history.policy}"] if history.policy else []),
     ]
     base = history.model
@@ -195,7 +197,7 @@ def _stage(history: ModelHistory) -> list[str]:
         "## Corpus",
         _corpus(history.corpus),
         "## Budget",
-        _table(_budget(params.spec, history.positions)),
+        _table(_budget(params.spec, history.limits)),
         "## Work done",
         _table(history.work),
     ]
@@ -217,15 +219,12 @@ def _policy_settings(params: IntermediateParams) -> dict[str, Json]:
 def _tuning(history: ModelHistory) -> list[str]:
     if history.finetune is None:
         return []
-    return ["## Fine-tuning", _table(_budget(history.finetune.spec, history.positions))]
+    return ["## Fine-tuning", _table(_budget(history.finetune.spec, history.limits))]
 
 
-def _budget(spec: Training, positions: int | None) -> dict[str, Json]:
-    """Return a budget with the limits of sources and targets lowered to the model's positions."""
-    if positions is not None:
-        source, target = (min(limit, positions) for limit in (spec.max_source, spec.max_target))
-        spec = replace(spec, max_source=source, max_target=target)
-    return to_json(spec)
+def _budget(spec: Training, most: tuple[int | None, int | None]) -> dict[str, Json]:
+    """Return a budget with the limits of sources and targets lowered to the model's."""
+    return to_json(within(spec, most))
 
 
 def _results(history: ModelHistory) -> str:

@@ -16,13 +16,14 @@ from uuid import uuid4
 
 from maskpolicy import keys, schema
 from maskpolicy.config import learned_policies, parse, policy_blocks
-from maskpolicy.config.experiment import NONE, WORLD, Experiment
+from maskpolicy.config.experiment import NONE, WORLD, Experiment, ModelKind
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.config.policy_blocks import policy_block
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import claim_folder, sync
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.models import bart as models
+from maskpolicy.models.families import family_of
 from maskpolicy.models.loading import is_relative, load_weights
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
@@ -171,7 +172,7 @@ def export(experiment: Experiment, stage: Stage, store: Store, out: Path, comman
         command=command,
         manifest=artifact.manifest,
         kind=experiment.model.kind,
-        positions=positions(artifact.path),
+        **architecture(artifact.path, experiment.model.kind),
         is_relative=is_relative(str(artifact.path)),
         policy=experiment.policies[0].name,
         intermediate=params_of(artifact.manifest["record"], IntermediateParams),
@@ -179,7 +180,7 @@ def export(experiment: Experiment, stage: Stage, store: Store, out: Path, comman
         work=work,
     )
     parts = (tokenizer.path, artifact.path)
-    place(out, parts, cards.card(about), record, about.positions)
+    place(out, parts, cards.card(about), record, about.limits[0])
 
 
 def _settings(stage: Stage) -> dict[str, Json]:
@@ -187,11 +188,14 @@ def _settings(stage: Stage) -> dict[str, Json]:
     return {**stage.keyed, **stage.inputs["corpus"].keyed}
 
 
-def positions(folder: Path) -> int:
-    """Return the maximum number of tokens of the model in a folder."""
+def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
+    """Return what a model card says of the architecture: its family, and the limits of texts."""
     from transformers import AutoConfig
 
-    return models.positions(load_weights(AutoConfig, str(folder)))
+    config = load_weights(AutoConfig, str(folder))
+    family = family_of(config, kind)
+    name = family.name.lower() if family.types else config.model_type
+    return {"family": name, "limits": models.limits(config)}
 
 
 def place(

@@ -14,7 +14,7 @@ from maskpolicy.leaderboard import description
 from maskpolicy.models.loading import is_relative, refuse_code
 from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import CardScore, ModelHistory
-from maskpolicy.publishing.own_text import place, positions
+from maskpolicy.publishing.own_text import architecture, place
 from maskpolicy.results.cell import Result, Run
 from maskpolicy.stages.params import (
     CorpusParams,
@@ -66,13 +66,13 @@ def export_model(
         found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
     about = replace(
         _about(run, cells, found, out, task, command),
-        positions=positions(model.path),
+        **architecture(model.path, cells[0].config["model"]["kind"]),
         is_relative=is_relative(str(model.path)),
     )
     for part in (tokenizer.path, model.path):
         refuse_code(str(part))  # a store that came with the run may contain any file
     record = _record(about, cell, model.key)
-    place(out, (tokenizer.path, model.path), cards.card(about), record, about.positions)
+    place(out, (tokenizer.path, model.path), cards.card(about), record, about.limits[0])
 
 
 def _check_kept(store: Store, key: str, what: str) -> None:

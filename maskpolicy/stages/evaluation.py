@@ -54,18 +54,20 @@ def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: Stage
     """Count test examples that also occur in train, and texts that are truncated."""
     from transformers import AutoConfig
 
-    most = params.positions
-    if most is None:
-        most = models.positions(load_weights(AutoConfig, str(inputs["model"]), None))
-    limits = {"max_source": params.max_source, "max_target": params.max_target}
-    spec = Training(
-        max_source=min(params.max_source, most), max_target=min(params.max_target, most)
-    )
+    most: tuple[int | None, int | None] = params.positions, params.positions
+    if params.positions is None:
+        most = models.limits(load_weights(AutoConfig, str(inputs["model"]), None))
+    asked = Training(max_source=params.max_source, max_target=params.max_target)
+    spec = models.within(asked, most)
     head = TASK_HEADS[params.head]
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     train, test = (read_examples(inputs["examples"], split) for split in ("train", "test"))
     cuts = [
-        {"split": split, **asdict(cut), "key": cut.key if limits[cut.key] <= most else "positions"}
+        {
+            "split": split,
+            **asdict(cut),
+            "key": cut.key if getattr(spec, cut.key) == getattr(asked, cut.key) else "positions",
+        }
         for split, rows in (("train", train), ("test", test))
         for cut in head.cuts(tokenizer, rows, spec, params, split == "train")
     ]
@@ -105,7 +107,7 @@ def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run:
     model = head.open(inputs["model"])
     model.to(hardware.device())
     spec = models.bounded(params.spec, model)
-    model.set_attn_implementation(spec.attention)
+    models.set_attention(model, spec.attention)
     test = read_examples(inputs["examples"], params.split)
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
     found = score(params.metric, predictions, test)

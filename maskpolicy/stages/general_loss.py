@@ -21,7 +21,7 @@ from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
 from maskpolicy.models import bart as models
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings
 
@@ -68,7 +68,7 @@ def general_loss(
         passages,
         instance("policy", params.policy, params.fields),
         Denoising(**params.how),
-        Specials.of(tokenizer, model.config.decoder_start_token_id),
+        models.specials(tokenizer, model),
         models.bounded(spec, model),
     )
     sums, counts = [], []

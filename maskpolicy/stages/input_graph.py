@@ -107,7 +107,10 @@ class Inputs:
                 f"model {folder}: has no config.json: name a folder to which Transformers saved a "
                 "model and its tokenizer"
             )
-        files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
+        own = [".json", ".txt"]
+        if not (folder / "tokenizer.json").is_file():
+            own.append(".model")  # of SentencePiece, from which Transformers makes the tokenizer
+        files = [path for path in sorted(folder.iterdir()) if path.suffix in own]
         if kind == "pretrained":
             files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
         digests = {path.name: self.digest(path) for path in files}

@@ -95,9 +95,10 @@ def _pretrain(
             "the encoder would read no words: change its fields to mask less"
         )
     _tell_cut(steps, params.spec, run)
+    _tell_left_out(steps, run)
     models.set_dropout(model, spec.dropout)
     module = kind.training_module(model, denoising, params.decoder_layers, spec.seed)
-    module.set_attn_implementation(spec.attention)
+    models.set_attention(module, spec.attention)
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
     workers = run.workers - 1
     done = run.train(module, steps, kind.loss, spec, workers=workers, until=until, keep=keep)
@@ -117,6 +118,18 @@ def _tell_cut(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
         "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are truncated: %s",
         *(run.name, cut, count, 100 * cut / count, most, advice),
     )
+
+
+def _tell_left_out(steps: MaskedSteps, run: StageRun) -> None:
+    """Warn if passages of the first step have more spans than the tokenizer has sentinels."""
+    if not (steps.specials.sentinels and steps.spec.steps and run.name):
+        return
+    if left := steps.written(0).left_out:
+        log.warning(
+            "%s: %d spans of the first %d passages stay visible, as a source has at most %d "
+            "sentinels: lower corpus.words, or mask fewer or longer spans",
+            *(run.name, left, steps.spec.batch_size, steps.specials.marks.most),
+        )
 
 
 def _keeping(kind: Kind, commit: Commit) -> Keep:
@@ -151,7 +164,7 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
         predictions = head.answer(module, tokenizer, dev, params, spec)
         return score(params.metric, predictions, dev).score
 
-    model.set_attn_implementation(spec.attention)
+    models.set_attention(model, spec.attention)
     run.train(model, steps, head.loss, spec, workers=run.workers - 1, validate=validate)
     model.save_pretrained(out)
 

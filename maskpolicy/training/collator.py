@@ -26,7 +26,7 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.plugin_errors import plugin_name
 from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.training.batching import IGNORE, collate
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials, has_masks
 from maskpolicy.types import Corruption, Denoising, Join, Passage, Policy, Spans, Target, as_spans
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ class MaskingCollator:
 
     A row holds {"text"}, or {"input_ids"}, which are decoded and tokenized again, or {"text",
     "input_ids", "offset_mapping"}, whose ids are used as they are. Special tokens are removed from
-    the ids, so that they are never masked, and each pair gets its own <s> and </s>. Set the
-    Trainer's remove_unused_columns=False, or it drops the "text" column.
+    the ids, so that they are never masked, and each pair gets its own, such as <s> and </s>. A
+    tokenizer with sentinels (T5) masks with these; spans for which none is left stay visible. Set
+    the Trainer's remove_unused_columns=False, or it drops the "text" column.
 
     Masks depend on `seed`, on the text (or the row's "id"), and on the number of rows before. Equal
     calls in equal order give equal masks, and two policies draw from the same generators. Each
@@ -72,12 +73,12 @@ class MaskingCollator:
         `target` to `insert` are fields of `types.Denoising`. None means the policy's registered
         default, or Denoising's default for an instance. `columns` names keys of the rows that hold
         lists of [start, end] character offsets in "text". `fitted` is the folder of a learned
-        policy. `decoder_start` is the model's decoder_start_token_id (None: </s>). `max_source` and
-        `max_target` are in tokens and include special tokens. The tokens and annotations of the
-        latest `cache` texts are cached. `total_rows` is the number of rows that the training reads,
-        over all epochs; a policy that follows the progress of the training needs it. The tokenizer
-        must be a fast one with a mask token; it is copied. Raises ConfigError if the policy or the
-        tokenizer cannot be used.
+        policy. `decoder_start` is the model's decoder_start_token_id (None: as `Specials.of` says).
+        `max_source` and `max_target` are in tokens and include special tokens. The tokens and
+        annotations of the latest `cache` texts are cached. `total_rows` is the number of rows that
+        the training reads, over all epochs; a policy that follows the progress of the training
+        needs it. The tokenizer must be a fast one with a mask token or sentinels; it is copied.
+        Raises ConfigError if the policy or the tokenizer cannot be used.
         """
         asked = {
             "target": target,
@@ -124,7 +125,7 @@ class MaskingCollator:
         self._rows += len(rows)
         found = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
         every = found.passages, found.spans, found.denoisings
-        written = mixed_pairs(*every, self.specials.mask, seed, turns)
+        written = mixed_pairs(*every, self.specials.marks, seed, turns)
         pairs = self.specials.pairs(written, self.room)
         batch = collate(pairs, self.specials.pad, self.specials.start)
         decoder: Any = batch.decoder
@@ -194,7 +195,7 @@ class MaskingCollator:
         if missing:
             raise DataError(f"a row lacks column {missing[0]!r}, or the 'text' of its offsets")
         columns = {name: as_spans(np.asarray(row[name])).tolist() for name in self.columns}
-        room = max(0, self.room.max_source - 2)
+        room = max(0, self.room.max_source - self.specials.added("max_source"))
         document = Document(str(row.get("id", key)), text, columns)
         return passage(document, tokens[:room], offsets[:room])
 
@@ -278,7 +279,11 @@ def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
             "MaskingCollator: the tokenizer must be a fast one (with offsets), "
             f"not {type(tokenizer).__name__}"
         )
-    for name in ("mask", "bos", "eos", "pad"):
+    for name in ("eos", "pad"):
         if getattr(tokenizer, f"{name}_token_id") is None:
             raise ConfigError(f"MaskingCollator: the tokenizer has no {name} token: set one")
+    if not has_masks(tokenizer):
+        raise ConfigError(
+            "MaskingCollator: the tokenizer has no mask token and no sentinels: set a mask token"
+        )
     return deepcopy(tokenizer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,97 +20,11 @@ from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import Streams
 from maskpolicy.training.batching import IGNORE, Order, Pairs, collate, micro_batches
 from maskpolicy.training.interfaces import Step
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising, Example, Policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-ENDS = 2  # special tokens of a text: <s> and </s>
-
-
-@dataclass(frozen=True)
-class Specials:
-    """The special tokens that pairs and batches need."""
-
-    bos: int
-    eos: int
-    pad: int
-    mask: int
-    start: int | None  # the decoder's first input: </s> in BART; None without a decoder
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase, start: int | None = None) -> Specials:
-        """Read them from a tokenizer; `start` is the model's decoder_start_token_id (None: </s>).
-
-        A tokenizer without <s> or </s> gives [CLS] or [SEP] instead (BERT).
-        """
-        t = tokenizer
-        return cls(
-            t.cls_token_id if t.bos_token_id is None else t.bos_token_id,
-            t.sep_token_id if t.eos_token_id is None else t.eos_token_id,
-            t.pad_token_id,
-            t.mask_token_id,
-            t.eos_token_id if start is None else start,
-        )
-
-    @classmethod
-    def of_encoder(cls, tokenizer: PreTrainedTokenizerBase) -> Specials:
-        """Read them for a model without a decoder."""
-        return replace(cls.of(tokenizer), start=None)
-
-    def pairs(self, written: DenoisingPairs, spec: Training) -> Pairs:
-        """Add BOS and EOS to masked passages; an empty target stays empty."""
-        return self._pairs(written, self.wrap(written.targets, spec.max_target, empty=False), spec)
-
-    def at_positions(self, written: DenoisingPairs, spec: Training) -> Pairs:
-        """Add BOS and EOS; targets hold one label per source token, IGNORE except at `<mask>`.
-
-        Requires one `<mask>` per masked token, and the masked tokens as targets.
-        """
-        flat = np.full(len(written.sources.flat), IGNORE, np.int32)
-        flat[written.sources.flat == self.mask] = written.targets.flat
-        labels = _framed(
-            Ragged(flat, written.sources.bounds), spec.max_source, "start", (IGNORE, IGNORE)
-        )
-        return self._pairs(written, _emptied(labels, written.spans > 0), spec)
-
-    def _pairs(self, written: DenoisingPairs, targets: Ragged, spec: Training) -> Pairs:
-        sources = self.wrap(written.sources, spec.max_source)
-        excluded = None
-        if written.excluded is not None:
-            marks = Ragged(written.excluded, written.sources.bounds)
-            excluded = _framed(marks, spec.max_source, "start", (False, False)).flat
-        return Pairs(sources, targets, excluded)
-
-    def wrap(self, ids: Ragged, limit: int, keep: str = "start", empty: bool = True) -> Ragged:
-        """Return `<s> ids </s>` for each row, truncated to `limit` tokens.
-
-        `keep` names the side that truncation keeps, "start" or "end". With `empty` False, empty
-        rows stay empty.
-        """
-        framed = _framed(ids, limit, keep, (self.bos, self.eos))
-        return framed if empty else _emptied(framed, ids.lengths > 0)
-
-
-def _emptied(rows: Ragged, kept: NDArray[np.bool_]) -> Ragged:
-    """Return the rows; those where `kept`, (n,), is False become empty."""
-    if kept.all():
-        return rows
-    return Ragged.cut(rows.take(np.flatnonzero(kept)).flat, rows.lengths * kept)
-
-
-def _framed(rows: Ragged, limit: int, keep: str, ends: tuple[int, int]) -> Ragged:
-    """Truncate each row to `limit` - 2 elements, keeping the `keep` side, and add both ends."""
-    lengths = np.minimum(rows.lengths, max(0, limit - 2))
-    first = rows.bounds[:-1] if keep == "start" else rows.bounds[1:] - lengths
-    framed = Ragged.cut(rows.flat, lengths + 2)
-    begins, stops = framed.bounds[:-1], framed.bounds[1:]
-    places = (first - begins - 1).repeat(lengths + 2)
-    places += np.arange(len(places))
-    some = rows.flat if len(rows.flat) else np.zeros(1, rows.flat.dtype)
-    framed.flat = some.take(places, mode="clip")  # the ends are overwritten next
-    framed.flat[begins], framed.flat[stops - 1] = ends
-    return framed
 
 
 @dataclass(frozen=True)
@@ -160,7 +74,7 @@ class MaskedSteps:
 
     def __call__(self, number: int) -> Step:
         """Return the data of one step: its passages, masked."""
-        written = self._written(number)
+        written = self.written(number)
         pairs = self.pairs(self.specials, written, self.spec)
         work = Counter(
             passages=len(written),
@@ -170,6 +84,8 @@ class MaskedSteps:
             source_tokens=len(pairs.sources.flat),
             target_tokens=_units(pairs),
         )
+        if written.left_out:
+            work["spans_without_sentinel"] = written.left_out
         return _step(pairs, self.specials, self.spec, work)
 
     def too_long(self) -> tuple[int, str]:
@@ -180,7 +96,7 @@ class MaskedSteps:
         full = any(leaf.denoising.target == "full" for leaf in self.masker.leaves)
         keys = ["max_source", *(["max_target"] if full else [])]
         first = min(keys, key=lambda key: int(getattr(self.spec, key)))
-        most = getattr(self.spec, first) - 2  # <s> and </s>
+        most = getattr(self.spec, first) - self.specials.added(first)
         return int((self.passages.lengths > most).sum()), first
 
     def hide_nothing(self) -> bool:
@@ -198,17 +114,18 @@ class MaskedSteps:
         """
         if not self.denoising.mask_exclusion:
             return False
-        steps = (self._written(number) for number in range(self.spec.steps))
-        return not any((written.sources.flat != self.specials.mask).any() for written in steps)
+        steps = (self.written(number) for number in range(self.spec.steps))
+        marks = self.specials.marks
+        return not any(not marks.written(one.sources.flat).all() for one in steps)
 
-    def _written(self, number: int) -> DenoisingPairs:
-        """Mask the passages of one step."""
+    def written(self, number: int) -> DenoisingPairs:
+        """Return the passages of one step, masked."""
         found, epochs = self._selected(number), [epoch for _, epoch in self.order.step(number)]
         return mixed_pairs(
             found.passages,
             found.spans,
             found.denoisings,
-            self.specials.mask,
+            self.specials.marks,
             self.spec.seed,
             epochs,
         )
@@ -258,7 +175,8 @@ class ExampleSteps:
         sources = tokenize([example.source for example in examples], tokenizer)
         targets = tokenize([example.targets[0] for example in examples], tokenizer)
         pairs = Pairs(
-            specials.wrap(sources, spec.max_source, keep), specials.wrap(targets, spec.max_target)
+            specials.wrap(sources, spec.max_source, keep),
+            specials.wrap_targets(targets, spec.max_target),
         )
         return cls(pairs, specials, spec)
 

@@ -14,7 +14,8 @@ from maskpolicy.corpus.passages import PASSAGES_FILE
 from maskpolicy.findings import masked_sample
 from maskpolicy.findings.masked_sample import MaskedParams, Sampling
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 SPEC = Training(steps=5, batch_size=4, seed=3)

@@ -14,7 +14,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning import TASK_HEADS, encoder_inputs, span
 from maskpolicy.finetuning.answering import AnswerParams
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Example
 
 PARAMS = AnswerParams(keep="start")

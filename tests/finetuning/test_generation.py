@@ -15,7 +15,8 @@ from maskpolicy.finetuning.generation import generate, rank
 from maskpolicy.finetuning.text import answer
 from maskpolicy.models import bart as models
 from maskpolicy.training.batching import Pairs, collate
-from maskpolicy.training.steps import Specials, tokenize
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import tokenize
 from maskpolicy.types import Example
 
 WORDS = " ".join(small.TEXTS).split()

@@ -12,7 +12,8 @@ from maskpolicy.finetuning.encoder_inputs import BETWEEN
 from maskpolicy.formats import audit
 from maskpolicy.models import bart
 from maskpolicy.models.model_kinds import MODEL_KINDS, FreshParams
-from maskpolicy.training.steps import ENDS, tokenize
+from maskpolicy.training.specials import ENDS
+from maskpolicy.training.steps import tokenize
 from maskpolicy.types import Example
 
 LONG = " ".join(small.TEXTS)
@@ -130,4 +131,4 @@ def test_presets_know_their_positions():
         for name, preset in kind.presets.items():
             if name != "base":  # takes seconds to build, and is of mini's class
                 made = kind.build(FreshParams(preset=name), small.tokenizer(), 0)
-                assert bart.positions(made.config) == preset.positions
+                assert bart.limits(made.config) == (preset.positions,) * 2

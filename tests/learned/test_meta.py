@@ -16,7 +16,8 @@ from maskpolicy.learned.episodes import Episode, EpisodeSteps, Question, tempera
 from maskpolicy.learned.innerloop import BACKENDS, Inner, Lesson, backend, higher
 from maskpolicy.learned.meta import EpisodeLoss, mean_outer_loss, relaxed
 from maskpolicy.training.loop import train
-from maskpolicy.training.steps import ExampleSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import ExampleSteps
 from maskpolicy.types import Denoising, Example
 
 SPECIALS = Specials.of(small.tokenizer())

@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from maskpolicy.config.budgets import Training
-from maskpolicy.errors import ConfigError
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models import crossentropy
 from maskpolicy.models.bart import token_loss
 from maskpolicy.models.exclusion import encode
 from maskpolicy.training.batching import Pair, Pairs, collate
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising, Passage, as_spans
 
 MASK, PAD, START = 4, 1, 2
@@ -187,12 +186,3 @@ def test_a_passage_hidden_whole_keeps_bos_and_eos(model):
     with torch.no_grad():
         states = encode(model, batch_of([0, MASK, MASK, 2]))
     assert torch.isfinite(states).all()
-
-
-def test_an_encoder_without_learned_positions_is_refused(model):
-    class Other(torch.nn.Module):
-        def get_encoder(self):
-            return torch.nn.Linear(1, 1)
-
-    with pytest.raises(ConfigError, match="no learned positions"):
-        encode(Other(), batch_of([0, MASK, 2]))

@@ -17,7 +17,8 @@ from maskpolicy.models import roberta as encoders
 from maskpolicy.models.exclusion import scattered
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.training.batching import IGNORE, Pair, Pairs, collate
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 MASK, PAD = 4, 1

@@ -26,7 +26,8 @@ from maskpolicy.plugins.discovery import instance
 from maskpolicy.publishing import cards
 from maskpolicy.store.artifacts import Store
 from maskpolicy.training.batching import IGNORE
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 TWO = ["mass", {"name": "random", "target": "full", "ratio": 0.3}]

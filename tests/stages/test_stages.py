@@ -32,7 +32,8 @@ from maskpolicy.ragged import Ragged
 from maskpolicy.results import collecting
 from maskpolicy.stages.evaluation import read_examples
 from maskpolicy.store.artifacts import Store
-from maskpolicy.training.steps import ExampleSteps, MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.types import Denoising, Example
 from maskpolicy.world import make, write
 from maskpolicy.world.settings import SUBJECT_KINDS

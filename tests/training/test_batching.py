@@ -16,7 +16,8 @@ from maskpolicy.models.bart import token_loss
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, Order, Pair, Pairs, collate, micro_batches
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 PAD, START = 1, 2

@@ -23,7 +23,7 @@ from maskpolicy.masking.selection import select
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.schema import Schedule
 from maskpolicy.training.batching import IGNORE
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising, as_spans
 
 discovery.load_builtin("policy")

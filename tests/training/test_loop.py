@@ -20,7 +20,8 @@ from maskpolicy.store.artifacts import Store
 from maskpolicy.training.interfaces import Step
 from maskpolicy.training.loop import train
 from maskpolicy.training.optimization import rate
-from maskpolicy.training.steps import MaskedSteps, Specials
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
 SPEC = Training(

@@ -17,7 +17,8 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.ragged import Ragged
 from maskpolicy.schema import Schedule
 from maskpolicy.training.batching import IGNORE, Order
-from maskpolicy.training.steps import ExampleSteps, MaskedSteps, Specials, tokenize
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import ExampleSteps, MaskedSteps, tokenize
 from maskpolicy.types import Denoising, Example, as_spans
 
 SPEC = Training(batch_size=4, micro_tokens=120, max_source=40, max_target=30)

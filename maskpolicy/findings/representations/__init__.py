@@ -18,7 +18,7 @@ from maskpolicy.masking.selection import draw
 from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import generator
 from maskpolicy.training.batching import Pairs, collate
-from maskpolicy.training.steps import Specials
+from maskpolicy.training.specials import Specials
 from maskpolicy.types import Passage
 
 if TYPE_CHECKING:

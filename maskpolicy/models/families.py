@@ -1,0 +1,217 @@
+"""Families of models: how each writes masks, what its decoder starts with, what it can do.
+
+A row states facts of Transformers' own classes. Behaviour that a row does not decide follows from
+the tokenizer (`training.specials`) and from the model's configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from maskpolicy.config.experiment import RELATIVE, ModelKind
+from maskpolicy.types import Json
+
+Exclusion = Literal["removed", "unattended", "no"]
+"""How `mask_exclusion` hides a mask from the encoder: the mask leaves its input and the other
+tokens keep their positions, or it stays and no token attends to it. Both give the same states."""
+
+Head = Literal["linear", "own"]
+"""How logits follow from the decoder's states: by a matrix and a bias (of states that a family may
+scale before), or by further steps, so that the model's own forward computes them."""
+
+BASE = ("max_position_embeddings", "max_position_embeddings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One family of models of Transformers."""
+
+    name: str  # as in model cards
+    kind: ModelKind
+    types: tuple[str, ...]  # `model_type` of its configurations; (): all others of the kind
+    example: str  # a name on the Hub
+    masks: str  # the tokens that replace masked text
+    start: str = ""  # the decoder's first input token; "": no decoder
+    ends: str  # special tokens around a text
+    positions: Literal["learned", "sinusoidal", "relative", "rotary", "by its configuration"]
+    limits: tuple[str, ...] = BASE  # keys of most source and target tokens; (): no limit
+    exclusion: Exclusion
+    head: Head = "linear"
+    note: str = ""  # what else a user should know
+
+    def to_json(self) -> Json:
+        """Return what `maskpolicy list models --json` says of the family."""
+        about = asdict(self)
+        del about["limits"], about["head"]
+        return about
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        name="BART",
+        kind="seq2seq",
+        types=("bart",),
+        example="facebook/bart-base",
+        masks="<mask>",
+        start="</s>",
+        ends="<s> text </s>",
+        positions="learned",
+        exclusion="removed",
+    ),
+    Family(
+        name="mBART",
+        kind="seq2seq",
+        types=("mbart",),
+        example="facebook/mbart-large-50",
+        masks="<mask>",
+        start="the language code; mBART-50: </s>",
+        ends="text </s> language code; mBART-50: language code text </s>",
+        positions="learned",
+        exclusion="unattended",
+        note="the tokenizer's src_lang is the language of all texts",
+    ),
+    Family(
+        name="T5",
+        kind="seq2seq",
+        types=("t5", "mt5", "umt5"),
+        example="google-t5/t5-small",
+        masks="<extra_id_0>, <extra_id_1>, ..",
+        start="<pad>",
+        ends="text </s>",
+        positions="relative",
+        limits=(),
+        exclusion="unattended",
+        note="Flan-T5 and mT5 too; max_source and max_target alone bound the texts",
+    ),
+    Family(
+        name="LongT5",
+        kind="seq2seq",
+        types=("longt5",),
+        example="google/long-t5-local-base",
+        masks="<extra_id_0>, <extra_id_1>, ..",
+        start="<pad>",
+        ends="text </s>",
+        positions="relative",
+        limits=(),
+        exclusion="no",
+        note="its encoder sums up blocks of tokens, masks among them",
+    ),
+    Family(
+        name="T5Gemma",
+        kind="seq2seq",
+        types=("t5gemma",),
+        example="google/t5gemma-s-s-ul2",
+        masks="<mask>",
+        start="<bos>",
+        ends="<bos> text; targets: text <eos>",
+        positions="rotary",
+        exclusion="unattended",
+        head="own",
+    ),
+    Family(
+        name="Pegasus",
+        kind="seq2seq",
+        types=("pegasus",),
+        example="google/pegasus-large",
+        masks="<mask_1> for whole sentences, else <mask_2>",
+        start="<pad>",
+        ends="text </s>",
+        positions="sinusoidal",
+        exclusion="unattended",
+    ),
+    Family(
+        name="LED",
+        kind="seq2seq",
+        types=("led",),
+        example="allenai/led-base-16384",
+        masks="<mask>",
+        start="</s>",
+        ends="<s> text </s>",
+        positions="learned",
+        limits=("max_encoder_position_embeddings", "max_decoder_position_embeddings"),
+        exclusion="unattended",
+    ),
+    Family(
+        name="Blenderbot",
+        kind="seq2seq",
+        types=("blenderbot",),
+        example="facebook/blenderbot-400M-distill",
+        masks="<mask>",
+        start="<s>",
+        ends="text </s>",
+        positions="learned",
+        exclusion="unattended",
+    ),
+    Family(
+        name="M2M100",
+        kind="seq2seq",
+        types=("m2m_100",),
+        example="facebook/nllb-200-distilled-600M",
+        masks="<mask>",
+        start="</s>",
+        ends="language code text </s>",
+        positions="sinusoidal",
+        exclusion="unattended",
+        note="NLLB's tokenizer has a mask token; M2M100's own gives no character offsets",
+    ),
+    Family(
+        name="Marian",
+        kind="seq2seq",
+        types=("marian",),
+        example="Helsinki-NLP/opus-mt-en-de",
+        masks="none of its own",
+        start="<pad>",
+        ends="text </s>",
+        positions="sinusoidal",
+        exclusion="unattended",
+        note="only with a tokenizer of yours: its own gives no character offsets",
+    ),
+    Family(
+        name="other text-to-text models",
+        kind="seq2seq",
+        types=(),
+        example="google/bigbird-pegasus-large-arxiv",
+        masks="the tokenizer's sentinels or mask token",
+        start="decoder_start_token_id",
+        ends="as the tokenizer writes them",
+        positions="by its configuration",
+        exclusion="no",
+        head="own",
+        note="whatever AutoModelForSeq2SeqLM loads",
+    ),
+    Family(
+        name="RoBERTa",
+        kind="encoder",
+        types=("roberta", "xlm-roberta", "camembert", RELATIVE),
+        example="FacebookAI/roberta-base",
+        masks="<mask>",
+        ends="<s> text </s>",
+        positions="learned",
+        exclusion="removed",
+    ),
+)
+"""Every family, the rows with `types=()` after the others of their kind."""
+
+
+def family_of(config: Any, kind: ModelKind = "seq2seq") -> Family:
+    """Return the family of a model's configuration; KeyError if the kind has no row for it."""
+    rows = [row for row in FAMILIES if row.kind == kind]
+    for row in rows:
+        if not row.types or config.model_type in row.types:
+            return row
+    raise KeyError(config.model_type)
+
+
+def limits(config: Any) -> tuple[int | None, int | None]:
+    """Return the most tokens of a source and of a target for a text-to-text model.
+
+    None means that the positions set no limit, as T5's relative ones: then the settings max_source
+    and max_target alone bound the texts.
+    """
+    keys = family_of(config).limits
+    if not keys:
+        return None, None
+    both = getattr(config, "encoder", config), getattr(config, "decoder", config)
+    found = [getattr(part, key, None) for part, key in zip(both, keys, strict=True)]
+    return found[0], found[1]

@@ -1,0 +1,268 @@
+"""Each family of text-to-text models against Transformers' own documentation of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import text_to_text
+import torch
+from transformers import AutoModelForSeq2SeqLM
+from transformers.modeling_outputs import BaseModelOutput
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import SEQ2SEQ
+from maskpolicy.corpus.passages import Document
+from maskpolicy.corpus.passages import tokenize as passages_of
+from maskpolicy.errors import ConfigError
+from maskpolicy.finetuning.generation import generate, rank
+from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.models import bart as models
+from maskpolicy.models import exclusion
+from maskpolicy.models.families import FAMILIES, family_of
+from maskpolicy.ragged import Ragged
+from maskpolicy.training.batching import IGNORE, collate
+from maskpolicy.types import Denoising, as_spans
+
+NAMES = text_to_text.NAMES
+EXCLUDING = [n for n in NAMES if n not in ("longt5", "bert2bert")]
+TEXTS = ["The cute dog walks in the park.", "Boats go down the river Oder. Dogs walk."]
+
+
+def batch(name, how=None, made=None):
+    """Return two masked texts as a batch of the family."""
+    tokenizer = text_to_text.tokenizer(name)
+    special = models.specials(tokenizer, made or text_to_text.model(name))
+    texts = [Document(f"d{i}", text) for i, text in enumerate(TEXTS)]
+    passages = list(passages_of(texts, tokenizer))
+    spans = [as_spans([one.words[1], one.words[4]]) for one in passages]
+    written = denoising_pairs(passages, spans, how or Denoising(), special.marks, 0, [0, 0])
+    return collate(special.pairs(written, Training()), special.pad, special.start)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_decoder_reads_what_the_model_makes_of_the_labels(name):
+    """The family's own shift of the labels, which its documentation prescribes for training."""
+    model, given = text_to_text.model(name), batch(name)
+    config = model.config
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        expected = model.prepare_decoder_input_ids_from_labels(labels=given.labels)
+    else:
+        shift = sys.modules[type(model).__module__].shift_tokens_right
+        expected = shift(given.labels, config.pad_token_id, config.decoder_start_token_id)
+    read = given.decoder != text_to_text.tokenizer(name).pad_token_id
+    read[:, 0] = True
+    assert given.decoder[read].tolist() == expected[read].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_is_that_of_the_model(name):
+    model, given = text_to_text.model(name), batch(name)
+    if getattr(model, "final_logits_bias", None) is not None:
+        model.final_logits_bias.normal_()
+    total, count = models.token_loss(model, given)
+    logits = model(
+        input_ids=given.source, attention_mask=given.seen.long(), decoder_input_ids=given.decoder
+    ).logits
+    kept = given.labels != IGNORE
+    expected = torch.nn.functional.cross_entropy(
+        logits[kept].float(), given.labels[kept], reduction="sum"
+    )
+    assert count == int(kept.sum())
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+    (mine,) = torch.autograd.grad(total, [model.get_output_embeddings().weight])
+    (theirs,) = torch.autograd.grad(expected, [model.get_output_embeddings().weight])
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
+    rows = models.row_losses(model, given) * kept.sum(1)
+    assert rows.sum().item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_t5_is_trained_on_the_example_of_its_documentation():
+    tokenizer = text_to_text.tokenizer("t5")
+    special = models.specials(tokenizer, text_to_text.model("t5"))
+    text = "The cute dog walks in the park"
+    (passage,) = passages_of([Document("d", text)], tokenizer)
+    spans = as_spans([(passage.words[1, 0], passage.words[2, 1]), passage.words[5]])
+    written = denoising_pairs([passage], [spans], Denoising(), special.marks, 0, [0])
+    pair = special.pairs(written, Training())[0]
+    source = tokenizer("The <extra_id_0> walks in <extra_id_1> park").input_ids
+    target = tokenizer("<extra_id_0> cute dog <extra_id_1> the <extra_id_2>").input_ids
+    assert (pair.source.tolist(), pair.target.tolist()) == (source, target)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "t5 untied"])
+def test_a_folder_loads_with_its_tokenizer(name, tmp_path):
+    before, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
+    before.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    after, own = models.load(str(tmp_path)), models.load_tokenizer(str(tmp_path))
+    assert type(after) is type(AutoModelForSeq2SeqLM.from_pretrained(tmp_path))
+    for key, value in before.state_dict().items():
+        assert torch.equal(value, after.state_dict()[key]), key
+    models.check_vocabulary(own, after)
+    assert models.specials(own, after) == models.specials(tokenizer, before)
+    assert torch.equal(
+        models.embeddings(str(tmp_path)), before.get_input_embeddings().weight.float()
+    )
+
+
+def test_the_families_are_told_apart():
+    found = {name: family_of(text_to_text.model(name).config).name for name in NAMES}
+    assert found["mbart50"] == "mBART"
+    assert found["mt5"] == found["umt5"] == "T5"
+    assert found["nllb"] == "M2M100"
+    assert found["bert2bert"] == "other text-to-text models"
+    kinds = [row.types for row in FAMILIES if row.kind == SEQ2SEQ]
+    every = [each for types in kinds for each in types]
+    assert len(every) == len(set(every))
+    assert kinds[-1] == ()
+
+
+def test_lengths_are_bounded_by_the_positions_of_each_family():
+    def bounded(name):
+        found = models.bounded(Training(), text_to_text.model(name))
+        return found.max_source, found.max_target
+
+    assert bounded("t5") == (512, 512)  # relative: the settings alone
+    assert bounded("led") == (64, 32)
+    assert bounded("t5gemma") == bounded("pegasus") == bounded("mbart") == (64, 64)
+    assert bounded("bert2bert") == (64, 64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_is_that_of_the_setting(name):
+    keys = {"t5gemma": "dropout_rate", "bert2bert": ""}
+    key = keys.get(name, "dropout_rate" if name in text_to_text.T5S else "dropout")
+    model = text_to_text.model(name, **({key: 0.5} if key else {}))
+    given = batch(name)
+
+    def losses():
+        model.train()
+        return {round(models.token_loss(model, given)[0].item(), 4) for _ in range(3)}
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        assert len(losses()) > 1
+        models.set_dropout(model, 0.0)
+        assert len(losses()) == 1
+        models.set_dropout(model, 0.9)
+        assert len(losses()) > 1
+
+
+@pytest.mark.parametrize("name", EXCLUDING)
+def test_no_token_attends_to_an_excluded_mask(name):
+    model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=0.5))
+    other = deepcopy(given)
+    other.source[other.excluded] = 7
+    with torch.no_grad():
+        states, moved = (exclusion.encode(model, each) for each in (given, other))
+    kept = given.seen & ~given.excluded
+    torch.testing.assert_close(states[kept], moved[kept], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(states[given.excluded], moved[given.excluded])
+    with torch.no_grad():
+        encoder = model.get_encoder()
+        plain = encoder(input_ids=given.source, attention_mask=given.seen.long())
+        assert not torch.allclose(states[kept], plain.last_hidden_state[kept])
+
+
+@pytest.mark.parametrize("name", EXCLUDING)
+def test_an_excluded_mask_has_the_state_of_an_encoder_without_layers(name):
+    model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=1.0))
+    bare = deepcopy(model.get_encoder())
+    setattr(bare, "block" if hasattr(bare, "block") else "layers", torch.nn.ModuleList())
+    if name == "t5gemma":
+        bare.config.num_hidden_layers = 0
+    with torch.no_grad():
+        states = exclusion.encode(model, given)
+        expected = bare(input_ids=given.source, attention_mask=given.seen.long()).last_hidden_state
+    torch.testing.assert_close(states[given.excluded], expected[given.excluded])
+
+
+def test_a_removed_mask_and_an_unattended_one_give_the_same_states():
+    model, given = text_to_text.model("bart"), batch("bart", Denoising(mask_exclusion=0.5))
+    with torch.no_grad():
+        removed = exclusion.encode(model, given)
+        unattended = exclusion._unattended(model.get_encoder(), given)
+    torch.testing.assert_close(removed[given.seen], unattended[given.seen])
+
+
+@pytest.mark.parametrize("name", EXCLUDING)
+def test_a_loss_with_exclusion_is_that_of_the_model_on_its_states(name):
+    model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=1.0))
+    memory = BaseModelOutput(last_hidden_state=exclusion.encode(model, given))
+    logits = model(
+        encoder_outputs=memory, attention_mask=given.seen.long(), decoder_input_ids=given.decoder
+    ).logits
+    kept = given.labels != IGNORE
+    expected = torch.nn.functional.cross_entropy(
+        logits[kept].float(), given.labels[kept], reduction="sum"
+    )
+    total, _ = models.token_loss(model, given)
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_exclusion_is_refused_with_a_reason():
+    how = Denoising(mask_exclusion=0.5)
+    with pytest.raises(ConfigError, match="longt5 models cannot do it"):
+        exclusion.checked(text_to_text.model("longt5"), how)
+    with pytest.raises(ConfigError, match="encoder-decoder models cannot do it: set it to 0"):
+        exclusion.checked(text_to_text.model("bert2bert"), how)
+    model = text_to_text.model("longt5")
+    assert exclusion.checked(model, Denoising()) is model
+
+
+def test_a_family_without_an_attention_implementation_keeps_its_own(caplog):
+    model = text_to_text.model("t5gemma")
+    with caplog.at_level(logging.WARNING):
+        models.set_attention(model, "sdpa")
+    assert model.config._attn_implementation == "eager"
+    (record,) = caplog.records
+    expected = "attention: T5GemmaForConditionalGeneration has no sdpa: eager is used"
+    assert record.getMessage() == expected
+    models.set_attention(text_to_text.model("led"), "eager")
+    other = text_to_text.model("t5")
+    models.set_attention(other, "sdpa")
+    assert other.config._attn_implementation == "sdpa"
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_begins_as_the_family_says(name):
+    model, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
+    special = models.specials(tokenizer, model)
+    models.complete_generation(model, special)
+    model.generation_config.max_new_tokens = 5
+    output = model.generate(torch.tensor([[9, 9, special.eos]]), num_beams=1, do_sample=False)
+    assert output[0, 0] == special.start
+    if special.target_ends and special.target_ends[0]:
+        assert output[0, 1] == special.target_ends[0][0]
+    answers = generate(model, tokenizer, TEXTS, max_source=30)
+    assert len(answers) == 2
+    assert not any(token in answer for answer in answers for token in ("</s>", "<pad>"))
+
+
+@pytest.mark.parametrize("name", ["t5", "mbart", "t5gemma", "pegasus"])
+def test_the_likeliest_choice_is_found(name):
+    model, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
+    special = models.specials(tokenizer, model)
+    choices = [["dog", "the river Oder"], ["park", "Boats", "cute"]]
+    found = rank(model, tokenizer, TEXTS, choices, max_source=30, max_target=20)
+    for text, given, best in zip(TEXTS, choices, found, strict=True):
+        scores = []
+        for choice in given:
+            rows = [Ragged.of([np.asarray(ids_of(tokenizer, t))], np.int32) for t in (text, choice)]
+            source, target = special.wrap(rows[0], 30)[0], special.wrap_targets(rows[1], 20)[0]
+            decoder = torch.tensor([[special.start, *target[:-1].tolist()]])
+            ids = torch.tensor(source.astype(np.int64))[None]
+            with torch.no_grad():
+                logits = model(input_ids=ids, decoder_input_ids=decoder).logits
+            labels = torch.tensor(target.astype(np.int64))
+            scores.append(-torch.nn.functional.cross_entropy(logits[0].float(), labels).item())
+        assert best == given[int(np.argmax(scores))]
+
+
+def ids_of(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]

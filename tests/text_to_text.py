@@ -1,0 +1,246 @@
+"""Tokenizers and tiny random models of families of text-to-text models, for tests."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import small
+import transformers as modules
+
+transformers: Any = modules
+
+TEXTS = (*small.TEXTS, "The cute dog walks in the park.", "All dogs walk. Dogs are cute.")
+SIZES = {"encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16}
+BART_LIKE = {**SIZES, **HEADS, "init_std": 0.2, "dropout": 0.0, "attention_dropout": 0.0}
+T5_LIKE = {
+    **{"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_decoder_layers": 1},
+    **{"num_heads": 2, "dropout_rate": 0.0, "decoder_start_token_id": 0},
+}
+NAMES = (
+    *("bart", "mbart", "mbart50", "t5", "t5 untied", "mt5", "umt5", "longt5", "t5gemma"),
+    *("pegasus", "led", "blenderbot", "nllb", "marian", "bert2bert"),
+)
+
+T5S = ("t5", "t5 untied", "mt5", "umt5", "longt5")
+
+
+@cache
+def pieces(splits: bool) -> tuple[tuple[str, float], ...]:
+    """Return a Unigram vocabulary as SentencePiece learns it; `splits`: blanks are cut off first.
+
+    It has no special tokens.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    raw = Tokenizer(models.Unigram())
+    marker: Any = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
+    if splits:
+        marker = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marker])
+    raw.pre_tokenizer = marker
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    raw.train_from_iterator(TEXTS, trainer)
+    learned = json.loads(raw.to_str())["model"]["vocab"]
+    return tuple((piece, score) for piece, score in learned if piece != "<unk>")
+
+
+def specials(*names: str) -> list[tuple[str, float]]:
+    """Return special tokens as entries of a Unigram vocabulary."""
+    return [(name, 0.0) for name in names]
+
+
+@cache
+def tokenizer(name: str) -> Any:
+    """Return a tokenizer of the family's own class; not to be changed."""
+    t = transformers
+
+    if name in T5S:
+        extra = specials(*(f"<extra_id_{i}>" for i in reversed(range(20))))
+        vocab = [*specials("<pad>", "</s>", "<unk>"), *pieces(True), *extra]
+        return t.T5Tokenizer(vocab=vocab, extra_ids=20)
+    if name == "pegasus":
+        own = specials(
+            "<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 5))
+        )
+        return t.PegasusTokenizer(vocab=[*own, *specials("<unk>"), *pieces(False)], offset=5)
+    if name in ("mbart", "mbart50"):
+        made = t.MBartTokenizer if name == "mbart" else t.MBart50Tokenizer
+        codes = _codes(name)
+        own = specials("<s>", "<pad>", "</s>", "<unk>")
+        vocab = [*own, *pieces(name == "mbart"), *specials(*codes, "<mask>")]
+        return made(vocab=vocab, src_lang="en_XX")
+    if name == "nllb":
+        return _nllb()
+    if name == "t5gemma":
+        return _gemma()
+    if name == "blenderbot":
+        learned, merges = _byte_level(small.tokenizer())
+        return adding(t.BlenderbotTokenizer(vocab=learned, merges=merges), "$A </s>")
+    if name == "marian":
+        made = t.T5Tokenizer(
+            vocab=[*specials("<pad>", "</s>", "<unk>"), *pieces(True)], extra_ids=0
+        )
+        made.add_special_tokens({"mask_token": "<mask>"})
+        return made
+    if name == "bert2bert":
+        return _wordpiece()
+    return small.tokenizer()
+
+
+def adding(made: Any, template: str) -> Any:
+    """Return a tokenizer that adds special tokens, as the file of the published one says."""
+    from tokenizers.processors import TemplateProcessing
+
+    names = [part for part in template.split() if part != "$A"]
+    ids = [(part, made.convert_tokens_to_ids(part)) for part in names]
+    made.backend_tokenizer.post_processor = TemplateProcessing(
+        single=template, pair=f"{template} $B", special_tokens=ids
+    )
+    return made
+
+
+def _codes(name: str) -> list[str]:
+    from transformers.models.mbart import tokenization_mbart
+    from transformers.models.mbart50 import tokenization_mbart50
+
+    module: Any = tokenization_mbart if name == "mbart" else tokenization_mbart50
+    found: list[str] = module.FAIRSEQ_LANGUAGE_CODES
+    return found
+
+
+def _byte_level(made: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    model = json.loads(made.backend_tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(pair) for pair in model["merges"]]
+
+
+def _bpe(own: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return a BPE of text in which blanks are ▁, with special tokens in front."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    trainer = trainers.BpeTrainer(vocab_size=260, special_tokens=own, show_progress=False)
+    raw.train_from_iterator(TEXTS, trainer)
+    model = json.loads(raw.to_str())["model"]
+    return model["vocab"], [tuple(pair) for pair in model["merges"]]
+
+
+def _nllb() -> Any:
+    vocab, merges = _bpe(["<s>", "<pad>", "</s>", "<unk>"])
+    return transformers.NllbTokenizer(
+        vocab=vocab,
+        merges=merges,
+        src_lang="eng_Latn",
+        additional_special_tokens=["eng_Latn", "fra_Latn"],
+    )
+
+
+def _gemma() -> Any:
+    vocab, merges = _bpe(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
+    return adding(transformers.GemmaTokenizer(vocab=vocab, merges=merges), "<bos> $A")
+
+
+def _wordpiece() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    own = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    raw.train_from_iterator(
+        TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=own, show_progress=False)
+    )
+    return transformers.BertTokenizer(vocab=raw.get_vocab(), do_lower_case=False)
+
+
+def model(name: str, seed: int = 0, **settings: Any) -> Any:
+    """Return a tiny random model of a family, in evaluation mode."""
+    import torch
+
+    t = transformers
+
+    size = {"vocab_size": len(tokenizer(name))}
+    base = {**size, "max_position_embeddings": 64, **BART_LIKE}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made: Any = None
+        if name == "bart":
+            made = t.BartForConditionalGeneration(t.BartConfig(**base | settings))
+        elif name in ("mbart", "mbart50"):
+            start = {"decoder_start_token_id": 2} if name == "mbart50" else {}
+            config = t.MBartConfig(**base | {"scale_embedding": True} | start | settings)
+            made = t.MBartForConditionalGeneration(config)
+        elif name == "pegasus":
+            config = t.PegasusConfig(**base | {"scale_embedding": True} | settings)
+            made = t.PegasusForConditionalGeneration(config)
+        elif name == "led":
+            most = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
+            del base["max_position_embeddings"]
+            config = t.LEDConfig(**base | most | {"attention_window": 8} | settings)
+            made = t.LEDForConditionalGeneration(config)
+        elif name == "blenderbot":
+            config = t.BlenderbotConfig(**base | {"decoder_start_token_id": 0, **_ids()} | settings)
+            made = t.BlenderbotForConditionalGeneration(config)
+        elif name == "nllb":
+            drop = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+            config = t.M2M100Config(**base | drop | settings)
+            made = t.M2M100ForConditionalGeneration(config)
+        elif name == "marian":
+            ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+            made = t.MarianMTModel(t.MarianConfig(**base | ids | settings))
+        elif name == "t5gemma":
+            made = _t5gemma(size["vocab_size"], settings)
+        elif name == "bert2bert":
+            made = _bert2bert(size["vocab_size"])
+        else:
+            made = _t5(name, size, settings)
+    return made.eval()
+
+
+def _ids() -> dict[str, int]:
+    return {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+
+
+def _t5(name: str, size: dict[str, int], settings: dict[str, Any]) -> Any:
+    t = transformers
+
+    kinds: dict[str, Any] = {
+        "t5": (t.T5Config, t.T5ForConditionalGeneration),
+        "mt5": (t.MT5Config, t.MT5ForConditionalGeneration),
+        "umt5": (t.UMT5Config, t.UMT5ForConditionalGeneration),
+        "longt5": (t.LongT5Config, t.LongT5ForConditionalGeneration),
+    }
+    config, factory = kinds[name.split()[0]]
+    more = {"tie_word_embeddings": False} if name == "t5 untied" else {}
+    return factory(config(**size, **T5_LIKE | more | settings))
+
+
+def _t5gemma(vocabulary: int, settings: dict[str, Any]) -> Any:
+    t = transformers
+
+    part = {
+        **{"vocab_size": vocabulary, "hidden_size": 16, "intermediate_size": 32},
+        **{"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1},
+        **{"head_dim": 8, "max_position_embeddings": 64, "initializer_range": 0.2},
+        **{"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2},
+    }
+    config = t.T5GemmaConfig(encoder=part, decoder=dict(part), vocab_size=vocabulary, **settings)
+    return t.T5GemmaForConditionalGeneration(config)
+
+
+def _bert2bert(vocabulary: int) -> Any:
+    t = transformers
+
+    part = {
+        **{"vocab_size": vocabulary, "hidden_size": 16, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64},
+    }
+    both = t.EncoderDecoderConfig.from_encoder_decoder_configs(
+        t.BertConfig(**part), t.BertConfig(**part)
+    )
+    both.decoder_start_token_id = tokenizer("bert2bert").cls_token_id
+    both.pad_token_id = tokenizer("bert2bert").pad_token_id
+    return t.EncoderDecoderModel(both)
