@@ -19,6 +19,8 @@ from maskpolicy.executors.request import Request
 LOCAL = "local"  # the address for a Ray of its own
 _LOOK = 2.0  # seconds between two looks at the nodes
 _AGAIN = 10.0  # seconds after which an idle worker looks for stages of lost workers
+_BUSY = 5.0  # seconds after which a call is no mere look
+_STALLED = 120.0  # seconds without a busy worker after which the driver says so
 _HOPELESS = 100  # workers lost one after another, without a finished stage between
 
 
@@ -68,6 +70,9 @@ class Pool:
         self.told: set[Slot] = set()  # slots that no node has room for
         self.nodes: list[Mapping[str, Any]] = []
         self.looked = -_LOOK
+        self.made_room = -_LOOK
+        self.moved: dict[Slot, tuple[Left, float]] = {}  # and when a slot was last busy
+        self.stalled: set[Slot] = set()  # slots that have been called so
 
     def has_gpus(self) -> bool:
         """Return whether a node has a GPU."""
@@ -93,6 +98,7 @@ class Pool:
                 self._hire(slot)
             for each in own:
                 self._call(each, what)
+            self._tell_stalled(slot, what)
         self._make_room(left)
 
     def _settle(self, left: Sequence[Left]) -> None:
@@ -170,21 +176,46 @@ class Pool:
         return room
 
     def _make_room(self, left: Sequence[Left]) -> None:
-        """End an idle worker if those of another slot wait for room."""
+        """End an idle worker that its slot can spare, if those of another slot wait for room.
+
+        Stages that are computed are ready too, so a slot can spare what exceeds its ready stages.
+        """
+        if time.monotonic() - self.made_room < _LOOK:  # the last room may be taken still
+            return
         waiting = {each.slot for each in self.hired if not each.is_up}
-        short = [
-            slot
-            for slot, what in zip(self.slots, left, strict=True)
-            if what.ready and slot in waiting
-        ]
-        for slot, what in zip(self.slots, left, strict=True):
-            idle = [
-                each for each in self.hired if each.slot == slot and each.is_up and not each.call
-            ]
-            if idle and not what.ready and any(other != slot for other in short):
+        ready = {slot: what.ready for slot, what in zip(self.slots, left, strict=True)}
+        short = {slot for slot in waiting if ready[slot]}
+        for slot in self.slots:
+            own = [each for each in self.hired if each.slot == slot and each.is_up]
+            idle = [each for each in own if each.call is None]
+            if idle and len(own) > ready[slot] and short - {slot}:
                 self.hired.remove(idle[0])
                 self.ray.kill(idle[0].actor)
+                self.made_room = time.monotonic()
                 return
+
+    def _tell_stalled(self, slot: Slot, what: Left) -> None:
+        """Say so once if nobody computes stages of a slot that are ready."""
+        own = [each for each in self.hired if each.slot == slot]
+        now = time.monotonic()
+        busy = any(each.is_up and each.call is not None and now - each.when > _BUSY for each in own)
+        before, since = self.moved.get(slot, (None, now))
+        if busy or not what.ready or what != before:
+            self.moved[slot] = what, now
+            self.stalled.discard(slot)
+        elif now - since > _STALLED and slot not in self.stalled:
+            self.stalled.add(slot)
+            are_up = any(each.is_up for each in own)
+            reason = (
+                "other processes hold them (`maskpolicy status` names these)"
+                if are_up
+                else f"no node has {slot} free, or workers do not start: see Ray's logs"
+            )
+            kinds = ", ".join(slot.kinds)
+            self._say(
+                f"stages of {kinds} are ready ({what.ready}), and no worker has been at one for "
+                f"{_STALLED:.0f} s: {reason}"
+            )
 
     def heard(self) -> list[Said]:
         """Return what there is to log since the last call."""

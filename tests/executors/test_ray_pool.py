@@ -65,6 +65,12 @@ def commits(folder):
     return raylets.lines(folder / "notes" / "commits")
 
 
+def empty_notes(folder):
+    for each in (folder / "notes").iterdir():
+        each.unlink()
+    return folder / "notes"
+
+
 def test_nodes_are_killed_during_every_kind_of_stage(folder, file, alone, cluster):
     begins = folder / "notes" / "begins"
     held = {kind: folder / "notes" / f"hold-{kind}" for kind in KINDS}
@@ -93,10 +99,23 @@ def test_nodes_are_killed_during_every_kind_of_stage(folder, file, alone, cluste
     assert set(counted.values()) == {1}
 
 
+def test_idle_workers_make_room_for_a_stage_that_takes_a_whole_node(folder, file, alone, cluster):
+    notes = empty_notes(folder)
+    held = notes / "hold-finetune"  # its worker keeps one of two nodes from the training
+    held.touch()
+    running = clusters.start(file, folder / "wide", TWO, "--executor", f"ray={cluster.address}")
+
+    def begun():
+        return {words[0] for words in raylets.lines(notes / "begins")}
+
+    clusters.until(lambda: {"finetune", "intermediate"} <= begun(), running)
+    held.unlink()
+    clusters.finish(running)
+    assert raylets.artifacts(folder / "wide" / "store") == raylets.artifacts(alone / "store")
+
+
 def test_a_driver_is_killed_and_started_again(folder, file, alone, cluster):
-    notes = folder / "notes"
-    for each in notes.iterdir():
-        each.unlink()
+    empty_notes(folder)
     words = (TWO, "--executor", f"ray={cluster.address}")
     running = clusters.start(file, folder / "again", *words)
     clusters.until(lambda: len(commits(folder)) >= 4, running)
