@@ -117,7 +117,8 @@ def status(
         share += f" of {each.total}" if share and each.total else ""
         more = f", {each.note}" if each.note else ""
         where = f"on {each.host} (process {each.pid}) since {each.since}"
-        screen.print(f"… {each.stage} {where}{share}{more}", soft_wrap=True)
+        lost = f"; no heartbeat since {each.silent}: start a worker" if each.silent else ""
+        screen.print(f"… {each.stage} {where}{share}{more}{lost}", soft_wrap=True)
     for failed in found.failed:
         screen.print(f"✗ {failed.stage} on {failed.host}: {failed.error}", soft_wrap=True)
     counts = {
@@ -139,7 +140,7 @@ def _estimate(found: Status) -> str:
         return f"time left: unknown, as no stage of these kinds has been computed yet: {kinds}"
     minutes = (found.seconds or 0.0) / 60
     time = f"{minutes / 60:.1f} h" if minutes > 90 else f"{max(1, round(minutes))} min"
-    workers = max(1, len(found.under_way))
+    workers = max(1, sum(each.silent is None for each in found.under_way))
     return (
         f"time left: about {time}, estimated from {found.measured} finished stages of the same "
         f"kinds, for {workers} worker{'s' if workers > 1 else ''}"

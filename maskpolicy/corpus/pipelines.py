@@ -72,6 +72,12 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
         ) from None
 
 
+def files_of(pipeline: str | None) -> dict[Path, str]:
+    """Return the sha256 of each file of a pipeline's folder; none for what is no folder."""
+    found = Path(pipeline).rglob("*") if pipeline and Path(pipeline).is_dir() else ()
+    return {path: sha256(path) for path in found if path.is_file()}
+
+
 def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator[Labelled]:
     """Yield the entities of each text; a trained pipeline runs only the components they need.
 
@@ -129,8 +135,8 @@ def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
 
 def _folder(folder: Path) -> str:
     """Return a hash of all files of a folder, independent of the folder's path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
     if not (folder / "meta.json").is_file():
         raise ConfigError(f"{folder} is not a spaCy pipeline: it has no meta.json")
-    lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
+    files = files_of(str(folder))
+    lines = (f"{path.relative_to(folder).as_posix()} {files[path]}\n" for path in sorted(files))
     return hashlib.sha256("".join(lines).encode()).hexdigest()

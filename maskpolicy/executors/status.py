@@ -33,6 +33,7 @@ class UnderWay:
     done: int | None  # units, e.g. steps; None: not told yet
     total: int | None
     note: str
+    silent: str | None = None  # no heartbeat since then, by the store's clock; None: it has one
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,21 @@ def status_of(planned: Planned) -> Status:
     claimed = store.claimed() & missing - failed.keys()
     holders = {key: holder for key in claimed if (holder := store.holder(key)) is not None}
     busy = {stage: holders[stage.key] for stage in order if stage.key in holders}
+    silent = {stage: _silent(store, stage, holder) for stage, holder in busy.items()}
+    alive = {stage: holder for stage, holder in busy.items() if silent[stage] is None}
     rest = [stage for stage in order if stage.key in missing - failed.keys() - blocked]
     typical = _typical_seconds(rest, order, missing, store)
     unknown = {stage.kind for stage in rest} - {kind for kind, taken in typical.items() if taken}
     return Status(
         plan=plan_digest(order),
         done=len(order) - len(missing),
-        under_way=tuple(_under_way(stage, holder, store) for stage, holder in busy.items()),
+        under_way=tuple(
+            _under_way(stage, holder, silent[stage], store) for stage, holder in busy.items()
+        ),
         failed=tuple(_failed(stage, store) for stage in failed.values()),
         blocked=len(blocked),
         left=len(rest) - len(busy),
-        seconds=None if unknown else _seconds_left(rest, users_of(order), busy, typical, store),
+        seconds=None if unknown else _seconds_left(rest, users_of(order), alive, typical, store),
         measured=sum(map(len, typical.values())),
         unknown=tuple(sorted(unknown)),
     )
@@ -96,13 +101,21 @@ def _behind(failed: Collection[str], order: list[Stage]) -> set[str]:
     return behind
 
 
-def _under_way(stage: Stage, holder: Holder, store: Store) -> UnderWay:
-    known = noted_progress(store, stage, holder)
+def _silent(store: Store, stage: Stage, holder: Holder) -> str | None:
+    """Return when a holder gave the last sign of life, if that is longer ago than its lease.
+
+    The times are by two clocks, and only people read them.
+    """
+    heard = store.heard(stage.key)
+    if heard is None or (datetime.now(UTC) - heard).total_seconds() < holder.lease:
+        return None
+    return heard.isoformat(timespec="seconds")
+
+
+def _under_way(stage: Stage, holder: Holder, silent: str | None, store: Store) -> UnderWay:
+    done, total, note = noted_progress(store, stage, holder) or (None, None, "")
     since = holder.since.isoformat(timespec="seconds")
-    if known is None:
-        return UnderWay(stage.name, holder.host, holder.pid, since, None, None, "")
-    done, total, note = known
-    return UnderWay(stage.name, holder.host, holder.pid, since, done, total or None, note)
+    return UnderWay(stage.name, holder.host, holder.pid, since, done, total or None, note, silent)
 
 
 def _failed(stage: Stage, store: Store) -> Failed:

@@ -74,7 +74,8 @@ def tagged(sample: Sample, sampling: Sampling, pipeline: str | None, store: Stor
     once = replace(sampling.sampling, draws=1)
     params = TagsParams(pipeline=identity, sampling=once, masking=sample.row.version)
     inputs, local = {"corpus": sample.row.corpus}, Local(pipeline=pipeline)
-    artifact = derive(store, "tags", "", params, inputs, local)
+    files = pipelines.files_of(pipeline)
+    artifact = derive(store, "tags", "", params, inputs, local, files)
     rows = ragged.load(artifact.path / FILE)["tags"]
     return Ragged.cut(np.tile(rows.flat, sampling.draws), np.tile(rows.lengths, sampling.draws))
 

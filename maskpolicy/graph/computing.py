@@ -56,7 +56,8 @@ class Computer:
             byproducts={name: self._commit(made) for name, made in byproducts.items()},
         )
         try:
-            with self.store.write(stage.key, record) as out:
+            inputs = [needed.key for needed in stage.inputs.values()]
+            with self.store.write(stage.key, record) as out, self.store.reading(inputs):
                 self._call(stage, paths, out, run)
         except StoreError:
             raise

@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import ExitStack
 from pathlib import Path
 
-from maskpolicy.errors import ClaimLost
+from maskpolicy.errors import ClaimLost, cause
 from maskpolicy.graph import processes
 from maskpolicy.graph.computing import Computer
 from maskpolicy.graph.nodes import Stage, sinks, topological, users_of
 from maskpolicy.graph.outcomes import Outcome, Progress, Silent
-from maskpolicy.graph.scheduling import BackOff, Ready, makers_of
-from maskpolicy.graph.shared_notes import forgive, noted_failure, noted_progress
+from maskpolicy.graph.scheduling import BackOff, Ready, looks_after, makers_of
+from maskpolicy.graph.shared_notes import (
+    count_death,
+    forgive,
+    note_failure,
+    noted_failure,
+    noted_progress,
+)
 from maskpolicy.store.artifacts import Store
 
 _log = logging.getLogger(__name__)
-_OFTEN = 1.0  # seconds: a process that computes looks at what others did at most so often
 
 
 def execute(
@@ -59,8 +63,7 @@ class _Execution:
     """The state of one run: its stages are open until they have an outcome.
 
     A process holds several locks only while it computes: that of the stage, and those of its
-    transient inputs, deeper stages first, then by key. All processes keep this order, so no
-    deadlock is possible.
+    transient inputs. It takes all of these or none, and waits for none, so no deadlock is possible.
     """
 
     def __init__(
@@ -88,8 +91,9 @@ class _Execution:
         self.open: dict[str, Stage] = {}
         self.outcomes: dict[str, Outcome] = {}
         self.ready = Ready(order, self.users)
-        self.back_off = BackOff()
+        self.back_off = BackOff(store.patience)
         self.looked = time.monotonic()
+        self.took = 0.0  # seconds, the last look
         self.awaited: Stage | None = None
 
     def run(self, wait: bool) -> dict[str, Outcome]:
@@ -177,7 +181,7 @@ class _Execution:
                 raise
             _log.warning("%s: taken over by another process, as this one stood still", stage.name)
             self.ready.defer(stage)
-        if time.monotonic() - self.looked > _OFTEN:
+        if time.monotonic() - self.looked > looks_after(self.took):
             self._look()
 
     def _settle(self, stage: Stage) -> None:
@@ -188,18 +192,25 @@ class _Execution:
             self._unneeded(stage, hit=False)
         elif (failed := noted_failure(self.store, stage)) is not None:
             self._finish(failed)
+        elif (deaths := count_death(self.store, stage)) is not None:
+            note_failure(self.store, stage, deaths)
+            self._finish(Outcome(stage, error=cause(deaths), exception=deaths, here=True))
         else:
             self._compute(stage)
         self._drop(stage.inputs.values())
 
     def _compute(self, stage: Stage) -> None:
-        """Compute a stage, unless an input is lost, which is then demanded again."""
+        """Compute a stage, unless an input is lost, which is then demanded again.
+
+        If another process holds a transient input, the stage is set aside for now.
+        """
         inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
         wanted = {name: made for name, made in stage.byproducts.items() if made.key in self.open}
-        with ExitStack() as locks:
-            for needed in sorted(inputs, key=lambda n: (n.depth, n.key), reverse=True):
-                if needed.transient:  # so that no process drops it while it is read
-                    locks.enter_context(self.store.lock(needed.key))
+        transient = [needed.key for needed in inputs if needed.transient]
+        with self.store.try_lock_all(transient) as mine:  # so that nobody drops what is read
+            if not mine:
+                self.ready.defer(stage)
+                return
             lost = [needed for needed in inputs if self.store.get(needed.key) is None]
             if not lost:
                 self._finish(self.computer.compute(stage, wanted))
@@ -223,6 +234,7 @@ class _Execution:
             if failed is not None and not self.store.is_busy(key):
                 self._finish(failed)
         self.ready.resume()
+        self.took = time.monotonic() - self.looked
         return len(self.outcomes) != settled
 
     def _forgo(self, stage: Stage) -> None:
@@ -234,7 +246,6 @@ class _Execution:
 
     def _wait(self) -> None:
         """Wait a moment: other processes compute every stage that is ready."""
-        took = time.monotonic() - self.looked
         busy = self._under_way()
         if busy is not self.awaited:
             self.awaited = busy
@@ -242,7 +253,7 @@ class _Execution:
         known = noted_progress(self.store, busy)
         if known is not None:
             self.progress.advance(*known)
-        self.pause(self.back_off.pause(took))
+        self.pause(self.back_off.pause(self.took))
 
     def _under_way(self) -> Stage:
         """Return a stage that this process waits for, preferably one whose progress is noted."""

@@ -12,9 +12,10 @@ from maskpolicy.graph.nodes import Stage, is_urgent
 
 _URGENT = 1_000_000  # more than any path has stages
 _ATTEMPTS = 8  # of the claims of others that are tried again at a time
-_SHORTEST, _LONGEST = 0.1, 5.0  # seconds of a pause
+_SHORTEST = 0.1  # seconds of a pause
+_OFTEN = 1.0  # seconds: a process that computes looks at what others did at most so often
 _SHARE = 0.1  # of the time waited so far that one pause may take
-_LOOKS = 20  # a pause is at least so many times as long as looking around takes
+_LOOKS = 20  # looking around takes at most one in so many seconds
 
 _Place: TypeAlias = tuple[float, int, float, int]
 
@@ -76,8 +77,9 @@ class Ready:
 class BackOff:
     """Pauses of a process that waits: they grow with the time since something happened."""
 
-    def __init__(self) -> None:
-        """Start with the shortest pause."""
+    def __init__(self, longest: float) -> None:
+        """Start with the shortest pause; the `longest` is in seconds."""
+        self._longest = longest
         self._since = time.monotonic()
 
     def reset(self) -> None:
@@ -90,8 +92,13 @@ class BackOff:
         Pauses are random, so that processes that wait for one another do not act in step.
         """
         waited = time.monotonic() - self._since
-        longest = max(_LONGEST, _LOOKS * look)
+        longest = max(self._longest, _LOOKS * look)
         return random.uniform(0.5, 1) * min(longest, max(_SHORTEST, _SHARE * waited))
+
+
+def looks_after(look: float) -> float:
+    """Return the seconds between two looks of a process that computes; one took `look` seconds."""
+    return max(_OFTEN, _LOOKS * look)
 
 
 def pressure(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> dict[str, int]:

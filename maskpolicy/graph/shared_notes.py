@@ -1,4 +1,4 @@
-"""What the processes that share a store tell one another of stages: failures and progress."""
+"""What processes that share a store tell one another of stages: failures, deaths and progress."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _ERRORS: dict[str, type[MaskpolicyError]] = {
     kind.__name__: kind for kind in (ConfigError, DataError, StageError)
 }
 _INTERVAL = 12.0  # seconds between two notes of progress
+MOST_DEATHS = 3  # of processes at one stage, one after another without a new checkpoint
 
 
 def _author() -> dict[str, Json]:
@@ -48,10 +49,40 @@ def noted_failure(store: Store, stage: Stage) -> Outcome | None:
     return Outcome(stage, error=error, exception=kind(error))
 
 
+def count_death(store: Store, stage: Stage) -> StageError | None:
+    """Note that the process died that held a stage before, if one did; the caller holds it now.
+
+    Returns an error if so many died that this process would too: the stage may take more memory
+    than there is. A process that was stopped for longer than its lease counts as dead.
+    """
+    former = store.former_holder(stage.key)
+    if former is None:
+        return None
+    step = max(store.checkpoints(stage.key).steps(), default=0)
+    note = store.deaths.read(stage.key) or {}
+    deaths, before = (_number(note.get(name)) for name in ("deaths", "step"))
+    deaths = 1 if step > before else deaths + 1
+    known = {"stage": stage.name, "deaths": deaths, "step": step}
+    store.deaths.write(stage.key, known | _author())
+    if deaths < MOST_DEATHS:
+        return None
+    return StageError(
+        f"{deaths} processes died at it one after another, the last one on {former.host} (process "
+        f"{former.pid}): if memory ran out, give each process more, or lower micro_tokens; then "
+        "run it again"
+    )
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
+
+
 def forgive(store: Store, stages: Iterable[Stage]) -> None:
-    """Remove what was noted of failures, so that these stages are tried again."""
-    for key in store.failures.keys() & {stage.key for stage in stages}:
-        store.failures.remove(key)
+    """Remove what was noted of failures and deaths, so that these stages are tried again."""
+    keys = {stage.key for stage in stages}
+    for notes in (store.failures, store.deaths):
+        for key in notes.keys() & keys:
+            notes.remove(key)
 
 
 def noted_progress(

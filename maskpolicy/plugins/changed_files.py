@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.files import sha256
-from maskpolicy.plugins import discovery, isolation, registry
+from maskpolicy.keys import plain
+from maskpolicy.plugins import discovery, hooks, isolation, registry
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.plugins.registry import Registered
 from maskpolicy.plugins.scoring import find_metric
@@ -85,9 +87,24 @@ def compare(params: object) -> None:
         policy, task = getattr(params, "policy", None), getattr(params, "task", None)
         entry = find_plugin("task", task.name) if task else find_plugin("policy", str(policy))
         compare_files(entry, code)
+    if hasattr(params, "depends"):
+        _compare_depends(params)
     members: Mapping[str, Mapping[str, str]] = getattr(params, "member_code", None) or {}
     for name, digests in members.items():
         compare_files(find_plugin("policy", name), digests)
+
+
+def _compare_depends(params: Any) -> None:
+    """Raise ConfigError if a policy's `depends` returns no longer what is in the key.
+
+    For example, a file of the spaCy pipeline that it names was changed.
+    """
+    policy = discovery.instance("policy", params.policy, params.fields)
+    if plain(hooks.DEPENDS.of(policy)(), "depends") != plain(params.depends, "depends"):
+        raise ConfigError(
+            f"policy {params.policy}: what it annotates with (a spaCy pipeline, or whatever its "
+            "`depends` names) was changed while a command uses it: run the command again"
+        )
 
 
 def compare_files(entry: Registered, code: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ quarantine/KEY-*/     files that do not match their manifest
 locks/KEY/            the claim of the process that works on the key
 failed/KEY.json       why a stage failed; the next commit of the key removes it
 progress/KEY.json     what a process that works on the key has reached
+deaths/KEY.json       how many processes one after another died at the key
 hashes/, verified/    digests of data files, and of artifacts' files, that need not be read again
 """
 
@@ -55,6 +56,9 @@ class Artifact:
 class Store:
     """One folder of artifacts. Any number of processes can share it, threads of one cannot."""
 
+    patience = 5.0
+    """The longest pause, in seconds, between two looks of a process that waits for others."""
+
     def __init__(self, root: str | Path, lease: float = LEASE, option: str = "--store") -> None:
         """Take the folder, which the first write creates; raises StoreError if it is a file.
 
@@ -74,6 +78,7 @@ class Store:
         self._locks = Locks(self._disk, FolderClaims(self._disk, lease), lease)
         self.failures = Notes(self._disk, "failed")
         self.progress = Notes(self._disk, "progress")
+        self.deaths = Notes(self._disk, "deaths")
         self._under_way: dict[str, Checkpoints] = {}
 
     @property
@@ -199,6 +204,8 @@ class Store:
                 checkpoints.clear()
                 self.failures.remove(key)
                 self.progress.remove(key)
+                if self.former_holder(key) is not None:
+                    self.deaths.remove(key)
             finally:
                 del self._under_way[key]
 
@@ -223,6 +230,11 @@ class Store:
     def evict(self, key: str) -> bool:
         """Remove the copy of an artifact that lies elsewhere; a folder holds no copies."""
         return False
+
+    @contextmanager
+    def reading(self, keys: Iterable[str]) -> Iterator[None]:
+        """Keep what the block reads; in a folder, only `drop` removes artifacts."""
+        yield
 
     def drop(self, key: str) -> bool:
         """Remove an artifact that is no longer needed; its manifest stays for comparisons.
@@ -264,6 +276,12 @@ class Store:
         with self._locks.hold(key, wait=False) as mine:
             yield mine
 
+    @contextmanager
+    def try_lock_all(self, keys: Iterable[str]) -> Iterator[bool]:
+        """Hold all of these keys if they are free; yields whether they are held."""
+        with self._locks.hold_all(keys) as mine:
+            yield mine
+
     def check_claim(self, key: str) -> None:
         """Raise ClaimLost if another process has taken over the key that this one holds."""
         self._locks.check(key)
@@ -275,6 +293,14 @@ class Store:
     def holder(self, key: str) -> Holder | None:
         """Return the process that holds the key, perhaps this one, or None; writes nothing."""
         return self._locks.holder(key)
+
+    def former_holder(self, key: str) -> Holder | None:
+        """Return who held a key before that this process holds, and did not give it back."""
+        return self._locks.former(key)
+
+    def heard(self, key: str) -> datetime | None:
+        """Return when the claim on a key was last refreshed, by the clock of the store's disk."""
+        return self._locks.heard(key)
 
     def claimed(self) -> set[str]:
         """Return the keys that have a claim, which may be over; ask `holder` for each."""

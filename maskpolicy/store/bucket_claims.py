@@ -9,12 +9,12 @@ number, and of several that try one succeeds. The former holder finds the next n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
-from maskpolicy.store.bucket import Bucket, Entry
+from maskpolicy.store.bucket import Bucket, Entry, in_parallel
 from maskpolicy.store.holders import Holder, decoded
-from maskpolicy.store.locks import LEASE, Claim, Seen, is_key
+from maskpolicy.store.locks import LEASE, Claim, Seen, T, U, is_key
 
 FOLDER = "claims"
 _SUFFIX = ".json"
@@ -31,6 +31,10 @@ class BucketClaims:
         self._lease = lease
         self._is_prepared = False
 
+    def each(self, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        """Return work(item) for each item, several requests at a time."""
+        return in_parallel(work, items)
+
     def look(self, key: str) -> Seen | None:
         """Return the claim on a key, or None; writes nothing."""
         entries = self._bucket.entries(f"{FOLDER}/{key}")
@@ -42,7 +46,8 @@ class BucketClaims:
             return None
         claim = Claim(key, _token(content), max(numbers))
         sight = tuple((entry.name, entry.tag) for entry in entries)
-        return Seen(claim, decoded(content[_TOKEN:], self._lease), sight)
+        heard = max(entry.modified for entry in entries)
+        return Seen(claim, decoded(content[_TOKEN:], self._lease), sight, heard)
 
     def keys(self) -> set[str]:
         """Return the keys that have a claim, which may be over."""

@@ -13,11 +13,10 @@ from datetime import datetime, timedelta
 from maskpolicy.store import upkeep
 from maskpolicy.store.bucket import TRIALS, Entry
 from maskpolicy.store.bucket_files import GRACE
-from maskpolicy.store.bucket_store import USED, BucketStore
+from maskpolicy.store.bucket_store import IN_USE, USED, BucketStore
 from maskpolicy.store.locks import KEY_LENGTH, is_key
 
-_FOLDERS = ("quarantine", "dropped", "failed", "progress", "claims", "checkpoints")
-_IN_USE = 3600  # seconds for which a copy that was asked for is left alone
+_FOLDERS = ("quarantine", "dropped", "failed", "deaths", "progress", "claims", "checkpoints")
 
 
 def prune_bucket(store: BucketStore, older: float | None = None) -> None:
@@ -64,15 +63,15 @@ def _used(store: BucketStore, since: datetime) -> list[str]:
 def prune_cache(store: BucketStore, most: int) -> None:
     """Remove copies, the least recently used first, until the cache has at most so many bytes.
 
-    Copies that were used within an hour stay. What can be fetched again in a moment goes first, and
-    so does what dead processes left.
+    Copies that were used within an hour stay, and so does what a stage reads that is computed now.
+    What can be fetched again in a moment goes first, and so does what dead processes left.
     """
     for name in ("files", "quarantine", "manifests"):
         shutil.rmtree(store.root / name, ignore_errors=True)
     store.sweep()
     size = upkeep.folder_size(store.root)
     for used, key in sorted((upkeep.used(store.path(key)), key) for key in store.copies()):
-        if size <= most or time.time() - used < _IN_USE:
+        if size <= most or time.time() - used < IN_USE:
             break
         of_copy = upkeep.folder_size(store.path(key))
         if store.evict(key):
@@ -85,7 +84,7 @@ def _prune(
     """Remove what is not needed again of a key, unless a process holds it."""
     names = [entry.name for entry in found]
     is_committed = store.has(key)
-    if folder == "quarantine" or (folder in ("dropped", "failed") and is_committed):
+    if folder == "quarantine" or (folder in ("dropped", "failed", "deaths") and is_committed):
         store.bucket.delete(names)
     if folder not in ("progress", "claims", "checkpoints"):
         return

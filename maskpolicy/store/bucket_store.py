@@ -7,7 +7,7 @@ checkpoints/KEY/STEP.json, checkpoints/KEY/files/DI/DIGEST   of a stage that is 
 dropped/KEY.json         the manifest of an artifact that was removed after use
 quarantine/KEY-*.json    the manifest of an artifact with damaged files
 claims/KEY/              who works on the key, see bucket_claims
-failed/KEY.json, progress/KEY.json   as in a folder
+failed/KEY.json, progress/KEY.json, deaths/KEY.json   as in a folder
 used/DIGEST.json         the keys that a run uses; its time is that of the last use
 trials/                  what a process writes to test the bucket, or to read its clock
 
@@ -24,9 +24,10 @@ import json
 import logging
 import math
 import shutil
+import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -53,6 +54,7 @@ USED = "used"
 _RECORDED = timedelta(hours=12)  # for which the record of a use is not written again
 _PARSED = 50_000  # manifests that are kept in memory, unless more are asked for at once
 _FRESH = 3.0  # seconds for which a listing is believed while no key is held
+IN_USE = 3600  # seconds since its last use for which a copy is left alone
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +65,8 @@ class BucketStore(Store):
     seconds old.
     """
 
+    patience = 30.0  # each look lists what is committed
+
     def __init__(self, bucket: Bucket, cache: Path, lease: float = LEASE) -> None:
         """Take a bucket and the folder of its copies, which the first of them creates."""
         super().__init__(cache, lease, "--cache")
@@ -71,6 +75,7 @@ class BucketStore(Store):
         self._locks = Locks(self._disk, BucketClaims(bucket, lease), lease)
         self.failures = BucketNotes(bucket, "failed")
         self.progress = BucketNotes(bucket, "progress")
+        self.deaths = BucketNotes(bucket, "deaths")
         self._fetching = Disk(self.root / "fetching", "--cache")
         self._fetches = Locks(self._fetching, FolderClaims(self._fetching, lease), lease)
         self._parsed: dict[str, Json] = {}
@@ -270,6 +275,22 @@ class BucketStore(Store):
         entries = [*self._listing("artifacts", afresh).values()]
         entries += self._listing("dropped", afresh).values() if dropped else ()
         return self._known(entries)
+
+    @contextmanager
+    def reading(self, keys: Iterable[str]) -> Iterator[None]:
+        """Show that the copies of some artifacts are in use, for as long as the block runs."""
+        listed, done = list(keys), threading.Event()
+
+        def touch() -> None:
+            while not done.wait(IN_USE / 4):
+                for key in listed:
+                    self.touch(key)
+
+        threading.Thread(target=touch, daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
 
     def copies(self) -> list[str]:
         """Return the keys of artifacts that have a copy in the cache."""

@@ -11,10 +11,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Protocol, TypeVar
 
 from maskpolicy.errors import ClaimLost, StoreError
 from maskpolicy.store.disk import Disk
@@ -27,6 +28,8 @@ LEASE = 90.0
 refreshing by a long call that holds Python's lock."""
 _REFRESHES = 6  # in each lease
 _PAUSES = 0.02, 1.0  # seconds between two attempts, at first and at most
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 def is_key(name: str) -> bool:
@@ -59,6 +62,7 @@ class Seen:
     claim: Claim
     holder: Holder
     sight: Hashable
+    heard: datetime  # when it was last refreshed, by the clock of the disk or bucket; for people
 
 
 class Claims(Protocol):
@@ -68,6 +72,9 @@ class Claims(Protocol):
     """
 
     place: str  # as messages name it
+
+    def each(self, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        """Return work(item) for each item; several at a time where that is faster."""
 
     def look(self, key: str) -> Seen | None:
         """Return the claim on a key, or None; writes nothing."""
@@ -97,8 +104,11 @@ class Locks:
         self._claims = claims
         self._lease = lease
         self._held: dict[str, Claim] = {}
+        self._former: dict[str, Holder] = {}
         self._seen: dict[str, tuple[Hashable, float]] = {}
         self._idle = threading.Event()
+        self._changing = threading.Lock()  # of what is held
+        self._told = False
 
     @contextmanager
     def hold(self, key: str, wait: bool) -> Iterator[bool]:
@@ -122,6 +132,23 @@ class Locks:
             yield True
         finally:
             self._release(key)
+
+    @contextmanager
+    def hold_all(self, keys: Iterable[str]) -> Iterator[bool]:
+        """Hold several keys and yield True; yield False at once if one of them is taken.
+
+        So no process waits for a key while it keeps others from those that it holds already.
+        """
+        wanted = sorted(set(keys) - self._held.keys())
+        try:
+            is_free = not any(self._claims.each(self.is_busy, wanted))
+            yield is_free and all(self._claims.each(self._try, wanted))
+        finally:
+            self._claims.each(self._release, [key for key in wanted if key in self._held])
+
+    def former(self, key: str) -> Holder | None:
+        """Return who lost a key that this process holds: a dead process, or one without a sign."""
+        return self._former.get(key)
 
     def check(self, key: str) -> None:
         """Raise ClaimLost if another process has taken over a key that this one claimed."""
@@ -155,6 +182,12 @@ class Locks:
             found = self._look(key)
         return None if found is None or self._is_over(found) else found.holder
 
+    def heard(self, key: str) -> datetime | None:
+        """Return when the claim on a key was last refreshed, by the clock of the disk or bucket."""
+        with self._disk.explained():
+            found = self._claims.look(key)
+        return None if found is None else found.heard
+
     def claimed(self) -> set[str]:
         """Return the keys that have a claim, which may be over; see `holder`."""
         with self._disk.explained():
@@ -168,12 +201,15 @@ class Locks:
             claim = self._claims.take(key, this_process(self._lease), found)
         if claim is None:
             return False
-        self._held[key] = claim
         self._seen.pop(key, None)
-        if len(self._held) == 1:
-            self._idle = threading.Event()
-            beating = threading.Thread(target=self._beat, args=(self._idle,), daemon=True)
-            beating.start()
+        if found is not None:
+            self._former[key] = found.holder
+        with self._changing:
+            self._held[key] = claim
+            if len(self._held) == 1:
+                self._idle = threading.Event()
+                beating = threading.Thread(target=self._beat, args=(self._idle,), daemon=True)
+                beating.start()
         self._clean(key)
         return True
 
@@ -190,25 +226,28 @@ class Locks:
             raise
 
     def _release(self, key: str) -> None:
-        claim = self._held.pop(key)
-        if not self._held:
-            self._idle.set()
+        with self._changing:
+            claim = self._held.pop(key)
+            if not self._held:
+                self._idle.set()
+        self._former.pop(key, None)
         with suppress(OSError, StoreError):  # a claim that cannot be removed expires
             self._claims.end(claim)
 
     def _beat(self, idle: threading.Event) -> None:
         """Refresh the claims while there are any."""
-        told = False
         while not idle.wait(self._lease / _REFRESHES):
-            for claim in tuple(self._held.values()):
-                try:
-                    self._claims.refresh(claim)
-                except (OSError, StoreError):
-                    continue  # the next time may succeed, and commits check
-                except Exception:  # noqa: BLE001 - without this thread all claims would expire
-                    if not told:
-                        _log.exception("a claim could not be refreshed, and will be tried again")
-                    told = True
+            self._claims.each(self._refresh, tuple(self._held.values()))
+
+    def _refresh(self, claim: Claim) -> None:
+        try:
+            self._claims.refresh(claim)
+        except (OSError, StoreError):
+            pass  # the next time may succeed, and commits check
+        except Exception:  # noqa: BLE001 - without this thread all claims would expire
+            if not self._told:
+                _log.exception("a claim could not be refreshed, and will be tried again")
+            self._told = True
 
     def _look(self, key: str) -> Seen | None:
         """Return the claim on a key, and remember when it was last refreshed."""

@@ -54,14 +54,14 @@ def _prune_folder(store: Store, since: float) -> None:
             store.drop(key)
     for path in upkeep.entries(store.root, "quarantine"):
         _delete(path)
-    for name in ("checkpoints", "dropped", "temporary", "progress", "failed", "locks"):
+    for name in ("checkpoints", "dropped", "temporary", "progress", "failed", "deaths", "locks"):
         for path in upkeep.entries(store.root, name):
             key = path.name[:KEY_LENGTH]
             with store.try_lock(key) as mine:
                 if mine:
                     _prune(store, key, name, path, since)
     Remembered(Disk(store.root)).prune()
-    for name in ("failed", "progress", "verified"):
+    for name in ("failed", "progress", "deaths", "verified"):
         for path in (store.root / name).glob(".*"):  # parts of notes
             with suppress(FileNotFoundError):
                 if time.time() - path.lstat().st_mtime > _DAY:
@@ -79,6 +79,7 @@ def _prune(store: Store, key: str, name: str, path: Path, since: float) -> None:
         "progress": True,
         "dropped": is_committed,
         "failed": is_committed,
+        "deaths": is_committed,
     }
     if useless.get(name):
         _delete(path)

@@ -11,15 +11,19 @@ one. Servers of network file systems decide both; no lock of the operating syste
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from maskpolicy.errors import StoreError
 from maskpolicy.store.disk import Disk
 from maskpolicy.store.holders import Holder, decoded
-from maskpolicy.store.locks import LEASE, Claim, Seen, is_key
+from maskpolicy.store.locks import LEASE, Claim, Seen, T, U, is_key
 
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY}
 
@@ -33,6 +37,10 @@ class FolderClaims:
         self._disk = disk
         self._lease = lease
 
+    def each(self, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        """Return work(item) for each item, one after the other."""
+        return [work(item) for item in items]
+
     def look(self, key: str) -> Seen | None:
         """Return the claim on a key, or None; writes nothing."""
         paths: list[Path] = []
@@ -42,7 +50,8 @@ class FolderClaims:
             with suppress(FileNotFoundError), path.open("rb") as file:
                 about, holder = os.fstat(file.fileno()), decoded(file.read(), self._lease)
                 sight = (path.name, about.st_mtime_ns, about.st_ctime_ns)
-                return Seen(Claim(key, path.name), holder, sight)
+                heard = datetime.fromtimestamp(about.st_mtime, UTC)
+                return Seen(Claim(key, path.name), holder, sight, heard)
         return None
 
     def keys(self) -> set[str]:
@@ -52,7 +61,11 @@ class FolderClaims:
         return {name for name in names if is_key(name)}
 
     def take(self, key: str, holder: Holder, over: Seen | None) -> Claim | None:
-        """Claim a key in place of a claim that is over; None if another process was faster."""
+        """Claim a key in place of a claim that is over; None if another process was faster.
+
+        Raises StoreError if a process of a former version of maskpolicy has locked the key.
+        """
+        self._check_former(key)
         claim = Claim(key, uuid4().hex)
         made = self._disk.folder("locks") / f"{key}-{claim.token}"
         path = self._path(claim)
@@ -90,6 +103,20 @@ class FolderClaims:
         self._path(claim).unlink(missing_ok=True)
         with suppress(OSError):
             self._path(claim).parent.rmdir()
+
+    def _check_former(self, key: str) -> None:
+        """Raise StoreError for a key locked by a version that locked files, and saw no claims."""
+        path = self._disk.root / "locks" / f"{key}.lock"
+        with suppress(FileNotFoundError, PermissionError), path.open("r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(
+                    f"store {self.place}: a process with an older version of maskpolicy is at work "
+                    "in it: wait until it has ended, and give all processes the same version"
+                ) from None
+            except OSError:  # the file system has no such locks, so that version cannot use it
+                pass
 
     def _folder(self, key: str) -> Path:
         return self._disk.root / "locks" / key

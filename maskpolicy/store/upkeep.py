@@ -13,7 +13,7 @@ from maskpolicy.types import Json
 
 FOLDERS = (
     *("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "locks"),
-    *("failed", "progress", "hashes", "verified"),
+    *("failed", "progress", "deaths", "hashes", "verified"),
 )
 
 

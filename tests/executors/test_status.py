@@ -121,3 +121,17 @@ def test_a_note_by_another_version_is_no_failure(store):
     store.failures.write(broken.key, store.failures.read(broken.key) | {"version": "0"})
     found = status_of(planned(store, broken))
     assert (found.failed, found.left) == ((), 1)
+
+
+def test_who_gives_no_sign_of_life_is_told_and_counts_as_no_worker(store, monkeypatch):
+    done, a, b = node("done", 1, pause=0.05), node("a", 2), node("b", 3)
+    execute([done], store)
+    busy(monkeypatch, [a, b], started=600)
+    now = datetime.now(UTC)
+    heard = {a.key: now - timedelta(seconds=300), b.key: now - timedelta(seconds=20)}
+    monkeypatch.setattr(Store, "heard", lambda self, key: heard.get(key))
+    found = status_of(planned(store, done, a, b))
+    silent = {each.stage: each.silent for each in found.under_way}
+    told = heard[a.key].isoformat(timespec="seconds")
+    assert silent == {"tiny-walk a": told, "tiny-walk b": None}
+    assert found.seconds == pytest.approx(store.recall(done.key)["seconds"], rel=0.3)

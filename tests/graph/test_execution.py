@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tiny import diamond
+from tiny import diamond, node
 
 from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
@@ -29,3 +29,17 @@ def test_a_process_that_may_compute_nothing_collects_what_others_compute(store):
     assert [outcomes[each.key].error for each in stages] == [None] * 4
     assert outcomes[stages[3].key].artifact is not None
     assert not outcomes[stages[3].key].hit
+
+
+def test_an_input_that_another_process_holds_delays_no_other_stage(store):
+    held = [node(name, seed, transient=True) for seed, name in enumerate("ab")]
+    execute(held, store)
+    user = node("user", 2, {"a": held[0], "b": held[1]})
+    other = node("other", 3)
+    with Store(store.root).lock(held[1].key):
+        outcomes = execute([user, other], store, wait=False)
+        assert outcomes[other.key].error is None
+        assert user.key not in outcomes
+        with Store(store.root).try_lock(held[0].key) as free:
+            assert free
+    assert execute([user, other], store)[user.key].error is None

@@ -9,7 +9,7 @@ import tiny
 from tiny import node
 
 from maskpolicy.graph.nodes import Stage, topological, users_of
-from maskpolicy.graph.scheduling import BackOff, Ready, makers_of, pressure
+from maskpolicy.graph.scheduling import BackOff, Ready, looks_after, makers_of, pressure
 
 
 def ready(*stages):
@@ -94,7 +94,7 @@ def test_processes_that_meet_shuffle_stages_of_one_rank():
 def test_pauses_grow_with_the_time_waited_up_to_some_seconds(monkeypatch):
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    back_off = BackOff()
+    back_off = BackOff(longest=5.0)
     for waited, longest in ((0, 0.1), (10, 1), (1000, 5)):
         now = waited
         pauses = [back_off.pause(0.0) for _ in range(20)]
@@ -103,3 +103,8 @@ def test_pauses_grow_with_the_time_waited_up_to_some_seconds(monkeypatch):
     assert back_off.pause(look=2.0) >= 20
     back_off.reset()
     assert back_off.pause(0.0) == pytest.approx(0.075, abs=0.026)
+
+
+def test_where_looking_takes_long_a_process_that_computes_looks_rarely():
+    assert looks_after(0.001) == 1.0
+    assert looks_after(2.0) == 40.0

@@ -16,6 +16,7 @@ from tiny import node
 from maskpolicy.errors import ConfigError, DataError, StageError, StoreError
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, topological
+from maskpolicy.graph.shared_notes import count_death, forgive
 from maskpolicy.store.artifacts import Store
 
 PATIENCE = 120  # seconds until a moment that never comes fails the test
@@ -199,3 +200,67 @@ def test_a_process_waits_for_one_that_is_stopped_and_takes_over_when_it_is_kille
         outcomes = execute(stages, store, retry=False)
     assert [outcomes[each.key].error for each in stages] == [None] * 4
     assert sorted(count.read_text().split()) == ["a", "a", "b", "c", "d"]
+
+
+def fatal(**settings):
+    told = tiny.TinyLocal(count=settings["count"], label="fatal")
+    fate = tiny.Fate(settings["gets_further"])
+    made = Stage("tiny-fatal", "fatal", fate, {}, told)
+    return [node("after", 1, {"x": made}), node("other", 2)]
+
+
+def die(store, **settings):
+    """Compute in another process until it ends; returns how."""
+    with beside(store, fatal, **settings) as other:
+        other.join(PATIENCE)
+        return other.exitcode
+
+
+def test_a_stage_that_kills_its_processes_fails_after_three_of_them(store, count):
+    settings = {"count": str(count), "gets_further": False}
+    killed = -signal.SIGKILL
+    assert [die(store, **settings) for _ in range(4)] == [killed, killed, killed, 0]
+    assert count.read_text() == "fatal\n" * 3
+    after, other = fatal(**settings)
+    made = after.inputs["x"]
+    assert store.failures.keys() == {made.key}
+    outcomes = execute([after, other], store, retry=False)
+    assert outcomes[made.key].error.startswith("3 processes died at it one after another, the last")
+    assert outcomes[after.key].error.startswith("not run, because tiny-fatal fatal failed: 3 proc")
+    assert outcomes[other.key].error is None
+    forgive(store, [made])
+    assert store.failures.keys() == store.deaths.keys() == set()
+    assert die(store, **settings) == killed
+
+
+def test_deaths_with_a_new_checkpoint_between_are_no_reason_to_give_up(store, count):
+    settings = {"count": str(count), "gets_further": True}
+    assert [die(store, **settings) for _ in range(5)] == [-signal.SIGKILL] * 5
+    (made,) = fatal(**settings)[0].inputs.values()
+    assert store.checkpoints(made.key).steps()[-1] == 5
+    assert store.deaths.read(made.key)["deaths"] == 1
+
+
+def test_the_deaths_at_a_stage_are_forgotten_once_it_is_there(store):
+    stage = node("a", 1)
+    with beside(store, hold, root=str(store.root), key=stage.key) as other:
+        until(other, lambda: store.is_busy(stage.key))
+        other.kill()
+        other.join(PATIENCE)
+        with store.lock(stage.key):
+            assert count_death(store, stage) is None
+            assert count_death(store, node("b", 2)) is None
+        assert store.deaths.keys() == {stage.key}
+    with beside(store, hold, root=str(store.root), key=stage.key) as other:
+        until(other, lambda: store.is_busy(stage.key))
+        other.kill()
+        other.join(PATIENCE)
+        execute([stage], store, retry=False)
+    assert store.deaths.keys() == set()
+
+
+def hold(root, key):
+    """Take the place of a graph in a process that holds a key and computes nothing."""
+    with Store(root).lock(key):
+        time.sleep(PATIENCE)
+    return []

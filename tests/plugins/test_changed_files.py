@@ -22,7 +22,7 @@ from maskpolicy.findings.cache import derive
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.outcomes import Outcome, Silent
-from maskpolicy.plugins import changed_files, discovery, isolation, registry
+from maskpolicy.plugins import changed_files, discovery, hooks, isolation, registry
 from maskpolicy.plugins.discovery import code_digests
 from maskpolicy.stages.params import AnnotateParams
 from maskpolicy.store.artifacts import Store
@@ -227,3 +227,31 @@ def test_an_analysis_stores_nothing_of_a_data_file_that_was_changed(tmp_path, st
     assert not store.committed()
     derive(store, "passages-of-four", "", Nothing(), {}, files={path: sha256(path)})
     assert len(store.committed()) == 1
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_pipeline_that_changes_leaves_nothing_under_the_old_key(plugin, store, tmp_path, when):
+    import spacy
+
+    folder = tmp_path / "pipeline"
+    spacy.blank("en").to_disk(folder)
+
+    def planned():
+        block = {"pipeline": str(folder), "labels": "all"}
+        depends = hooks.DEPENDS.of(discovery.instance("policy", "salient-span", block))()
+        code = code_digests(discovery.find_plugin("policy", "salient-span"))
+        params = AnnotateParams(policy="salient-span", fields=block, code=code, depends=depends)
+        inputs = {"corpus": Stage("passages-of-four", "", Nothing())}
+        return Stage("annotate", "salient-span", params, inputs)
+
+    class Edited(Silent):
+        def advance(self, done, total, note=""):
+            (folder / "meta.json").write_text((folder / "meta.json").read_text() + " ")
+
+    first = planned()
+    if when == "before":
+        Edited().advance(2, 4)
+    outcome = execute([first], store, Edited() if when == "during" else None)[first.key]
+    assert "policy salient-span: what it annotates with (a spaCy pipeline" in outcome.error
+    assert store.get(first.key) is None
+    assert "was changed" not in execute([planned()], store)[planned().key].error

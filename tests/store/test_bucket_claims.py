@@ -73,6 +73,21 @@ def test_who_gives_no_sign_of_life_loses_its_claim(bucket, tmp_path):
     assert names(bucket) == []
 
 
+def test_several_keys_are_held_all_or_none(bucket, tmp_path):
+    keys = [f"{number:064x}" for number in range(40)]
+    one, two = locks(bucket, tmp_path / "1"), locks(bucket, tmp_path / "2")
+    with one.hold(keys[7], wait=True), two.hold_all(keys) as mine:
+        assert not mine
+        assert two.claimed() == {keys[7]}
+    with two.hold_all(keys) as mine:
+        assert mine
+        until = time.monotonic() + 2 * LEASE
+        while time.monotonic() < until:  # all of them are refreshed
+            assert all(map(one.is_busy, keys))
+            two.check_all()
+    assert names(bucket) == []
+
+
 def test_a_lost_claim_is_told_to_who_checks_it(bucket, tmp_path):
     one = locks(bucket, tmp_path)
     with one.hold(KEY, wait=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from maskpolicy.store import bucket_pruning, upkeep
+from maskpolicy.store import bucket_pruning, bucket_store, upkeep
 from maskpolicy.store.bucket import Bucket, open_bucket
 from maskpolicy.store.bucket_claims import BucketClaims
 from maskpolicy.store.holders import this_process
@@ -62,7 +64,11 @@ def test_what_is_not_needed_again_goes(store, bucket):
     commit(store, KEY)
     manifest = bucket.read(f"artifacts/{KEY}.json")
     useless = [f"dropped/{KEY}.json", f"quarantine/{KEY}-1.json", f"failed/{KEY}.json"]
-    useless += [f"progress/{OTHER}.json", f"checkpoints/{KEY}/000000000001.json"]
+    useless += [
+        f"deaths/{KEY}.json",
+        f"progress/{OTHER}.json",
+        f"checkpoints/{KEY}/000000000001.json",
+    ]
     for name in useless:
         bucket.write(name, manifest)
     prune(store)
@@ -211,3 +217,21 @@ def test_copies_in_use_stay_in_the_cache(store):
     commit(store, KEY)
     bucket_pruning.prune_cache(store, 0)
     assert store.copies() == [KEY]
+
+
+def test_what_a_stage_reads_stays_in_the_cache_for_as_long_as_it_does(store, monkeypatch):
+    commit(store, KEY)
+    commit(store, OTHER)
+    hours = 3600 * 2
+    for key in (KEY, OTHER):
+        path = store.path(key) / "MANIFEST.json"
+        os.utime(path, (time.time() - hours,) * 2)
+    before = upkeep.used(store.path(KEY))
+    monkeypatch.setattr(bucket_store, "IN_USE", 0.2)
+    with store.reading([KEY]):
+        until = time.monotonic() + 60
+        while upkeep.used(store.path(KEY)) == before:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        prune(store, cache=0)
+        assert [store.path(key).exists() for key in (KEY, OTHER)] == [True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import platform
 import signal
@@ -203,3 +204,66 @@ def test_claimed_lists_keys_with_a_claim(store):
     with store.lock(KEY), another(store, OTHER):
         assert store.claimed() == {KEY, OTHER}
     assert KEY not in store.claimed()
+
+
+# several keys
+
+
+def test_several_keys_are_held_all_or_none(store):
+    with another(store, OTHER), store.try_lock_all([KEY, OTHER]) as mine:
+        assert not mine
+        assert not Store(store.root).is_busy(KEY)
+    until = time.monotonic() + 60
+    while not (free := store.holder(OTHER) is None):
+        assert time.monotonic() < until
+    with store.lock(KEY), store.try_lock_all([OTHER, KEY, OTHER]) as mine:
+        assert mine
+        assert all(map(Store(store.root).is_busy, (KEY, OTHER)))
+    assert free
+    assert claims(store) == []
+
+
+def test_an_error_among_several_claims_leaves_none_of_them(store, monkeypatch):
+    take = store._locks._claims.take
+
+    def refused(key, *rest):
+        if key == OTHER:
+            raise OSError(errno.EIO, "no answer")
+        return take(key, *rest)
+
+    monkeypatch.setattr(store._locks._claims, "take", refused)
+    with pytest.raises(StoreError, match="no answer"), store.try_lock_all([KEY, OTHER]):
+        pass
+    assert claims(store) == []
+
+
+def test_who_held_a_key_before_is_known_if_it_was_lost(store):
+    with another(store) as process:
+        process.kill()
+        process.wait()
+        with store.lock(KEY):
+            assert store.former_holder(KEY).pid == process.pid
+    with store.lock(KEY):
+        assert store.former_holder(KEY) is None
+
+
+def test_the_last_sign_of_life_is_told(store):
+    assert store.heard(KEY) is None
+    before = datetime.now(UTC)
+    with store.lock(KEY):
+        assert abs((store.heard(KEY) - before).total_seconds()) < 60
+
+
+# versions that locked files
+
+
+def test_a_key_that_a_former_version_has_locked_is_one_line(store):
+    (store.root / "locks").mkdir(parents=True)
+    with (store.root / "locks" / f"{KEY}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match="an older version of maskpolicy is at work in it"):
+            store.try_lock(KEY).__enter__()
+        with store.try_lock(OTHER) as mine:
+            assert mine
+    with store.try_lock(KEY) as mine:  # the file stays, unlocked
+        assert mine
