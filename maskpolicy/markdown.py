@@ -23,8 +23,8 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: boo
 
 
 def plain(text: str) -> str:
-    """Return text on one line, escaped so that Markdown does not take it for HTML."""
-    return " ".join(escape(text, quote=False).split())
+    """Return text on one line, escaped so that Markdown sees no HTML, link or image in it."""
+    return " ".join(escape(text, quote=False).replace("](", "]\\(").split())
 
 
 def _line(cells: Sequence[str]) -> str:

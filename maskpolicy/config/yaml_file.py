@@ -16,6 +16,8 @@ _BYTES = 1_000_000  # of a file; ours have at most some thousand
 _DEPTH = 50  # blocks and lists within each other
 _VALUES = 100_000  # with anchors and aliases written out
 _INTEGER = 2**63  # integers are below this
+# all but tab and line breaks: they would reach terminals
+CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def read_text(path: Path) -> str:
@@ -188,8 +190,8 @@ def _refuse(value: Any, where: str) -> None:
             raise ConfigError(f"{place}: '${{' is refused: an experiment file has no interpolation")
         if value == "???":
             raise ConfigError(f"{place}: has no value: '???' is refused")
-        if re.search("[\0\ud800-\udfff]", value):
-            raise ConfigError(f"{place}: holds a NUL or a lone surrogate: remove it")
+        if CONTROLS.search(value):
+            raise ConfigError(f"{place}: holds a control character or a lone surrogate: remove it")
     elif isinstance(value, int) and abs(value) >= _INTEGER:
         raise ConfigError(f"{where.rstrip(': ')}: an integer must be below 2^63")
     elif value is not None and not isinstance(value, (bool, int, float)):

@@ -209,8 +209,14 @@ def to_csv(board: Board, *, work: bool = False) -> str:
             figures = [*(test.get(key) for key in _TEST), guessed.get(task)]
             facts = description.of_row(row, task)
             texts = [facts.get(key) for key in about]
-            writer.writerow([row.label, task, *numbers, *each, *figures, *texts, *done])
+            cells = [row.label, task, *numbers, *each, *figures, *texts, *done]
+            writer.writerow(map(_no_formula, cells))
     return text.getvalue()
+
+
+def _no_formula(cell: Json) -> Json:
+    """Return a cell that spreadsheets do not take for a formula: such texts get a leading '."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@")) else cell
 
 
 def to_table(board: Board, *, work: bool = False) -> Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from maskpolicy.config.experiment import with_present_names
+from maskpolicy.config.yaml_file import CONTROLS
 from maskpolicy.errors import DataError
 from maskpolicy.files import json_bytes, read_json, slug
 from maskpolicy.metrics import Total
@@ -212,6 +213,8 @@ def read_result(path: Path) -> Result:
         result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
         if result.metrics is None and result.error is None:
             raise KeyError("metrics")
+        if CONTROLS.search(result.policy + result.task) or not isinstance(result.seed, int):
+            raise ValueError("labels and seed")
         if result.majority is not None:
             _ = (result.majority["rule"], float(result.majority["score"]))
         return result

@@ -29,6 +29,8 @@ DEEP = 100_000
         ("a: 1" + ":1" * 5000, "a: an integer must be below 2^63"),
         ("a: " + "${" * 3000 + "x" + "}" * 3000, "line 1: '${' is refused"),
         ("a: ${oc.env:HOME}", "a: '${' is refused"),
+        ('a: "\\e[31mred"', "a: holds a control character"),
+        ('"\\x07": 1', "holds a control character"),
         ("'1'", "must be a block of keys"),
         ("[1]", "must be a block of keys"),
         ("", "must be a block of keys"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -404,6 +405,37 @@ def test_a_label_is_no_markup_in_markdown():
     shown = "&lt;script&gt;R&amp;D&lt;/script&gt; "
     assert f"| {shown}\\|x | – |" in text
     assert f"* {shown}|x, zsre, seed 0: it broke" in text
+
+
+PAYLOADS = (
+    "=1+1",
+    "=cmd|' /C calc'!A0",
+    "+1",
+    "-1+1",
+    "@SUM(A1)",
+    "![x](http://a.example/x.png)",
+    "[x](javascript:alert(1))",
+    "<img src=x onerror=alert(1)>",
+    "\\input{/etc/passwd}",
+    "$\\immediate\\write18{ls}$",
+    "a & b \\\\ c",
+    "% rest",
+    "{{7*7}}",
+)
+
+
+@pytest.mark.parametrize("label", PAYLOADS)
+def test_a_label_is_text_in_every_form(label):
+    cells = [result(name, "zsre", 0, 0.25) for name in ("none", label)]
+    found = build_leaderboard([run(*cells)])
+    (_, row) = csv.DictReader(io.StringIO(report.to_csv(found)))
+    assert row["policy"] == (f"'{label}" if label[0] in "=+-@" else label)
+    text = report.to_markdown(found)
+    assert "](http" not in text and "](java" not in text and "<img" not in text
+    body = latex.render(found).partition("\\midrule")[2]
+    commands = set(re.findall(r"\\([A-Za-z]+|.)", body))
+    assert not commands & {"input", "immediate", "write"}
+    assert "{7" not in latex.render(found).replace("\\{", "")
 
 
 def test_one_seed_is_called_one_seed():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from maskpolicy.errors import DataError, StoreError
@@ -17,6 +19,18 @@ def test_a_file_that_is_no_result_is_named(tmp_path, text):
     path = tmp_path / "results" / "a--b--0.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match="a--b--0"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"policy": "\x1b[31mred"}, {"task": "a\x00"}, {"seed": "0"}, {"policy": None}]
+)
+def test_labels_with_control_characters_and_foreign_types_are_refused(tmp_path, changes):
+    metrics = Total("f1", 0.5, 2)
+    one = cell.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
+    found = json.loads(result_bytes(one)) | changes
+    write_file(tmp_path / "results" / "none--zsre--0.json", json.dumps(found).encode())
+    with pytest.raises(DataError, match=r"none--zsre--0.json: not a result"):
         read_run(tmp_path)
 
 
