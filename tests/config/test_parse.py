@@ -320,7 +320,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("world.peple=10", "world.peple: unknown key 'peple': did you mean 'people'?"),
         ("baseline=${seeds}", "baseline: '${' is refused"),
         ("baseline=???", "baseline: has no value"),
-        ('baseline="a\\0"', "baseline: holds a NUL"),
+        ('baseline="a\\0"', "baseline: holds a control character"),
         ('baseline="\\ud800"', "not valid YAML"),
         ("baseline=\udcff", "not valid YAML"),
         ("\udcff=1", "lone surrogate"),
