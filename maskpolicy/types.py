@@ -52,6 +52,11 @@ class Passage:
         start = np.arange(len(self.tokens), dtype=np.int32)
         return np.stack([start, start + 1], axis=1)
 
+    def texts(self, units: Spans) -> list[str]:
+        """Return the text of each range of tokens, (n, 2), without the blanks around it."""
+        starts, ends = self.offsets[units[:, 0], 0], self.offsets[units[:, 1] - 1, 1]
+        return [self.text[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
     def at(self, characters: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
         """Return the token spans of character ranges, widened to whole words.
 

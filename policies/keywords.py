@@ -65,9 +65,7 @@ class Keywords:
         from spacy.lang.en.stop_words import STOP_WORDS
 
         places: dict[str, list[int]] = {}
-        starts, ends = passage.offsets[passage.words[:, 0], 0], passage.words[:, 1] - 1
-        for at, bounds in enumerate(zip(starts, passage.offsets[ends, 1], strict=True)):
-            word = passage.text[slice(*bounds)].strip().lower()
+        for at, word in enumerate(map(str.lower, passage.texts(passage.words))):
             if len(word) > 1 and word not in STOP_WORDS and any(map(str.isalpha, word)):
                 places.setdefault(word, []).append(at)
         if not places:

@@ -36,8 +36,9 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("existing", "opened", "window", "choices", "dpr", "glue", "kilt"),
     },
     "maskpolicy.learned": {
-        *("Context", "Contexts", "Tools", "Training", "Specials", "bounded"),
-        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "windows"),
+        *("Classifier", "Context", "Contexts", "Tools", "Training", "Specials", "bounded"),
+        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "tagger", "windows"),
+        "require",
     },
     "maskpolicy.findings": {
         *(

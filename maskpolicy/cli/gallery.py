@@ -81,7 +81,8 @@ def _lacking(name: str) -> str:
 
     plugin = find_plugin("policy", name).plugin
     if hooks.FIT.of(plugin) is not None:
-        return "learns from a model: `show --run`"
+        source = "labels" if hooks.LEARNS_FROM.of(plugin) == "labels" else "a model"
+        return f"learns from {source}: `show --run`"
     needed = [key for key, field in schema.fields_of(plugin).items() if field.is_required]
     return f"needs {', '.join(f'`{key}`' for key in needed)}" if needed else ""
 

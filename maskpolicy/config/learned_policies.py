@@ -90,10 +90,45 @@ def learns_from_tasks(block: PolicyBlock) -> bool:
     return any(each.fields.get(TRAIN_ON) for each, _ in chain(block, block.label))
 
 
+def needs_classifier(block: PolicyBlock) -> bool:
+    """Return whether the row's policy, or one that it starts from, needs a classifier."""
+    return any(_classifies(each) for each, _ in chain(block, block.label))
+
+
+def _learns_from_labels(block: PolicyBlock) -> bool:
+    return hooks.LEARNS_FROM.of(find_plugin("policy", block.name).plugin) == "labels"
+
+
+def _classifies(block: PolicyBlock) -> bool:
+    return hooks.NEEDS_CLASSIFIER.of(find_plugin("policy", block.name).plugin)
+
+
 def check(block: PolicyBlock, columns: Sequence[TaskBlock], data: str, where: str) -> None:
     """Raise ConfigError if a row's learned policy, or one it starts from, cannot be fitted."""
     for each, place in chain(block, where):
-        tasks(each, columns, data, place)
+        for index, task in enumerate(tasks(each, columns, data, place)):
+            _check_kind(each, task, f"{place}.{TRAIN_ON}[{index}]")
+        named = each.fields.get(TRAIN_ON, ())
+        if _learns_from_labels(each) and not named:
+            raise ConfigError(f"{place}.{TRAIN_ON}: is empty: name a label task")
+        if _classifies(each) and len(named) != 1:
+            raise ConfigError(
+                f"{place}.{TRAIN_ON}: names {len(named)} tasks, but {each.name} fine-tunes one "
+                "classifier: name one label task"
+            )
+
+
+def _check_kind(block: PolicyBlock, task: TaskBlock, where: str) -> None:
+    """Raise ConfigError unless a task has what the policy learns from: answers or labels."""
+    labels = _learns_from_labels(block)
+    if labels == (find_plugin("task", task.name).facts.get("kind") == "label"):
+        return
+    if labels:
+        what = "learns from labels, and this task has none: name a label task, such as cola"
+    else:
+        what = "learns from the answers in a context, and this task has labels: name a task with "
+        what += "answers, such as triviaqa"
+    raise ConfigError(f"{where}: {task.label}: {block.name} {what}")
 
 
 def tell_warmups(block: PolicyBlock, where: str) -> None:

@@ -45,7 +45,7 @@ class Resources:
     others: Need = field(default_factory=Need)
 
     def of(self, kind: str) -> Need:
-        """Return what a stage of a kind takes; shards take what their stage takes."""
+        """Return what a stage of a kind takes; KIND-OTHER, as a shard, takes what KIND takes."""
         need: Need = getattr(self, kind.partition("-")[0], self.others)
         return need
 
@@ -54,7 +54,7 @@ class Resources:
         need = self.of(kind)
         if need.gpus is not None:
             return need.gpus
-        return need.members if there and kind in ON_GPU else 0
+        return need.members if there and kind.partition("-")[0] in ON_GPU else 0
 
 
 KINDS = tuple(each.name for each in fields(Resources))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskpolicy.models import bart as models
 from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate
@@ -74,6 +75,36 @@ def rank(
 
     Pairs of like length share a batch of `batch`; of equal choices the first one wins.
     """
+    found = likelihoods(
+        model,
+        tokenizer,
+        sources,
+        choices,
+        max_source=max_source,
+        max_target=max_target,
+        keep=keep,
+        batch=batch,
+        progress=progress,
+    )
+    return [given[int(np.argmax(means))] for given, (means, _) in zip(choices, found, strict=True)]
+
+
+def likelihoods(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    max_source: int,
+    max_target: int,
+    keep: str = "start",
+    batch: int = 64,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Return each source's choices' mean log-likelihoods of tokens, (c,), and their tokens, (c,).
+
+    The tokens include the special ones.
+    """
     import torch
 
     specials = models.specials(tokenizer, model)
@@ -93,7 +124,8 @@ def rank(
         if progress:
             progress(min(begin + batch, len(order)), len(order), "")
     bounds = np.cumsum([0, *map(len, choices)])
-    return [texts[a + int(np.argmax(means[a:b]))] for a, b in pairwise(bounds)]
+    lengths = pairs.targets.lengths
+    return [(means[a:b], lengths[a:b]) for a, b in pairwise(bounds)]
 
 
 def _mean_log_likelihoods(model: Any, batch: Batch) -> Any:

@@ -76,20 +76,34 @@ def answer(
     progress: Progress | None = None,
 ) -> list[str]:
     """Return the likeliest class of each example, or the number in four digits."""
+    found = logits(model, tokenizer, examples, spec, progress)
+    return [
+        one.choices[int(row.argmax())] if one.choices else f"{row.item():.4f}"
+        for one, row in zip(examples, found, strict=True)
+    ]
+
+
+def logits(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    spec: Training,
+    progress: Progress | None = None,
+) -> list[NDArray[np.float32]]:
+    """Return the logits of each example's classes, each of shape (c,); of a number, (1,)."""
     import torch
 
     marks = Specials.of_encoder(tokenizer)
     sources = _sources(examples, tokenizer, marks, spec)
-    answers = [""] * len(examples)
+    found = [np.zeros(0, np.float32)] * len(examples)
     model.eval()
     for chosen, batch in batches(sources, marks, next(model.parameters()).device, progress):
         with torch.inference_mode():
             seen = batch.seen.long()
-            logits = model(input_ids=batch.source, attention_mask=seen).logits.float().cpu()
-        for index, row in zip(chosen, logits, strict=True):
-            choices = examples[index].choices
-            answers[index] = choices[int(row.argmax())] if choices else f"{row.item():.4f}"
-    return answers
+            rows = model(input_ids=batch.source, attention_mask=seen).logits.float().cpu()
+        for index, row in zip(chosen, rows.numpy(), strict=True):
+            found[index] = row
+    return found
 
 
 def cuts(

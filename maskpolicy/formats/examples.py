@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
 from typing import TypeVar
@@ -126,6 +126,21 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
     _map(reading)
     rows = [row.value for row, _ in reading.kept]
     return [*found.files, *dict.fromkeys(companions(rows, found.beside, found.official))]
+
+
+def write_rows(path: Path, examples: Iterable[Example]) -> None:
+    """Write examples as JSON Lines with all their fields."""
+    lines = (json.dumps(asdict(example), ensure_ascii=False) for example in examples)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_rows(path: Path) -> list[Example]:
+    """Return the examples that `write_rows` wrote."""
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    for row in rows:
+        row |= {"targets": tuple(row["targets"]), "choices": tuple(row["choices"])}
+    return [Example(**row) for row in rows]
 
 
 def lines(block: TaskBlock, split: str, folder: Path, limit: int | None = None) -> Iterator[str]:

@@ -6,12 +6,23 @@ from maskpolicy.lazy import offers
 
 if TYPE_CHECKING:
     from maskpolicy.config.budgets import Training
-    from maskpolicy.learned import candidates, episodes, extractor, hits, innerloop, meta, windows
-    from maskpolicy.learned.fit_tools import Context, Contexts, Tools
+    from maskpolicy.learned import (
+        candidates,
+        episodes,
+        extractor,
+        hits,
+        innerloop,
+        meta,
+        tagger,
+        windows,
+    )
+    from maskpolicy.learned.classifier import Classifier
+    from maskpolicy.learned.fit_tools import Context, Contexts, Tools, require
     from maskpolicy.models.bart import bounded
     from maskpolicy.training.specials import Specials
 
 __all__ = [
+    "Classifier",
     "Context",
     "Contexts",
     "Specials",
@@ -24,14 +35,18 @@ __all__ = [
     "hits",
     "innerloop",
     "meta",
+    "require",
+    "tagger",
     "windows",
 ]
 _HOMES = {
     "maskpolicy.config.budgets": ("Training",),
     "maskpolicy.learned": (
-        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "windows"),
+        *("candidates", "episodes", "extractor", "hits", "innerloop", "meta"),
+        *("tagger", "windows"),
     ),
-    "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools"),
+    "maskpolicy.learned.classifier": ("Classifier",),
+    "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools", "require"),
     "maskpolicy.models.bart": ("bounded",),
     "maskpolicy.training.specials": ("Specials",),
 }

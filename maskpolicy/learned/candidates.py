@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.errors import ConfigError
+from maskpolicy.learned.fit_tools import require
 from maskpolicy.types import Passage, Spans
 
 KEPT = 20  # number of candidates stored per passage, with their scores
@@ -41,12 +42,7 @@ def find(
     from maskpolicy.learned.extractor import Extractor
     from maskpolicy.learned.windows import candidates
 
-    if fitted is None:
-        raise ConfigError(
-            f"policy {policy}: is learned and needs a fitted policy: name a finished run "
-            "with --run (or `fitted=` in Python)"
-        )
-    reader = Extractor.load(fitted).to(hardware.device())
+    reader = Extractor.load(require(policy, fitted)).to(hardware.device())
     found = candidates(reader, passages, KEPT, max_words, overlap)
     return {"candidates": [spans for spans, _ in found], "scores": [s for _, s in found]}
 

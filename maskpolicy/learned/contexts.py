@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,28 @@ def find_contexts(
         malformed=reading.malformed.count,
     )
     return rows, counts
+
+
+def find_labelled(
+    block: TaskBlock, split: str, folder: Path
+) -> tuple[list[Example], dict[str, Json]]:
+    """Return the examples of a label task's train or dev split, and counts for the report.
+
+    Raises DataError as `examples.read_split` does, and for a task with numbers in place of labels.
+    """
+    found = examples.read_split(block, split, folder, contexts=False)
+    if not all(example.choices for example in found.examples):
+        raise DataError(
+            f"task {block.name!r} has numbers, no labels: a policy cannot learn from it: name "
+            "another label task in train_on"
+        )
+    counts: dict[str, Json] = dict(
+        examples=len(found.examples),
+        unlabelled=found.unlabelled,
+        malformed=found.malformed,
+        labels=dict(sorted(Counter(one.targets[0] for one in found.examples).items())),
+    )
+    return found.examples, counts
 
 
 def _told(block: TaskBlock, split: str, read: Sequence[_Read], rows: Sequence[Json]) -> str:

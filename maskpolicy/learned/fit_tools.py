@@ -13,28 +13,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskpolicy import hardware
 from maskpolicy.corpus.passages import Document, tokenize
+from maskpolicy.errors import ConfigError
+from maskpolicy.formats import examples
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.models import bart
 from maskpolicy.training.interfaces import Loss, Step
-from maskpolicy.types import Denoising, Json, Passage, Spans, as_spans
+from maskpolicy.types import Denoising, Example, Json, Passage, Spans, as_spans
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
     from maskpolicy.config.budgets import Training
-    from maskpolicy.training.interfaces import Loss, Step
+    from maskpolicy.learned.classifier import Classifier
     from maskpolicy.training.specials import Specials
 
 COUNTS = "counts.json"
+LABELS = "labels"  # in COUNTS: the contexts are the examples of a label task
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +47,34 @@ class Context:
 
     id: str
     group: str
-    source: str  # the question
-    targets: tuple[str, ...]  # every acceptable answer; training uses the first
-    passage: Passage  # the context
+    source: str  # the question; of a label task the text, or the first of two
+    targets: tuple[str, ...]  # every acceptable answer; training uses the first; or the label
+    passage: Passage  # the context; of a label task its source
     answers: Spans  # (n, 2) tokens, ranges of whole words; may overlap; n may be 0
+    choices: tuple[str, ...] = ()  # of a label task: all labels
+    second: Passage | None = None  # of a label task: the second text
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its passage, and of the second text behind them."""
+        texts = [self.passage, *([self.second] if self.second else [])]
+        return [word for text in texts for word in text.texts(text.words)]
+
+    @property
+    def example(self) -> Example:
+        """The example of a label task."""
+        second = None if self.second is None else self.second.text
+        given = (self.id, self.group, self.source, self.targets)
+        return Example(*given, context=second, choices=self.choices)
+
+    def shortened(self, kept: NDArray[np.bool_]) -> Example:
+        """Return the example with some of its `words` alone, `kept` (w,).
+
+        A word keeps the blanks in front of it.
+        """
+        first = len(self.passage.words)
+        pair = None if self.second is None else _text(self.second, kept[first:])
+        return replace(self.example, source=_text(self.passage, kept[:first]), context=pair)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +97,12 @@ class Contexts:
 class Tools:
     """What `fit` needs besides its data: artifacts, and the run of its stage."""
 
-    model: Path  # the text-to-text model before its intermediate stage
+    model: Path  # the model before its intermediate stage
     tokenizer: Path
     init: Path | None  # folder of the fitted policy that the field `init` names
     run: StageRun
     denoising: Denoising = field(default_factory=Denoising)  # of a policy that fits to it
+    classifier: Path | None = None  # the model fine-tuned on the task, if the policy needs it
 
     @property
     def how(self) -> Denoising:
@@ -96,6 +125,19 @@ class Tools:
         model: Any = bart.load(str(self.model), **settings)
         return model.to(self.device)
 
+    def load_classifier(self, task: Contexts, spec: Training) -> Classifier:
+        """Load the model that was fine-tuned on a label task, on the device.
+
+        `spec` bounds the texts that it reads. Raises ConfigError for a policy that does not set
+        `needs_classifier`.
+        """
+        from maskpolicy.learned.classifier import Classifier
+
+        if self.classifier is None:
+            raise ConfigError("there is no classifier: set needs_classifier in the policy's class")
+        choices = task.train[0].choices
+        return Classifier.load(self.classifier, self.load_tokenizer(), choices, spec)
+
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the model's tokenizer."""
         return bart.load_tokenizer(str(self.tokenizer))
@@ -114,10 +156,31 @@ class Tools:
         return hardware.device()
 
 
+def _text(passage: Passage, kept: NDArray[np.bool_]) -> str:
+    ends = passage.offsets[passage.words[:, 1] - 1, 1].tolist()
+    starts = [0, *ends[:-1]]
+    parts = (passage.text[a:b] for a, b, keep in zip(starts, ends, kept, strict=True) if keep)
+    return "".join(parts).strip()
+
+
+def require(policy: str, fitted: Path | None) -> Path:
+    """Return the folder that `annotate` gets of a fitted policy; raises ConfigError if it is None.
+
+    `policy` is its name, for the message.
+    """
+    if fitted is None:
+        raise ConfigError(
+            f"policy {policy}: is learned and needs a fitted policy: name a finished run "
+            "with --run (or `fitted=` in Python)"
+        )
+    return fitted
+
+
 def load_contexts(folder: Path, tokenizer: PreTrainedTokenizerBase, label: str = "") -> Contexts:
     """Load and tokenise the contexts of a "contexts" artifact; `label` names them in reports."""
     about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
-    splits = [_read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
+    read = _read_labelled if about.get(LABELS) else _read
+    splits = [read(folder / f"{split}.jsonl", tokenizer) for split in ("train", "dev")]
     return Contexts(about["task"], splits[0], splits[1], about["counts"], label)
 
 
@@ -126,6 +189,27 @@ def _read(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]
         rows = [json.loads(line) for line in file]
     passages = tokenize([Document(row["id"], row["context"]) for row in rows], tokenizer)
     return tuple(_context(row, passage) for row, passage in zip(rows, passages, strict=True))
+
+
+def _read_labelled(path: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[Context, ...]:
+    """Return the examples of a label task as contexts without answers."""
+    found = examples.read_rows(path)
+    firsts = tokenize([Document(one.id, one.source) for one in found], tokenizer)
+    pairs = [Document(one.id, one.context) for one in found if one.context is not None]
+    seconds = tokenize(pairs, tokenizer)
+    return tuple(
+        Context(
+            one.id,
+            one.group,
+            one.source,
+            one.targets,
+            first,
+            as_spans([]),
+            one.choices,
+            None if one.context is None else next(seconds),
+        )
+        for one, first in zip(found, firsts, strict=True)
+    )
 
 
 def _context(row: Json, passage: Passage) -> Context:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 WINDOW = 512  # tokens; longer texts are read in windows that overlap by half
-_BATCH = 16_384  # padded tokens per forward pass
+BATCH = 16_384  # padded tokens per forward pass
 Candidates: TypeAlias = tuple[Spans, NDArray[np.float32]]
 """Token spans (n, 2), best first, and their scores (n,)."""
 
@@ -51,7 +51,7 @@ def cut(passage: Passage, answers: Spans, max_words: int) -> list[Window]:
     fit = more < max_words
     first, more = first[fit], more[fit]
     windows = []
-    for begin, end in _bounds(words):
+    for begin, end in bounds(words):
         inside = (first >= begin) & (first + more < end)
         if inside.any():
             start, stop = words[begin, 0], words[end - 1, 1]
@@ -72,18 +72,18 @@ def cut_all(held: Sequence[tuple[Passage, Spans]], max_words: int) -> list[Windo
     return [window for windows in found for window in windows]
 
 
-def _bounds(words: Spans) -> list[tuple[int, int]]:
+def bounds(words: Spans) -> list[tuple[int, int]]:
     """Return the words [first, end) of windows of at most WINDOW tokens that overlap by half.
 
     A word longer than WINDOW tokens is a separate window.
     """
-    bounds, begin = [], 0
+    found, begin = [], 0
     while True:
         end = int(np.searchsorted(words[:, 1], words[begin, 0] + WINDOW, side="right"))
         end = max(end, begin + 1)
-        bounds.append((begin, end))
+        found.append((begin, end))
         if end == len(words):
-            return bounds
+            return found
         half = int(np.searchsorted(words[:, 0], words[begin, 0] + WINDOW // 2))
         begin = min(max(half, begin + 1), end)
 
@@ -105,12 +105,12 @@ class WindowSteps:
         """Collate the windows of one step."""
         chosen = [self.windows[item] for item, _ in self.order.step(number)]
         lengths = [len(window.tokens) for window in chosen]
-        cuts = _batches(lengths, self.spec.micro_tokens)
-        batches = [collate([chosen[i] for i in cut]) for cut in cuts]
-        return Step(batches, len(chosen), Counter(windows=len(chosen), tokens=sum(lengths)))
+        cuts = batches(lengths, self.spec.micro_tokens)
+        made = [collate([chosen[i] for i in cut]) for cut in cuts]
+        return Step(made, len(chosen), Counter(windows=len(chosen), tokens=sum(lengths)))
 
 
-def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Yield batches of indices, by length, of one text or at most `budget` padded tokens each."""
     batch: list[int] = []
     for place in np.argsort(lengths, kind="stable").tolist():
@@ -138,7 +138,7 @@ def candidates(
     found: list[Candidates] = [(as_spans([]), np.zeros(0, np.float32))] * len(passages)
     there = [place for place, passage in enumerate(passages) if len(passage.words)]
     with torch.inference_mode():
-        for batch in _batches([len(passages[place].tokens) for place in there], _BATCH):
+        for batch in batches([len(passages[place].tokens) for place in there], BATCH):
             ranked = rank(extractor, [passages[there[i]] for i in batch], k, max_words, overlap)
             for i, (spans, scores) in zip(batch, ranked, strict=True):
                 found[there[i]] = spans, scores.cpu().numpy()
@@ -184,8 +184,7 @@ def read(extractor: Extractor, passages: Sequence[Passage]) -> tuple[Texts, Tens
         return texts, extractor(texts.tokens.to(device), texts.lengths.to(device)).float()
     logits = torch.zeros(*texts.tokens.shape, 2, device=device)
     for row, passage in enumerate(passages):
-        bounds = _bounds(passage.words)
-        parts = [passage.words[[begin, end - 1], [0, 1]] for begin, end in bounds]
+        parts = [passage.words[[begin, end - 1], [0, 1]] for begin, end in bounds(passage.words)]
         middle = [int(before[1] + after[0]) // 2 for before, after in pairwise(parts)]
         middle = [0, *middle, len(passage.tokens)]
         for part, start, stop in zip(parts, middle[:-1], middle[1:], strict=True):

@@ -119,8 +119,8 @@ ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], _Columns] | None] = Ho
 DEPENDS: Hook[Callable[[], Json]] = Hook(
     "depends",
     dict,
-    "what `annotate` depends on besides the fields, e.g. name and version of a spaCy pipeline: a "
-    "part of the artifact's key",
+    "what `annotate` depends on besides the fields, and `fit` of a policy that learns from labels, "
+    "e.g. name and version of a spaCy pipeline: a part of the artifact's key",
     gives="Json",
 )
 ONLY_SELECT: Hook[Sequence[str]] = Hook(
@@ -148,6 +148,23 @@ TRAIN_ON: Hook[Sequence[str]] = Hook(
     (),
     "the tasks that `fit` gets the contexts of: names, or labels of the experiment's columns",
     form="field",
+)
+LEARNS_FROM: Hook[str] = Hook(
+    "learns_from",
+    "answers",
+    "`answers`: the tasks in `train_on` are questions, and their contexts hold the spans of the "
+    'answers. `labels`: they are label tasks (`kind="label"`), and their contexts are the texts, '
+    "each with its label",
+    form="class variable",
+    annotation=Literal["answers", "labels"],
+)
+NEEDS_CLASSIFIER: Hook[bool] = Hook(
+    "needs_classifier",
+    False,
+    "True: the model is first fine-tuned on the label task in `train_on`, with the experiment's "
+    "`finetune`, as a stage of its own; `fit` gets it by `tools.load_classifier(data[0], spec)`",
+    form="class variable",
+    annotation=bool,
 )
 INIT: Hook[Any] = Hook(
     "init",
@@ -252,7 +269,7 @@ FILES: Hook[Sequence[str]] = Hook(
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
         *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, DEPENDS, ONLY_SELECT),
-        *(FIT, TRAIN_ON, INIT, FITS_TO_DENOISING, FILES),
+        *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),
     ),
     "task": (
         *(EXAMPLE, EVIDENCE, EVIDENCE_FILES, READING),

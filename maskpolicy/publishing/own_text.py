@@ -80,7 +80,7 @@ def experiment(
         )
     learned_policies.check(block, (), WORLD, "policy")
     settings = {
-        **_settable(given, learns),
+        **_settable(given, learns, learned_policies.needs_classifier(block)),
         "model": {"name": model, **_part(given, "model")},
         "corpus": {**_source(files), **_part(given, "corpus")},
         "policies": [dict(policy)],
@@ -266,9 +266,14 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
         shutil.rmtree(away, ignore_errors=True)
 
 
-def _settable(given: Mapping[str, Any], learns: bool) -> dict[str, Any]:
-    """Return the keys of an experiment; `data` may be set for a learned policy only."""
-    fixed = sorted(_OURS & set(given) - ({"model", "data"} if learns else {"model"}))
+def _settable(given: Mapping[str, Any], learns: bool, classifies: bool) -> dict[str, Any]:
+    """Return the keys of an experiment.
+
+    `data` may be set for a policy that learns from tasks only, and `finetune` for one that needs a
+    classifier.
+    """
+    allowed = {"model", *(["data"] if learns else []), *(["finetune"] if classifies else [])}
+    fixed = sorted(_OURS & set(given) - allowed)
     if fixed:
         raise ConfigError(
             f"{fixed[0]}: cannot be set here: pretrain has one policy, one model and no tasks"

@@ -20,7 +20,7 @@ from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages import evaluation, model_training  # noqa: F401 (they register the stages)
-from maskpolicy.stages.fit import CONTEXTS
+from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.stages.input_graph import Digest, Inputs, scan
 from maskpolicy.stages.params import (
     AnnotateParams,
@@ -233,10 +233,13 @@ class _Builder:
             )
         spec = self.experiment.budget("fit", block)
         policy = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
+        made = discovery.instance("policy", block.name, block.fields)
+        from_labels = hooks.LEARNS_FROM.of(made) == "labels"
         params = FitParams(
             **policy,
             spec=resolve_auto(replace(spec, seed=spec.seed + run)),
             how=block.denoising if learned_policies.fits_to_denoising(block) else None,
+            depends=(hooks.DEPENDS.of(made)() or None) if from_labels else None,
         )
         before = learned_policies.start(block)
         if before is not None:
@@ -250,7 +253,34 @@ class _Builder:
         tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):
             inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
+        if hooks.NEEDS_CLASSIFIER.of(made):
+            inputs[CLASSIFIER] = self.classifier(tasks[0], run)
         return self.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
+
+    def classifier(self, task: TaskBlock, run: int) -> Stage:
+        """The model before its intermediate stage, fine-tuned on a label task for a policy.
+
+        A text-to-text model learns the labels as texts.
+        """
+        made, spec, seed = sources.task(task), self.experiment.finetune, self.experiment.fit.seed
+        head = "label" if "label" in self.kind.tasks else "text"
+        params = FinetuneParams(
+            head=head,
+            choose="generate" if head == "label" else "likelihood",
+            keep=made.facts.keep,
+            metric=made.metric.name,
+            metric_version=made.metric.version if spec.eval_every else 1,
+            spec=resolve_auto(replace(spec, seed=seed + run)),
+        )
+        tuned = self.inputs.stage(
+            "finetune-classifier",
+            f"{task.label}, run {run}",
+            params,
+            model=self.base(run),
+            tokenizer=self.inputs.tokenizer,
+            examples=self.inputs.contexts(task),
+        )
+        return self.resumable(tuned.adjusted(transient=True), spec)
 
     def policy(self, block: PolicyBlock) -> dict[str, Any]:
         """The fields of `PolicyParams`."""

@@ -36,11 +36,9 @@ def examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
     for split in SPLITS:
         found = task_examples.read_split(block, split, folder, contexts=False)
-        lines = [json.dumps(asdict(example), ensure_ascii=False) for example in found.examples]
-        text = "".join(f"{line}\n" for line in lines)
-        (out / f"{split}.jsonl").write_text(text, encoding="utf-8")
+        task_examples.write_rows(out / f"{split}.jsonl", found.examples)
         run.facts[split] = {
-            "examples": len(lines),
+            "examples": len(found.examples),
             "unlabelled": found.unlabelled,
             "malformed": found.malformed,
             "repeated": len(found.repeated),
@@ -80,11 +78,7 @@ def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: Stage
 
 def read_examples(folder: Path, split: str) -> list[Example]:
     """Return the examples of a split from an "examples" artifact."""
-    with (folder / f"{split}.jsonl").open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    for row in rows:
-        row |= {"targets": tuple(row["targets"]), "choices": tuple(row["choices"])}
-    return [Example(**row) for row in rows]
+    return task_examples.read_rows(folder / f"{split}.jsonl")
 
 
 @stage("majority", version=3)

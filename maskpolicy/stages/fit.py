@@ -14,18 +14,20 @@ from maskpolicy.config.learned_policies import TRAIN_ON
 from maskpolicy.corpus import annotation
 from maskpolicy.corpus.passages import Passages
 from maskpolicy.errors import MaskpolicyError
+from maskpolicy.formats import examples
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.learned import fit_tools, hits
 from maskpolicy.models import bart as models
 from maskpolicy.plugins import discovery as plugin_files
-from maskpolicy.plugins import plugin_errors
+from maskpolicy.plugins import hooks, plugin_errors
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.params import FitParams, TaskParams
 from maskpolicy.types import Denoising, Json, Spans
 
 CONTEXTS = "contexts-"  # inputs of the stage "fit": contexts-00, contexts-01, ..
+CLASSIFIER = "classifier"  # the input of a policy that needs one
 CANDIDATES = "candidates"  # the column of a learned policy's spans, best first
 REPORT = "report.json"
 
@@ -34,7 +36,8 @@ REPORT = "report.json"
 def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Read the contexts and answers of a task's train and dev for learned policies.
 
-    inputs: "world", unless the data is elsewhere, and "corpus" for tasks that retrieve contexts.
+    Those of a label task are its examples, in the form of the stage "examples". inputs: "world",
+    unless the data is elsewhere, and "corpus" for tasks that retrieve contexts.
     """
     plugin_files.load_files(run.local.plugins)
     block = params.task
@@ -42,10 +45,16 @@ def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
     counts: dict[str, Json] = {}
     texts = _Texts(inputs["corpus"]) if "corpus" in inputs else ()
     for split in task_contexts.SPLITS:
+        path = out / f"{split}.jsonl"
+        if params.labels:
+            found, counts[split] = task_contexts.find_labelled(block, split, folder)
+            examples.write_rows(path, found)
+            continue
         rows, counts[split] = task_contexts.find_contexts(block, split, folder, texts)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-        (out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        path.write_text("".join(lines), encoding="utf-8")
     about = {"task": block.name, "counts": counts}
+    about |= {fit_tools.LABELS: True} if params.labels else {}
     (out / fit_tools.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
     run.facts.update(counts)
     if params.hub and block.revision:
@@ -69,7 +78,8 @@ class _Texts(Sequence[str]):
 def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 
-    inputs: "model", "tokenizer", the contexts of each task, and "init" if it starts from another.
+    inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another, and
+    "classifier" if it needs one.
     """
     plugin_files.load_files(run.local.plugins)
     policy: Any = instance("policy", params.policy, params.fields)
@@ -81,7 +91,12 @@ def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun)
     spec = replace(params.spec, checkpoint_every=run.local.checkpoint_every)
     denoising = params.how or Denoising()
     tools = fit_tools.Tools(
-        inputs["model"], inputs["tokenizer"], inputs.get("init"), run, denoising
+        inputs["model"],
+        inputs["tokenizer"],
+        inputs.get("init"),
+        run,
+        denoising,
+        inputs.get(CLASSIFIER),
     )
     report = {
         "training": _fitted(policy, data, spec, out, tools),
@@ -106,6 +121,8 @@ def _fitted(
 
 def _dev(policy: Any, data: list[fit_tools.Contexts], fitted: Path) -> Json:
     """Return how often an answer of dev is among the best spans; None if none are ranked."""
+    if hooks.LEARNS_FROM.of(policy) == "labels":
+        return None
     found: list[list[Spans]] = []
     for one in data:
         passages = [context.passage for context in hits.answered(one.dev)]

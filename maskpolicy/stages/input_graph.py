@@ -192,6 +192,8 @@ class Inputs:
         Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
         """
         task = sources.task(block)
+        if task.facts.kind == "label":
+            return self.of_task("contexts", block, task_contexts.SPLITS, False, labels=True)
         corpus = self.intermediate_corpus if task.facts.retrieval else None
         outside = hooks.READING.of(task.plugin) is None
         return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
@@ -222,6 +224,7 @@ class Inputs:
         block: TaskBlock,
         splits: Sequence[str],
         contexts: bool,
+        labels: bool = False,
         **inputs: Stage | None,
     ) -> Stage:
         """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
@@ -229,6 +232,7 @@ class Inputs:
             task=replace(block, label=""),
             code=code_digests(find_plugin("task", block.name)),
             version=sources.task(block).facts.version,
+            labels=labels,
         )
         if block.data == WORLD:
             self.check_world(block)

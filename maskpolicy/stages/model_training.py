@@ -16,6 +16,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import Commit, StageRun
+from maskpolicy.learned import classifier
 from maskpolicy.masking.members import Masker
 from maskpolicy.models import bart as models
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
@@ -30,6 +31,7 @@ from maskpolicy.stages.params import (
 )
 from maskpolicy.training.interfaces import Keep
 from maskpolicy.training.steps import MaskedSteps, open_views
+from maskpolicy.types import Example
 
 WORK = "work.json"
 log = logging.getLogger(__name__)
@@ -150,15 +152,40 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
 
     With spec.eval_every, the result has the weights with the best score on dev.
     """
+    splits = {split: read_examples(inputs["examples"], split) for split in ("train", "dev")}
+    _finetune(params, splits, inputs, out, run)
+
+
+@stage("finetune-classifier", version=2, shared=True)
+def finetune_classifier(
+    params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Fine-tune on a label task for a learned policy; never sees its test examples.
+
+    inputs: "model", "tokenizer", and the task's contexts as "examples".
+    """
+    splits = {
+        split: classifier.readable(read_examples(inputs["examples"], split), params.head)
+        for split in ("train", "dev")
+    }
+    _finetune(params, splits, inputs, out, run)
+
+
+def _finetune(
+    params: FinetuneParams,
+    splits: Mapping[str, list[Example]],
+    inputs: Mapping[str, Path],
+    out: Path,
+    run: StageRun,
+) -> None:
     head = TASK_HEADS[params.head]
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    examples = read_examples(inputs["examples"], "train")
+    examples, dev = splits["train"], splits["dev"]
     model = head.start(inputs["model"], examples, params.spec.seed)
     models.check_vocabulary(tokenizer, model)
     spec = _bounded(params.spec, model, run)
     steps = head.steps(model, tokenizer, examples, spec, params)
     models.set_dropout(model, spec.dropout)
-    dev = read_examples(inputs["examples"], "dev") if spec.eval_every else []
 
     def validate(module: Any) -> float:
         predictions = head.answer(module, tokenizer, dev, params, spec)

@@ -65,6 +65,7 @@ class TaskParams:
     code: Mapping[str, str]  # of a user's task: file -> sha256
     version: int = omitted(1)  # of the task; 1 is left out of the key
     hub: tuple[str, str] | None = omitted(None)  # dataset and configuration
+    labels: bool = omitted(False)  # the contexts are the examples of a label task
     files: Digests | None = omitted(None)  # of a folder, sorted by name
 
 
@@ -120,6 +121,7 @@ class FitParams(PolicyParams):
 
     spec: Training
     how: Denoising | None = omitted(None)  # the objective, for a policy that is fitted to it
+    depends: Json = omitted(None)  # what a policy that learns from labels depends on besides
 
 
 @dataclass(frozen=True, kw_only=True)

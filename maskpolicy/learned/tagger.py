@@ -1,0 +1,77 @@
+"""Tag words of passages with the network of learned policies: which of them are to be masked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy.learned import windows
+from maskpolicy.learned.fit_tools import require
+from maskpolicy.learned.windows import Window
+from maskpolicy.types import Passage, as_spans
+
+if TYPE_CHECKING:
+    import torch
+
+    from maskpolicy.learned.extractor import Extractor, Texts
+
+
+def cut(passage: Passage, tagged: NDArray[np.bool_]) -> list[Window]:
+    """Return the windows of a passage, whose gold are its `tagged` words, (w,)."""
+    words, made = passage.words, []
+    for begin, end in windows.bounds(words) if len(words) else ():
+        start, stop = words[begin, 0], words[end - 1, 1]
+        gold = [(place, 0) for place in np.flatnonzero(tagged[begin:end])]
+        tokens = passage.tokens[start:stop]
+        made.append(Window(tokens, as_spans(words[begin:end] - start), as_spans(gold)))
+    return made
+
+
+def loss(module: Extractor, texts: Texts) -> tuple[torch.Tensor, int]:
+    """Return the sum of the texts' mean cross-entropies of their words, and the number of texts.
+
+    A word is in `gold` or not; its two logits are those of its first token.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    logits = module(texts.tokens, texts.lengths).float()
+    rows = torch.arange(len(logits), device=logits.device)[:, None]
+    tagged = texts.words.new_zeros(texts.words.shape[:2])
+    there = texts.gold[..., 0] >= 0
+    tagged[there.nonzero(as_tuple=True)[0], texts.gold[there][:, 0]] = 1
+    losses = cross_entropy(
+        logits[rows, texts.words[..., 0]].transpose(1, 2), tagged, reduction="none"
+    )
+    inside = torch.arange(tagged.shape[1], device=logits.device) < texts.counts[:, None]
+    return (losses.where(inside, 0).sum(1) / texts.counts).sum(), len(logits)
+
+
+def probabilities(
+    policy: str, fitted: Path | None, passages: Sequence[Passage]
+) -> list[NDArray[np.float32]]:
+    """Return the probability of each word of each passage that it is tagged, each (w,).
+
+    `fitted` is the folder of an extractor. Raises ConfigError if it is None.
+    """
+    import torch
+
+    from maskpolicy import hardware
+    from maskpolicy.learned.extractor import Extractor
+
+    module = Extractor.load(require(policy, fitted)).to(hardware.device())
+    found = [np.zeros(0, np.float32)] * len(passages)
+    there = [place for place, passage in enumerate(passages) if len(passage.words)]
+    lengths = [len(passages[place].tokens) for place in there]
+    with torch.inference_mode():
+        for batch in windows.batches(lengths, windows.BATCH):
+            chosen = [there[i] for i in batch]
+            _, logits = windows.read(module, [passages[place] for place in chosen])
+            shares = logits.softmax(-1)[..., 1].cpu().numpy()
+            for row, place in enumerate(chosen):
+                found[place] = shares[row, passages[place].words[:, 0]]
+    return found

@@ -1,0 +1,106 @@
+"""Mask the words that set classes apart: KE-MLM (Kawintiranon and Singh, NAACL 2021).
+
+The words of each class of a label task are compared with those of the other classes by the
+log-odds-ratio with an informative Dirichlet prior (Monroe et al. 2008, equations 15, 20 and 22):
+
+    d = log((y + a) / (n + A - y - a)) - log((y' + a) / (n' + A - y' - a))
+    z = d / sqrt(1 / (y + a) + 1 / (y' + a))
+
+with y, y' the counts of the word in the class and in the others, n, n' the counts of all words
+there, a the count of the word in the background, and A the count of all words there. The words of
+the highest z of each class are masked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from maskpolicy import Count, DataError, Json, Passage, Rate, Spans, draw, policy
+from maskpolicy.learned import Contexts, Tools, Training, require
+
+FILE = "words.json"
+
+
+@policy("ke-mlm", target="spans")
+@dataclass(frozen=True)
+class KeMlm:
+    """Mask the words that best tell the classes of the task `train_on` (Kawintiranon and Singh).
+
+    Of their occurrences in a passage, as many are drawn as `ratio` allows.
+    """
+
+    train_on: tuple[str, ...]  # label tasks; each is looked at alone
+    ratio: Rate = 0.15  # largest share of a passage's words to mask
+    words: Count = 20  # words of each class, those of the highest z above 0
+    only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
+    learns_from: ClassVar = "labels"
+
+    def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
+        """Compare the words of each class with those of the others, and keep the best.
+
+        Raises DataError for a task with a single class in train.
+        """
+        found = {task.name: self._compare(task) for task in data}
+        (out / FILE).write_text(json.dumps(found, ensure_ascii=False, indent=1), encoding="utf-8")
+        return {"words": found}
+
+    def _compare(self, task: Contexts) -> dict[str, dict[str, float]]:
+        """Return the best words of each class with their z, best first."""
+        counts: dict[str, Counter[str]] = {}
+        for context in task.train:
+            words = (word for word in map(str.lower, context.words) if _has_letter(word))
+            counts.setdefault(context.targets[0], Counter()).update(words)
+        if len(counts) < 2:
+            raise DataError(
+                f"policy ke-mlm: all texts of {task.name} have one label: name a task with two"
+            )
+        background = sum(counts.values(), Counter[str]())
+        found = {}
+        for label in sorted(counts):
+            scores = z_scores(counts[label], background - counts[label], background)
+            best = sorted(scores, key=lambda word: (-scores[word], word))[: self.words]
+            found[label] = {word: round(scores[word], 3) for word in best if scores[word] > 0}
+        return found
+
+    def annotate(
+        self, passages: Sequence[Passage], fitted: Path | None = None
+    ) -> dict[str, list[Spans]]:
+        """Return the column "telling": all occurrences of the words of any class."""
+        found = json.loads((require("ke-mlm", fitted) / FILE).read_text(encoding="utf-8"))
+        telling = {word for task in found.values() for words in task.values() for word in words}
+        return {"telling": [_occurrences(passage, telling) for passage in passages]}
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw at most floor(ratio * w + u) occurrences in w words, u uniform in [0, 1)."""
+        found = passage.columns["telling"]
+        return draw(found, self.ratio * len(passage.words) / max(1, len(found)), rng)
+
+
+def z_scores(
+    own: Mapping[str, int], others: Mapping[str, int], background: Mapping[str, int]
+) -> dict[str, float]:
+    """Return z of each word of the background, given its counts in a class and in the others."""
+    n, m, a = (sum(counts.values()) for counts in (own, others, background))
+    found = {}
+    for word, prior in background.items():
+        y, x = own.get(word, 0) + prior, others.get(word, 0) + prior
+        d = log(y / (n + a - y)) - log(x / (m + a - x))
+        found[word] = d / sqrt(1 / y + 1 / x)
+    return found
+
+
+def _has_letter(word: str) -> bool:
+    return any(map(str.isalpha, word))
+
+
+def _occurrences(passage: Passage, telling: set[str]) -> Spans:
+    found = [word.lower() in telling for word in passage.texts(passage.words)]
+    return passage.words[np.asarray(found, bool)]

@@ -1,0 +1,164 @@
+"""Mask the words that decide a task: selective masking (Gu et al. 2020, "Train No Evil").
+
+The model is fine-tuned on a label task. The words of each of its texts go into a buffer, one by
+one. A word is important if, with it, the probability of the text's label given the buffer comes
+within `threshold` of that given the whole text: P(y | text) - P(y | buffer) < threshold. It is then
+taken out of the buffer again, so that words after it are judged without it. Stop words stay in the
+buffer and are never important. A tagger learns from the words found, and finds such words in text
+without labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import (
+    Count,
+    DataError,
+    Example,
+    Json,
+    Passage,
+    Rate,
+    Share,
+    Spans,
+    draw,
+    policy,
+)
+from maskpolicy.learned import Context, Contexts, Tools, Training, tagger, windows
+
+DROPOUT = 0.1  # of the tagger, unless the budget `fit` sets `dropout`
+TAGGED = 0.5  # probability from which a word is tagged as important
+Marks = list[NDArray[np.bool_]]
+
+
+@policy("selective-masking", target="spans")
+@dataclass(frozen=True)
+class SelectiveMasking:
+    """Mask words that suffice to tell the label of a text of the task `train_on` (Gu et al. 2020).
+
+    Of a passage's important words, as many are drawn as `ratio` allows.
+    """
+
+    train_on: tuple[str, ...]  # one label task
+    ratio: Rate = 0.15  # largest share of a passage's words to mask
+    threshold: Share = 0.05  # of the difference of probabilities below which a word is important
+    texts: Count = 2000  # most examples of train to find important words in; drawn by lot
+    hidden: Count = 128  # hidden size of the tagger's LSTM in each direction
+    only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
+    learns_from: ClassVar = "labels"
+    needs_classifier: ClassVar = True
+
+    def depends(self) -> Json:
+        """Return the version of spaCy, which the stop words come with."""
+        from importlib.metadata import version
+
+        return {"spacy": version("spacy")}
+
+    def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
+        """Find the important words of the task's texts, and train the tagger on them.
+
+        Raises DataError if no word is important.
+        """
+        from maskpolicy.learned import extractor
+
+        judge = tools.load_classifier(data[0], spec)
+        rng = np.random.default_rng(spec.seed)
+        chosen = rng.permutation(len(data[0].train))[: self.texts]
+        splits = {"train": [data[0].train[i] for i in np.sort(chosen)], "dev": data[0].dev}
+
+        def probability(examples: Sequence[Example]) -> NDArray[np.float64]:
+            own = np.asarray([judge.choices.index(one.targets[0]) for one in examples], int)
+            found: NDArray[np.float64] = np.exp(judge.log_probabilities(examples))
+            return found[np.arange(len(own)), own]
+
+        marks = {split: self.find(found, probability) for split, found in splits.items()}
+        cuts = {split: _windows(found, marks[split]) for split, found in splits.items()}
+        if not any(len(window.gold) for window in cuts["train"]):
+            raise DataError(
+                f"policy selective-masking: no word of {data[0].name} is important: raise "
+                f"threshold (now {self.threshold:g}) or finetune.steps"
+            )
+        dropout = DROPOUT if spec.dropout is None else spec.dropout
+        reader = extractor.build(tools.embeddings(), spec.seed, self.hidden, dropout)
+        done = tools.train(
+            reader,
+            windows.WindowSteps(cuts["train"], spec),
+            tagger.loss,
+            spec,
+            validate=(lambda module: _score(module, cuts["dev"])) if cuts["dev"] else None,
+        )
+        reader.save(out)
+        shares = {f"important_in_{split}": _share(found) for split, found in marks.items()}
+        return {"texts": len(splits["train"]), **shares, **{k: done[k] for k in sorted(done)}}
+
+    def find(
+        self,
+        contexts: Sequence[Context],
+        probability: Callable[[Sequence[Example]], NDArray[np.float64]],
+    ) -> Marks:
+        """Return which words of each text, both texts of a pair one after the other, are important.
+
+        `probability` returns the probability of each example's own label.
+        """
+        from spacy.lang.en.stop_words import STOP_WORDS
+
+        whole = probability([context.example for context in contexts])
+        skipped = [[word.lower() in STOP_WORDS for word in each.words] for each in contexts]
+        buffers: Marks = [np.zeros(len(words), bool) for words in skipped]
+        found: Marks = [np.zeros(len(words), bool) for words in skipped]
+        for at in range(max(map(len, skipped), default=0)):
+            there = [i for i, words in enumerate(skipped) if at < len(words)]
+            for i in there:
+                buffers[i][at] = True
+            judged = [i for i in there if not skipped[i][at]]
+            scores = probability([contexts[i].shortened(buffers[i]) for i in judged])
+            for i, score in zip(judged, scores, strict=True):
+                if whole[i] - score < self.threshold:
+                    found[i][at], buffers[i][at] = True, False
+        return found
+
+    def annotate(
+        self, passages: Sequence[Passage], fitted: Path | None = None
+    ) -> dict[str, list[Spans]]:
+        """Return the column "important": the words that the tagger finds important."""
+        shares = tagger.probabilities("selective-masking", fitted, passages)
+        pairs = zip(passages, shares, strict=True)
+        return {"important": [passage.words[share >= TAGGED] for passage, share in pairs]}
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw at most floor(ratio * w + u) important words of w words, u uniform in [0, 1)."""
+        found = passage.columns["important"]
+        return draw(found, self.ratio * len(passage.words) / max(1, len(found)), rng)
+
+
+def _windows(contexts: Sequence[Context], marks: Marks) -> list[windows.Window]:
+    made: list[windows.Window] = []
+    for context, tagged in zip(contexts, marks, strict=True):
+        first = len(context.passage.words)
+        made += tagger.cut(context.passage, tagged[:first])
+        made += tagger.cut(context.second, tagged[first:]) if context.second else []
+    return made
+
+
+def _score(reader: Any, cuts: Sequence[windows.Window]) -> float:
+    """Return the negative mean loss of windows."""
+    import torch
+
+    reader.eval()
+    total = 0.0
+    with torch.inference_mode():
+        for batch in windows.batches([len(window.tokens) for window in cuts], windows.BATCH):
+            texts = windows.collate([cuts[i] for i in batch]).to(reader.embeddings.device)
+            total += tagger.loss(reader, texts)[0].item()
+    return -total / len(cuts)
+
+
+def _share(marks: Marks) -> float:
+    words = sum(map(len, marks))
+    return float(sum(each.sum() for each in marks)) / max(1, words)

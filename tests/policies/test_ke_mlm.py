@@ -1,0 +1,100 @@
+"""The policy ke-mlm: words that tell classes apart, by the log-odds-ratio with a prior."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from math import log, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small
+from maskpolicy.policies.ke_mlm import FILE, KeMlm, z_scores
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.learned import Context, Contexts
+from maskpolicy.types import Passage, as_spans
+
+LINES = [
+    *[("1", "Good film !")] * 6,
+    *[("1", "fine film")] * 4,
+    *[("0", "bad film")] * 7,
+    ("0", "good film"),
+    *[("0", "fine plot")] * 2,
+]
+TASK = Contexts(
+    "reviews",
+    tuple(
+        Context(f"{i}", "", text, (label,), small.words(text), as_spans([]), ("0", "1"))
+        for i, (label, text) in enumerate(LINES)
+    ),
+    (),
+    {},
+)
+
+
+def fitted(out: Path, **fields) -> dict[str, dict[str, float]]:
+    """Return the words of each class of the 20 lines."""
+    KeMlm(("reviews",), **fields).fit([TASK], Training(), out, None)
+    return json.loads((out / FILE).read_text())["reviews"]
+
+
+def test_words_have_the_z_scores_that_the_formula_gives_by_hand(tmp_path):
+    # class 1: good 6, fine 4, film 10, of 20; class 0: bad 7, film 8, good 1, fine 2, plot 2, of 20
+    # both, the prior: good 7, fine 6, film 18, bad 7, plot 2, of 40
+    found = fitted(tmp_path)
+    good = (log(13 / 47) - log(8 / 52)) / sqrt(1 / 13 + 1 / 8)
+    film = (log(28 / 32) - log(26 / 34)) / sqrt(1 / 28 + 1 / 26)
+    fine = (log(10 / 50) - log(8 / 52)) / sqrt(1 / 10 + 1 / 8)
+    bad = (log(14 / 46) - log(7 / 53)) / sqrt(1 / 14 + 1 / 7)
+    plot = (log(4 / 56) - log(2 / 58)) / sqrt(1 / 4 + 1 / 2)
+    wanted = {"1": {"good": good, "fine": fine, "film": film}, "0": {"bad": bad, "plot": plot}}
+    assert found == {
+        label: {word: pytest.approx(z, abs=5e-4) for word, z in words.items()}
+        for label, words in wanted.items()
+    }
+    assert list(found["1"]) == ["good", "fine", "film"]  # best first
+
+
+def test_z_is_antisymmetric_and_zero_where_shares_are_equal():
+    one, other = Counter(a=3, b=1), Counter(a=1, b=3)
+    both = one + other
+    forth, back = z_scores(one, other, both), z_scores(other, one, both)
+    assert forth["a"] == pytest.approx(-back["a"])
+    assert z_scores(one, one, both) == {"a": 0, "b": 0}
+
+
+def test_a_larger_background_draws_z_towards_zero():
+    one, other = Counter(a=3, b=1), Counter(a=1, b=3)
+    sizes = [z_scores(one, other, Counter(a=n, b=n))["a"] for n in (1, 10, 100)]
+    assert sizes[0] > sizes[1] > sizes[2] > 0
+
+
+def test_all_occurrences_of_the_words_of_any_class_are_found(tmp_path):
+    fitted(tmp_path, words=1)
+    policy = KeMlm(("reviews",), words=1)
+    passages = [small.words("BAD film , good plot"), small.words("nothing here")]
+    found = policy.annotate(passages, tmp_path)["telling"]
+    assert [spans.tolist() for spans in found] == [[[0, 1], [3, 4]], []]
+
+
+def test_it_masks_as_many_words_as_the_ratio_allows():
+    words = small.words("w " * 20).words
+    for found, masked in ((words[:2], 2), (words[:9], 3), (words[:0], 0)):
+        passage = Passage("p", "", words[:, 0], words, words, words[:0], {"telling": found})
+        spans = KeMlm(("reviews",)).select(passage, np.random.default_rng(0))
+        assert len(spans) == masked
+        assert {tuple(span) for span in spans.tolist()} <= {tuple(span) for span in found.tolist()}
+
+
+def test_a_task_with_one_class_teaches_nothing(tmp_path):
+    task = Contexts("reviews", TASK.train[:10], (), {})
+    with pytest.raises(DataError, match="all texts of reviews have one label"):
+        KeMlm(("reviews",)).fit([task], Training(), tmp_path, None)
+
+
+def test_without_a_fit_it_is_refused_in_one_line():
+    with pytest.raises(ConfigError, match="policy ke-mlm: is learned and needs a fitted policy"):
+        KeMlm(("reviews",)).annotate([small.words("bad")])

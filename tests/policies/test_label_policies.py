@@ -1,0 +1,217 @@
+"""Policies that learn from labels, in experiments: stages, keys, both kinds of models, refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small
+import yaml
+
+from maskpolicy import stages
+from maskpolicy.config.parse import load_experiment
+from maskpolicy.errors import ConfigError
+from maskpolicy.graph.execution import execute
+from maskpolicy.graph.nodes import topological
+from maskpolicy.publishing import own_text
+from maskpolicy.ragged import load
+from maskpolicy.store.artifacts import Store
+from maskpolicy.world import make, write
+
+POLICIES = ("selective-masking", "typhoon", "ke-mlm")
+COLUMNS = {"selective-masking": "important", "typhoon": "saliency", "ke-mlm": "telling"}
+SHORT = {"batch_size": 4, "precision": "fp32"}
+BUDGETS = {
+    "fit": {"steps": 6, "eval_every": 3, **SHORT},
+    "intermediate": {"steps": 2, **SHORT},
+    "finetune": {"steps": 4, "lr": 1e-3, **SHORT},
+}
+GIVEN = {"selective-masking": {"texts": 12, "hidden": 8, "threshold": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Both kinds of models, and a world of tasks."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, model in (("encoder", small.roberta(initializer_range=0.3)), ("bart", small.bart())):
+        model.save_pretrained(folder / name)
+        small.tokenizer().save_pretrained(folder / name)
+    write(make({"people": 12, "general_people": 6, "kinds": ["people"]}), folder / "world")
+    return folder
+
+
+@pytest.fixture
+def experiment(made, tmp_path):
+    """Return a function that loads an experiment with rows that learn on `train_on`."""
+
+    def experiment(kind="encoder", train_on=("cola",), names=POLICIES, **keys):
+        rows = [{"name": name, "train_on": list(train_on), **GIVEN.get(name, {})} for name in names]
+        given = {
+            "model": {
+                "name": str(made / kind),
+                "kind": "encoder" if kind == "encoder" else "seq2seq",
+            },
+            "corpus": {"name": "world", "words": 30},
+            "data": str(made / "world" / "tasks"),
+            "policies": ["none", *rows],
+            "tasks": ["cola" if kind == "encoder" else "zsre"],
+            "world": {"people": 12, "general_people": 6},
+            **BUDGETS,
+            **keys,
+        }
+        path = tmp_path / "it.yaml"
+        path.write_text(yaml.safe_dump(given))
+        return load_experiment(path)
+
+    return experiment
+
+
+def computed(experiment, folder, kinds=("intermediate",)):
+    """Compute all stages of `kinds`; return them by label, and the store."""
+    order, store = topological(stages.build(experiment).stages), Store(folder)
+    wanted = [stage for stage in order if stage.kind in kinds]
+    outcomes = execute(order, store, targets=wanted)
+    assert [one.error for one in outcomes.values() if one.error] == []
+    return {stage.label: stage for stage in wanted}, store
+
+
+def content(store, stage):
+    folder = store.path(stage.key)
+    return {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.name != "MANIFEST.json"
+    }
+
+
+@pytest.mark.parametrize("kind", ["encoder", "bart"])
+def test_every_policy_runs_with_either_kind_of_model(experiment, tmp_path, kind):
+    found, store = computed(experiment(kind), tmp_path / "store")
+    for name in POLICIES:
+        annotate = found[f"{name}, run 0"].inputs["annotate"]
+        fit = annotate.inputs["fit"]
+        assert ("classifier" in fit.inputs) == (name != "ke-mlm")
+        report = json.loads(content(store, fit)["report.json"])
+        assert report["dev"] is None
+        assert report["contexts"]["cola"]["train"]["labels"].keys() == {"0", "1"}
+        column = load(store.path(annotate.key) / "passages.safetensors")[COLUMNS[name]]
+        assert column.lengths.sum() > 0
+        work = json.loads(content(store, found[f"{name}, run 0"])["work.json"])
+        assert work["hidden_tokens"] > 0
+
+
+def test_rows_of_one_task_share_the_classifier_and_a_second_store_gets_the_same_bytes(
+    experiment, tmp_path
+):
+    one, first = computed(experiment(), tmp_path / "one", ("fit",))
+    judges = {fit.inputs["classifier"].key for fit in one.values() if "classifier" in fit.inputs}
+    assert len(judges) == 1
+    two, second = computed(experiment(), tmp_path / "two", ("fit",))
+    for label, stage in one.items():
+        assert content(first, stage) == content(second, two[label]), label
+
+
+def test_labels_of_the_test_split_change_neither_key_nor_bytes(experiment, made, tmp_path):
+    before, store = computed(experiment(), tmp_path / "store", ("fit",))
+    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
+    test = folder / "CoLA" / "dev.tsv"  # serves as test
+    test.write_text(test.read_text().replace("\t0\t*", "\t1\t"))
+    after, other = computed(experiment(data=str(folder)), tmp_path / "other", ("fit",))
+    for label, stage in before.items():
+        assert after[label].key == stage.key
+        assert content(other, after[label]) == content(store, stage)
+    train = folder / "CoLA" / "train.tsv"
+    train.write_text(train.read_text().replace("\t0\t*", "\t1\t", 1))
+    changed = topological(stages.build(experiment(data=str(folder))).stages)
+    keys = {stage.label: stage.key for stage in changed if stage.kind == "fit"}
+    assert all(keys[label] != stage.key for label, stage in before.items())
+
+
+def test_a_pair_of_texts_is_learnt_from(experiment, made, tmp_path):
+    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
+    (folder / "MRPC").mkdir()
+    for split, count in (("train", 24), ("dev", 6)):
+        ends = ["floats", "sank"] * (count // 2)
+        rows = [
+            f"{i % 2}\t1\t2\tBoat {split} {i} goes down.\tThe boat {split} {i} {end}."
+            for i, end in enumerate(ends)
+        ]
+        head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        (folder / "MRPC" / f"{split}.tsv").write_text("\n".join([head, *rows, ""]))
+    for kind in ("encoder", "bart"):
+        loaded = experiment(kind, ("mrpc",), data=str(folder))
+        found, store = computed(loaded, tmp_path / kind, ("fit",))
+        words = json.loads(content(store, found["ke-mlm, run 0"])["words.json"])
+        assert next(iter(words["mrpc"]["1"])) == "sank"
+        saliency = np.load(store.path(found["typhoon, run 0"].key) / "saliency.npy")
+        second = small.tokenizer()("The boat sank.", add_special_tokens=False).input_ids
+        assert (saliency[second] > 0).all()
+        assert (saliency[small.tokenizer().all_special_ids] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "train_on", "says"),
+    [
+        (["typhoon"], ["zsre"], "zsre: typhoon learns from labels, and this task has none: name a"),
+        (["supervised"], ["cola"], "cola: supervised learns from the answers in a context, and"),
+        (["typhoon"], ["cola", "sst2"], "train_on: names 2 tasks, but typhoon fine-tunes one"),
+        (["ke-mlm"], [], "train_on: is empty: name a label task"),
+        (["selective-masking"], [], "train_on: is empty: name a label task"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_refused_at_its_place(experiment, names, train_on, says):
+    with pytest.raises(ConfigError, match=r"policies\[1\]\.train_on") as caught:
+        experiment(names=names, train_on=train_on)
+    assert says in str(caught.value)
+
+
+def test_numbers_in_place_of_labels_are_one_line(experiment, made, tmp_path, monkeypatch):
+    folder = shutil.copytree(made / "world" / "tasks", tmp_path / "tasks")
+    (folder / "STS-B").mkdir()
+    for split in ("train", "dev"):
+        rows = "\n".join(f"Boat {split} {i}.\tA boat.\t{i / 2}" for i in range(8))
+        (folder / "STS-B" / f"{split}.tsv").write_text(f"sentence1\tsentence2\tscore\n{rows}\n")
+    loaded = experiment(names=["ke-mlm"], train_on=["stsb"], data=str(folder))
+    order = topological(stages.build(loaded).stages)
+    wanted = [stage for stage in order if stage.kind == "contexts"]
+    outcomes = execute(order, Store(tmp_path / "store"), targets=wanted)
+    (error,) = {one.error for one in outcomes.values() if one.error}
+    assert "task 'stsb' has numbers, no labels: a policy cannot learn from it" in error
+
+
+@pytest.mark.slow
+def test_the_experiment_of_the_page_runs_from_end_to_end(call, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+    section = page.partition("## Policies that learn from labels")[2]
+    block = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    assert [row["name"] for row in block["policies"]] == list(POLICIES)
+    for row in block["policies"]:
+        row |= GIVEN.get(row["name"], {})
+    given = {
+        **block,
+        "policies": ["none", *block["policies"]],
+        "corpus": "world",
+        "data": "world",
+        "tasks": ["cola"],
+        "world": {"people": 12, "general_people": 6},
+        "general": {"steps": 2, **SHORT},
+        **BUDGETS,
+    }
+    (tmp_path / "it.yaml").write_text(yaml.safe_dump(given))
+    words = ["run", tmp_path / "it.yaml", "--store", tmp_path / "store", "--out", tmp_path / "out"]
+    code, _, err = call(*words, "--jobs", "1")
+    assert code == 0, err
+    board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert [row["policy"] for row in board["rows"]] == ["none", *POLICIES]
+    result = json.loads(next((tmp_path / "out" / "results").glob("typhoon*.json")).read_text())
+    assert result["config"]["train_on"][0]["name"] == "cola"
+    assert result["config"]["finetune"]["steps"] == 4
+
+
+def test_pretrain_sets_the_budget_of_the_classifier():
+    typhoon = {"name": "typhoon", "train_on": ["cola"]}
+    given = {"data": "world", "finetune": {"steps": 5}, "model": {"kind": "encoder"}}
+    assert own_text.experiment("mini", ["world"], typhoon, dict(given)).finetune.steps == 5
+    with pytest.raises(ConfigError, match="finetune: cannot be set here"):
+        own_text.experiment("mini", ["world"], {"name": "random"}, {"finetune": {"steps": 5}})
