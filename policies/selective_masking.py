@@ -33,7 +33,6 @@ from maskpolicy import (
 from maskpolicy.learned import Context, Contexts, Tools, Training, tagger, windows
 
 DROPOUT = 0.1  # of the tagger, unless the budget `fit` sets `dropout`
-TAGGED = 0.5  # probability from which a word is tagged as important
 Marks = list[NDArray[np.bool_]]
 
 
@@ -93,9 +92,11 @@ class SelectiveMasking:
             spec,
             validate=(lambda module: _score(module, cuts["dev"])) if cuts["dev"] else None,
         )
-        reader.save(out)
         shares = {f"important_in_{split}": _share(found) for split, found in marks.items()}
-        return {"texts": len(splits["train"]), **shares, **{k: done[k] for k in sorted(done)}}
+        texts = [text for one in splits["train"] for text in (one.passage, one.second) if text]
+        least = tagger.save(reader, texts, shares["important_in_train"], out)
+        found = {"texts": len(texts), **shares, "tagged_from": round(least, 4)}
+        return {**found, **{name: done[name] for name in sorted(done)}}
 
     def find(
         self,
@@ -127,9 +128,7 @@ class SelectiveMasking:
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[Spans]]:
         """Return the column "important": the words that the tagger finds important."""
-        shares = tagger.probabilities("selective-masking", fitted, passages)
-        pairs = zip(passages, shares, strict=True)
-        return {"important": [passage.words[share >= TAGGED] for passage, share in pairs]}
+        return {"important": tagger.tag("selective-masking", fitted, passages)}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw at most floor(ratio * w + u) important words of w words, u uniform in [0, 1)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 from maskpolicy.learned import windows
 from maskpolicy.learned.fit_tools import require
 from maskpolicy.learned.windows import Window
-from maskpolicy.types import Passage, as_spans
+from maskpolicy.types import Passage, Spans, as_spans
 
 if TYPE_CHECKING:
     import torch
 
     from maskpolicy.learned.extractor import Extractor, Texts
+
+_LEAST = "least.json"  # the probability from which a word is tagged
 
 
 def cut(passage: Passage, tagged: NDArray[np.bool_]) -> list[Window]:
@@ -51,19 +54,37 @@ def loss(module: Extractor, texts: Texts) -> tuple[torch.Tensor, int]:
     return (losses.where(inside, 0).sum(1) / texts.counts).sum(), len(logits)
 
 
-def probabilities(
-    policy: str, fitted: Path | None, passages: Sequence[Passage]
-) -> list[NDArray[np.float32]]:
-    """Return the probability of each word of each passage that it is tagged, each (w,).
+def save(module: Extractor, passages: Sequence[Passage], share: float, folder: Path) -> float:
+    """Write a tagger to a folder, and return the probability from which it tags a word.
 
-    `fitted` is the folder of an extractor. Raises ConfigError if it is None.
+    That is where it tags `share` of the words of `passages`: where few words are to be tagged, a
+    probability above one half may be rare.
     """
-    import torch
+    found = np.concatenate([*probabilities(module.eval(), passages), np.zeros(1)])
+    least = float(np.quantile(found[:-1], 1 - share)) if len(found) > 1 else 1.0
+    module.save(folder)
+    (folder / _LEAST).write_text(json.dumps(least))
+    return least
 
+
+def tag(policy: str, fitted: Path | None, passages: Sequence[Passage]) -> list[Spans]:
+    """Return the tagged words of each passage, each (n, 2) tokens.
+
+    `fitted` is the folder of a tagger. Raises ConfigError if it is None.
+    """
     from maskpolicy import hardware
     from maskpolicy.learned.extractor import Extractor
 
     module = Extractor.load(require(policy, fitted)).to(hardware.device())
+    least = json.loads((require(policy, fitted) / _LEAST).read_text())
+    found = probabilities(module, passages)
+    return [one.words[share >= least] for one, share in zip(passages, found, strict=True)]
+
+
+def probabilities(module: Extractor, passages: Sequence[Passage]) -> list[NDArray[np.float32]]:
+    """Return the probability of each word of each passage that it is to be tagged, each (w,)."""
+    import torch
+
     found = [np.zeros(0, np.float32)] * len(passages)
     there = [place for place, passage in enumerate(passages) if len(passage.words)]
     lengths = [len(passages[place].tokens) for place in there]

@@ -66,15 +66,28 @@ def test_it_learns_which_words_are_tagged(tmp_path):
         def latest(self): ...
 
     train(module, steps, tagger.loss, spec, Nowhere(), lambda *given: None)
-    module.save(tmp_path)
     (other,) = tokenize([Document("new", "Boats on the Oder.")], small.tokenizer())
-    shares = tagger.probabilities("it", tmp_path, [*passages, small.ids([]), other])
+    shares = tagger.probabilities(module, [*passages, small.ids([]), other])
     assert [(share > 0.5).tolist() for share in shares[: len(marks)]] == [m.tolist() for m in marks]
     assert len(shares[-2]) == 0
     words = other.texts(other.words)
     assert [word for word, p in zip(words, shares[-1], strict=True) if p > 0.5] == ["Oder"]
+    tagger.save(module, passages, float(np.concatenate(marks).mean()), tmp_path)
+    found = tagger.tag("it", tmp_path, [other])[0]
+    assert other.texts(found) == ["Oder"]
+
+
+def test_as_large_a_share_is_tagged_as_asked_for(tmp_path):
+    documents = [Document(str(i), text) for i, text in enumerate(small.TEXTS)]
+    passages = list(tokenize(documents, small.tokenizer()))
+    words = sum(len(one.words) for one in passages)
+    for share in (0.0, 0.1, 0.5, 1.0):
+        least = tagger.save(reader(), passages, share, tmp_path)
+        tagged = sum(map(len, tagger.tag("it", tmp_path, passages)))
+        assert tagged == pytest.approx(share * words, abs=1)
+        assert 0 < least < 1
 
 
 def test_without_a_folder_it_is_refused():
     with pytest.raises(ConfigError, match="policy it: is learned and needs a fitted policy"):
-        tagger.probabilities("it", None, [])
+        tagger.tag("it", None, [])

@@ -48,7 +48,10 @@ def experiment(made, tmp_path):
     """Return a function that loads an experiment with rows that learn on `train_on`."""
 
     def experiment(kind="encoder", train_on=("cola",), names=POLICIES, **keys):
-        rows = [{"name": name, "train_on": list(train_on), **GIVEN.get(name, {})} for name in names]
+        rows = [
+            {"name": name, "label": name, "train_on": list(train_on), **GIVEN.get(name, {})}
+            for name in names
+        ]
         given = {
             "model": {
                 "name": str(made / kind),
@@ -145,7 +148,7 @@ def test_a_pair_of_texts_is_learnt_from(experiment, made, tmp_path):
         words = json.loads(content(store, found["ke-mlm, run 0"])["words.json"])
         assert next(iter(words["mrpc"]["1"])) == "sank"
         saliency = np.load(store.path(found["typhoon, run 0"].key) / "saliency.npy")
-        second = small.tokenizer()("The boat sank.", add_special_tokens=False).input_ids
+        second = small.tokenizer()("boat sank.", add_special_tokens=False).input_ids
         assert (saliency[second] > 0).all()
         assert (saliency[small.tokenizer().all_special_ids] == 0).all()
 
@@ -187,7 +190,7 @@ def test_the_experiment_of_the_page_runs_from_end_to_end(call, tmp_path):
     block = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
     assert [row["name"] for row in block["policies"]] == list(POLICIES)
     for row in block["policies"]:
-        row |= GIVEN.get(row["name"], {})
+        row |= {"label": row["name"], **GIVEN.get(row["name"], {})}
     given = {
         **block,
         "policies": ["none", *block["policies"]],
