@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from maskpolicy import Count, DataError, Json, Passage, Rate, Spans, draw, policy
+from maskpolicy import Count, DataError, Json, Passage, Rate, Spans, as_spans, draw, policy
 from maskpolicy.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
@@ -103,4 +103,4 @@ def _has_letter(word: str) -> bool:
 
 def _occurrences(passage: Passage, telling: set[str]) -> Spans:
     found = [word.lower() in telling for word in passage.texts(passage.words)]
-    return passage.words[np.asarray(found, bool)]
+    return as_spans(passage.words[np.asarray(found, bool)])

@@ -74,7 +74,8 @@ class SelectiveMasking:
         def probability(examples: Sequence[Example]) -> NDArray[np.float64]:
             own = np.asarray([judge.choices.index(one.targets[0]) for one in examples], int)
             found: NDArray[np.float64] = np.exp(judge.log_probabilities(examples))
-            return found[np.arange(len(own)), own]
+            chosen: NDArray[np.float64] = found[np.arange(len(own)), own]
+            return chosen
 
         marks = {split: self.find(found, probability) for split, found in splits.items()}
         cuts = {split: _windows(found, marks[split]) for split, found in splits.items()}

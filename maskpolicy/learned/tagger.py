@@ -28,7 +28,7 @@ def cut(passage: Passage, tagged: NDArray[np.bool_]) -> list[Window]:
     words, made = passage.words, []
     for begin, end in windows.bounds(words) if len(words) else ():
         start, stop = words[begin, 0], words[end - 1, 1]
-        gold = [(place, 0) for place in np.flatnonzero(tagged[begin:end])]
+        gold = [(place, 0) for place in np.flatnonzero(tagged[begin:end]).tolist()]
         tokens = passage.tokens[start:stop]
         made.append(Window(tokens, as_spans(words[begin:end] - start), as_spans(gold)))
     return made

@@ -254,19 +254,19 @@ class _Builder:
         for index, task in enumerate(tasks):
             inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
         if hooks.NEEDS_CLASSIFIER.of(made):
-            inputs[CLASSIFIER] = self.classifier(tasks[0], run)
+            inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
         return self.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
 
-    def classifier(self, task: TaskBlock, run: int) -> Stage:
-        """The model before its intermediate stage, fine-tuned on a label task for a policy.
+    def classifier(self, block: PolicyBlock, task: TaskBlock, run: int) -> Stage:
+        """The model before its intermediate stage, fine-tuned on a label task for a row's policy.
 
         A text-to-text model learns the labels as texts.
         """
-        made, spec, seed = sources.task(task), self.experiment.finetune, self.experiment.fit.seed
-        head = "label" if "label" in self.kind.tasks else "text"
+        made, spec = sources.task(task), self.experiment.budget("finetune", block)
+        seed, is_text = self.experiment.budget("fit", block).seed, "label" not in self.kind.tasks
         params = FinetuneParams(
-            head=head,
-            choose="generate" if head == "label" else "likelihood",
+            head="text" if is_text else "label",
+            choose="likelihood" if is_text else "generate",
             keep=made.facts.keep,
             metric=made.metric.name,
             metric_version=made.metric.version if spec.eval_every else 1,
@@ -274,7 +274,7 @@ class _Builder:
         )
         tuned = self.inputs.stage(
             "finetune-classifier",
-            f"{task.label}, run {run}",
+            f"{block.label}, {task.label}, run {run}",
             params,
             model=self.base(run),
             tokenizer=self.inputs.tokenizer,

@@ -53,7 +53,7 @@ def contexts(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: Sta
         rows, counts[split] = task_contexts.find_contexts(block, split, folder, texts)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         path.write_text("".join(lines), encoding="utf-8")
-    about = {"task": block.name, "counts": counts}
+    about: dict[str, Json] = {"task": block.name, "counts": counts}
     about |= {fit_tools.LABELS: True} if params.labels else {}
     (out / fit_tools.COUNTS).write_text(json.dumps(about, indent=1), encoding="utf-8")
     run.facts.update(counts)
