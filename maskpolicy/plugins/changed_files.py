@@ -87,7 +87,7 @@ def compare(params: object) -> None:
         policy, task = getattr(params, "policy", None), getattr(params, "task", None)
         entry = find_plugin("task", task.name) if task else find_plugin("policy", str(policy))
         compare_files(entry, code)
-    if hasattr(params, "depends"):
+    if getattr(params, "depends", None) is not None:
         _compare_depends(params)
     members: Mapping[str, Mapping[str, str]] = getattr(params, "member_code", None) or {}
     for name, digests in members.items():
