@@ -22,9 +22,9 @@ from maskpolicy.formats import digest, kilt, optional, text
 class AidaYago2:
     """A marked mention with the words around it; the answer is a page's title.
 
-    The mentions of one document belong together, and the documents of one `subject` where a row
-    has that key (the embedded world's rows do). The context is the title and first paragraph of
-    the page in KILT's knowledge source, or the paragraph that the provenance names.
+    The mentions of one document are one group; if rows have a key `subject`, as those of the
+    embedded world do, the mentions of one subject are. The context is the title and first paragraph
+    of the page in KILT's knowledge source, or the paragraph that the provenance names.
     """
 
     words: Count = 40  # on either side of the mention
@@ -44,7 +44,7 @@ class AidaYago2:
         )
 
     def reading(self, row: Json) -> tuple[str, tuple[str, ...]]:
-        """Return the document, in which a learned policy is to find the mention."""
+        """Return the document, in which a learned policy must find the mention."""
         left, mention, right = parts(text(row, "input"))
         return " ".join([*left, *mention, *right]), (" ".join(mention),)
 

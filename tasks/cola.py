@@ -23,7 +23,7 @@ from maskpolicy.formats import glue
 )
 @dataclass(frozen=True)
 class Cola:
-    """Sentences of the linguistic literature; 1 is acceptable. Equal ones belong together."""
+    """Sentences of the linguistic literature; 1: acceptable. Equal sentences are one group."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

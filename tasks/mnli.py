@@ -31,8 +31,8 @@ TEXTS = ("sentence1|premise", "sentence2|hypothesis")
 class Mnli:
     """Premise and hypothesis; the test split has the genres of train, or (mismatched) others.
 
-    Hypotheses on one premise belong together; a hypothesis alone links no premises, as short ones
-    ("I don't know.") stand with many. Rows without a gold label ("-") are left out.
+    Rows with the same premise are one group. Rows with the same hypothesis are not, because short
+    ones ("I don't know.") occur with many premises. Rows without a gold label ("-") are left out.
     """
 
     # of the dev file; auto: the first whose files exist

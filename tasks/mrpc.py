@@ -24,7 +24,7 @@ TEXTS = ("#1 String|sentence1", "#2 String|sentence2")
 )
 @dataclass(frozen=True)
 class Mrpc:
-    """Pairs of sentences; 1 is a paraphrase. Pairs that share a sentence belong together."""
+    """Pairs of sentences; 1: a paraphrase. Pairs that share a sentence are one group."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

@@ -40,9 +40,9 @@ _COMPANIONS = {"train": ("train",), "dev": ("dev", "test"), "test": ("test",)}
 class NaturalQuestions:
     """Questions to a search engine, in lower case.
 
-    The context is KILT's provenance paragraph, else a passage of DPR's file. EfficientQA has the
-    train file of NQ-open, and a dev and a labelled test file of its own (its key `answer` is
-    read). Exact match decomposes accents (NFD), as NQ-open's script does.
+    The context is KILT's provenance paragraph, otherwise a passage of DPR's file. EfficientQA uses
+    the train file of NQ-open, and has its own dev file and labelled test file (key `answer`). Exact
+    match decomposes accents (NFD), as NQ-open's script does.
     """
 
     # of the files; auto: the first whose files exist
@@ -51,8 +51,8 @@ class NaturalQuestions:
     def example(self, row: Json) -> Example | None:
         """Map a row of NQ-open or of KILT's form.
 
-        Questions on one page belong together where the row names it: KILT's provenance, or the
-        key `subject` of the embedded world's rows. Elsewhere only equal questions do.
+        Questions about one page are one group if the row names the page (KILT's provenance, or the
+        key `subject` of the embedded world's rows); otherwise equal questions are.
         """
         targets = (*texts(row, "answer"), *kilt.answers(row))
         if not targets:
@@ -79,6 +79,6 @@ class NaturalQuestions:
     def evidence_files(
         self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> list[Path]:
-        """Return DPR's files and, for KILT's form, the knowledge source, where they are there."""
+        """Return DPR's files and, for KILT's form, the knowledge source, as far as they exist."""
         pages = kilt.knowledge(beside) if any("output" in row for row in rows) else []
         return [*pages, *dpr.companions("nq", beside, _COMPANIONS[split])]

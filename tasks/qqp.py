@@ -1,4 +1,4 @@
-"""QQP (Quora question pairs): do two questions ask the same?"""
+"""QQP (Quora question pairs): do two questions have the same meaning?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from maskpolicy.formats import glue
 )
 @dataclass(frozen=True)
 class Qqp:
-    """Pairs of questions; 1 is a duplicate. Pairs that share a question belong together."""
+    """Pairs of questions; 1: duplicates. Pairs that share a question are one group."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

@@ -19,13 +19,13 @@ from maskpolicy.formats import block, choices, optional, records, text
 )
 @dataclass(frozen=True)
 class Quartz:
-    """Stem, choices and the sentence with the relation, which is the context too.
+    """Stem, choices and the sentence with the relation, which is also the context.
 
-    Questions on one sentence belong together. `paragraph: false` leaves it out of the source.
+    Questions about one sentence are one group.
     """
 
     choose: choices.Choose = "generate"  # write a choice, or take the likeliest one
-    paragraph: bool = True  # the sentence stands in the source too
+    paragraph: bool = True  # put the sentence into the source
 
     def example(self, row: Json) -> Example | None:
         """Map a row; on the Hub `question` is the stem, and `choices` lies beside it."""

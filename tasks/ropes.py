@@ -1,4 +1,4 @@
-"""ROPES (Lin et al. 2019): what a background passage says of a new situation."""
+"""ROPES (Lin et al. 2019): what a background passage implies for a new situation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from maskpolicy.formats import digest, records, text
 )
 @dataclass(frozen=True)
 class Ropes:
-    """Question, situation, background; the answer lies in one of them.
+    """Question, situation and background; the answer is a span of one of them.
 
-    Questions on one background belong together. `background: false` leaves it out of the source.
+    Questions about one background are one group.
     """
 
-    background: bool = True  # the background stands in the source
+    background: bool = True  # put the background into the source
 
     def example(self, row: Json) -> Example | None:
         """Map a question with its paragraph's keys: a row of the Hub, or of the official file."""

@@ -22,7 +22,7 @@ from maskpolicy.formats import glue
 )
 @dataclass(frozen=True)
 class Rte:
-    """A text and a hypothesis; pairs that share either belong together."""
+    """A text and a hypothesis; pairs that share either are one group."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

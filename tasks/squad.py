@@ -26,9 +26,9 @@ FACTS: dict[str, Any] = {
 )
 @dataclass(frozen=True)
 class Squad:
-    """A question on a paragraph, which holds the answer.
+    """A question about a paragraph, which contains the answer.
 
-    Questions on one article belong together, or on one paragraph where the article has no title.
+    Questions about one article are one group, or about one paragraph if it has no title.
     """
 
     def example(self, row: Json) -> Example | None:
@@ -46,10 +46,10 @@ class Squad:
 )
 @dataclass(frozen=True)
 class SquadV2:
-    """As squad, but to some questions the paragraph has no answer."""
+    """As squad, but the paragraph does not answer every question."""
 
     def example(self, row: Json) -> Example | None:
-        """Map a question with its paragraph's keys; on the Hub one without answers has none."""
+        """Map a question with its paragraph's keys; without answers it is not answerable."""
         if not isinstance(row.get("is_impossible", False), bool):
             raise DataError("key 'is_impossible' must be true or false")
         return _example(row)
@@ -69,7 +69,7 @@ def _example(row: Json) -> Example:
 
 
 def _start(answer: Json, context: str) -> int:
-    """Return where the first answer begins, its outer blanks left out."""
+    """Return the character at which the first answer begins, without blanks around it."""
     start, said = answer.get("answer_start"), text(answer, "text")
     if not isinstance(start, int) or context[start : start + len(said)] != said or start < 0:
         raise DataError(f"key 'answers.answer_start': {said!r} does not stand at {start}")

@@ -22,7 +22,7 @@ from maskpolicy.formats import glue
 )
 @dataclass(frozen=True)
 class Sst2:
-    """Sentences and phrases of reviews; 1 is positive. Equal ones belong together."""
+    """Sentences and phrases of reviews; 1: positive. Equal texts are one group."""
 
     def example(self, row: Json) -> Example | None:
         """Map a row of the file or of the Hub."""

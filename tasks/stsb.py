@@ -1,4 +1,4 @@
-"""STS-B (Cer et al. 2017): how alike are two sentences, from 0 to 5?"""
+"""STS-B (Cer et al. 2017): how similar are two sentences, from 0 to 5?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from maskpolicy.formats import glue, text
 class Stsb:
     """Pairs of sentences with a similarity: a number instead of classes.
 
-    Pairs that share a sentence belong together.
+    Pairs that share a sentence are one group.
     """
 
     def example(self, row: Json) -> Example | None:

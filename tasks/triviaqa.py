@@ -11,7 +11,7 @@ from typing import Literal
 from maskpolicy import Count, DataError, Example, Hub, Json, task
 from maskpolicy.formats import alike, block, existing, opened, records, text, texts, window
 
-_HIDDEN = "<unk>"  # the Hub's answer where the test set has none
+_HIDDEN = "<unk>"  # the Hub's answer to questions of the unlabelled test set
 _WIKIPEDIA = "wikipedia/"  # the folder of evidence about Wikipedia's pages
 
 
@@ -34,10 +34,10 @@ _WIKIPEDIA = "wikipedia/"  # the folder of evidence about Wikipedia's pages
 class TriviaQA:
     """Trivia questions; the context is a window of an evidence document that holds an answer.
 
-    Questions about one Wikipedia page belong together, and equal questions where a row names no
-    page. `documents: false` does without evidence: no context, and from the Hub megabytes instead
-    of gigabytes. Exact match normalises as SQuAD, as the closed-book literature does;
-    `normalisation: triviaqa` as TriviaQA's own script.
+    Questions about one Wikipedia page are one group, or equal questions if a row names no page.
+    `documents: false` reads no evidence: there are no contexts, and the Hub sends megabytes instead
+    of gigabytes. Exact match normalises like SQuAD's script, as in the closed-book literature; with
+    `normalisation: triviaqa` like TriviaQA's own.
     """
 
     # of the files; auto: the first whose files exist
@@ -53,7 +53,7 @@ class TriviaQA:
         return "exact_match" if self.normalisation == "squad" else "triviaqa_exact_match"
 
     def example(self, row: Json) -> Example | None:
-        """Map a row; its answer is Value, then the Aliases (and HumanAnswers, where verified)."""
+        """Map a row; its answers are Value, the Aliases and, if verified, the HumanAnswers."""
         answer = block(row, "Answer", "answer")
         value = answer.get("Value", answer.get("value"))
         if not answer or value in (None, "", _HIDDEN):
@@ -78,7 +78,7 @@ class TriviaQA:
     def evidence(
         self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> Callable[[Json, Example], str | None]:
-        """Return a lookup of the first window, by rank of its document, that holds an answer."""
+        """Return a lookup of the first window with an answer, in order of the documents' ranks."""
         folders = _folders(beside)
 
         def find(row: Json, example: Example) -> str | None:
@@ -91,7 +91,7 @@ class TriviaQA:
     def evidence_files(
         self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> list[Path]:
-        """Return the evidence documents of the rows that are there."""
+        """Return those evidence documents of the rows that exist."""
         folders = _folders(beside) if self.documents else []
         found: list[Path] = []
         for row in rows:
@@ -108,7 +108,7 @@ def _folders(beside: Sequence[Path]) -> list[Path]:
 
 
 def _documents(row: Json, folders: Sequence[Path]) -> Iterator[str]:
-    """Yield the evidence texts of a row by rank; documents that are not there are left out."""
+    """Yield the evidence texts of a row by rank; missing documents are left out."""
     for name, inline in _pages(row):
         if inline:
             yield inline
@@ -131,7 +131,7 @@ def _pages(row: Json) -> Iterator[tuple[str, str]]:
 
 
 def _name(page: Json) -> str:
-    """Return a document's name; one that leads out of the evidence folder raises DataError."""
+    """Return a document's name; raises DataError if it leads out of the evidence folder."""
     name = str(page.get("Filename") or page.get("filename") or "")
     if ".." in name.split("/"):
         raise _outside(name)
@@ -150,11 +150,11 @@ def _rank(page: Json) -> float:
 
 
 def _files(name: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the first file of a name below the folders; DataError if a link leads out of its."""
+    """Return the first file of a name below the folders; DataError if a link leads outside."""
     for folder in folders:
         try:
             path = existing(folder / name)
-        except OSError:  # a name that no file system takes
+        except OSError:  # the file system does not allow the name
             return []
         if path is not None:
             if not path.resolve().is_relative_to(folder.resolve()):

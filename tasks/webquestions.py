@@ -36,8 +36,8 @@ _COMPANIONS = {"train": ("train", "dev"), "test": ("test",)}  # DPR's dev is par
 class WebQuestions:
     """Questions of web users; the context is a passage of DPR's file, if it exists.
 
-    Questions about one Freebase entity belong together. The Hub's copy was parsed by a regular
-    expression that breaks answers with quotes or parentheses: prefer the official files.
+    Questions about one Freebase entity are one group. Prefer the official files: the Hub's copy
+    was parsed by a regular expression that damages answers with quotes or parentheses.
     """
 
     def example(self, row: Json) -> Example | None:
@@ -58,12 +58,12 @@ class WebQuestions:
     def evidence_files(
         self, rows: Sequence[Json], beside: Sequence[Path], split: str
     ) -> list[Path]:
-        """Return DPR's files, where they are there."""
+        """Return those of DPR's files that exist."""
         return dpr.companions("webquestions", beside, _COMPANIONS[split])
 
 
 def values(expression: str) -> tuple[str, ...]:
-    """Return the values of `(list (description "A") (description B))`, one pair of quotes less."""
+    """Return the values of `(list (description "A") (description B))`, without their quotes."""
     stated = expression.strip()
     found, at = [], len(_HEAD)
     while stated.startswith(_HEAD) and (match := _VALUE.match(stated, at)):

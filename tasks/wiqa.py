@@ -19,14 +19,14 @@ from maskpolicy.formats import block, choices, digest, optional, records, text, 
 )
 @dataclass(frozen=True)
 class Wiqa:
-    """Stem, choices and the steps of the process, which are the context too.
+    """Stem, choices and the steps of the process, which are also the context.
 
-    Questions on one process belong together: on one paragraph, else on one influence graph, else
-    on the same steps. `steps: false` leaves the steps out of the source.
+    Questions about one process are one group: those with the same paragraph; if a row names none,
+    the same influence graph; or else the same steps.
     """
 
     choose: choices.Choose = "generate"  # write a choice, or take the likeliest one
-    steps: bool = True  # the steps of the process stand in the source
+    steps: bool = True  # put the steps of the process into the source
 
     def example(self, row: Json) -> Example | None:
         """Map a row; the target is the text of the right choice."""

@@ -22,10 +22,10 @@ from maskpolicy.formats import kilt, text
 )
 @dataclass(frozen=True)
 class WizardOfWikipedia:
-    """The turns of a dialogue, one a line; ids are `dialogue_turn`."""
+    """The turns of a dialogue, one per line; ids are `dialogue_turn`."""
 
     def example(self, row: Json) -> Example | None:
-        """Map a row; the turns of one dialogue belong together."""
+        """Map a row; the turns of one dialogue are one group."""
         targets = kilt.answers(row)
         if not targets:
             return None

@@ -24,10 +24,10 @@ from maskpolicy.formats import kilt, text
 )
 @dataclass(frozen=True)
 class ZeroShotRE:
-    """`subject [SEP] relation` asks for the object; [SEP] is text, no special token."""
+    """`subject [SEP] relation` asks for the object; [SEP] is text, not a special token."""
 
     def example(self, row: Json) -> Example | None:
-        """Map a row; examples of one subject belong together."""
+        """Map a row; examples about one subject are one group."""
         targets = kilt.answers(row)
         if not targets:
             return None

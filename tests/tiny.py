@@ -26,7 +26,7 @@ from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.store.artifacts import Store
-from maskpolicy.store.locks import LEASE
+from maskpolicy.store.claims import LEASE
 
 
 @dataclass(frozen=True)

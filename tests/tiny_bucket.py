@@ -23,7 +23,7 @@ from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.bucket import Bucket, open_bucket
 from maskpolicy.store.bucket_store import BucketStore
-from maskpolicy.store.locks import LEASE
+from maskpolicy.store.claims import LEASE
 from maskpolicy.store.opening import open_store
 
 REQUESTS = ("read", "create", "write", "delete", "entries", "entry", "upload", "digest")

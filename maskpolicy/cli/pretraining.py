@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,14 @@ from maskpolicy.cli.arguments import (
     repeated,
 )
 from maskpolicy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from maskpolicy.config.experiment import Experiment
+    from maskpolicy.graph.nodes import Stage
+    from maskpolicy.graph.outcomes import Outcome
+    from maskpolicy.store.artifacts import Store
 
 
 def pretrain(
@@ -44,26 +52,20 @@ def pretrain(
     started = time.monotonic()
     from maskpolicy import stages
     from maskpolicy.cli import progress
-    from maskpolicy.cli.progress import ProgressBars
     from maskpolicy.executors.capacity import set_threads
-    from maskpolicy.executors.working import check_room
+    from maskpolicy.executors.stage_worker import check_resources
     from maskpolicy.graph import processes
-    from maskpolicy.graph.execution import execute
     from maskpolicy.graph.nodes import topological
     from maskpolicy.publishing import own_text
     from maskpolicy.store.opening import open_store
 
-    screen, notes = console(), console(err=True)
+    notes = console(err=True)
     log_to(notes)
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    if any("=" not in word and Path(word).is_file() for word in keys or ()):
-        raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
-    block, rest = policy_keys(policy, keys or ())
+    experiment = _experiment(model, policy, corpus, keys or (), plugin or ())
     texts, files = repeated("--corpus", corpus), repeated("--plugin", plugin)
     named = ("--policy", policy, *(keys or ()))
     command = as_typed("pretrain", "--model", model, *texts, *named, *files, "--out", out)
     out = out.resolve()
-    experiment = own_text.experiment(model, corpus, block, rest, plugin or ())
     own_text.claim(out)
     artifacts = open_store(store, cache)
     plan = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
@@ -72,17 +74,46 @@ def pretrain(
     order = topological([stage])
     # the tokenizer is exported too, so it is a target even if no stage needs it any more
     targets = [stage, stage.inputs["tokenizer"]]
-    check_room(experiment.resources, order, targets, artifacts)
+    check_resources(experiment.resources, order, targets, artifacts)
     set_threads(experiment, None)
     if not processes.is_first():
         processes.follow(order, artifacts, workers)
         return
-    with ProgressBars(notes, len(order), failures=False) as bars:  # `end` reports failures
-        logs = out.with_name(f"{out.name}-logs")  # for a tracker, if one is set
-        outcomes = execute(order, artifacts, bars, targets=targets, workers=workers, logs=logs)
-    processes.dismiss()
-    end(outcomes.values())
+    logs = out.with_name(f"{out.name}-logs")  # for a tracker, if one is set
+    outcomes = _compute(order, targets, artifacts, workers, logs, notes)
     own_text.export(experiment, stage, artifacts, out, command)
-    seconds = time.monotonic() - started
-    screen.print(progress.to_table(progress.parts(outcomes.values(), seconds), seconds))
+    seconds, screen = time.monotonic() - started, console()
+    screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
     screen.print(f"written to {out}", soft_wrap=True)
+
+
+def _experiment(
+    model: str, policy: str, corpus: Sequence[str], keys: Sequence[str], plugins: Sequence[Path]
+) -> Experiment:
+    """Return the experiment that the arguments of the command state; raises ConfigError."""
+    from maskpolicy.publishing import own_text
+
+    if any("=" not in word and Path(word).is_file() for word in keys):
+        raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
+    block, rest = policy_keys(policy, keys)
+    return own_text.experiment(model, corpus, block, rest, plugins)
+
+
+def _compute(
+    order: list[Stage],
+    targets: list[Stage],
+    store: Store,
+    workers: int,
+    logs: Path,
+    notes: Console,
+) -> Collection[Outcome]:
+    """Compute the stages and return their outcomes; raises as `end` if one failed."""
+    from maskpolicy.cli.progress import ProgressBars
+    from maskpolicy.graph import processes
+    from maskpolicy.graph.execution import execute
+
+    with ProgressBars(notes, len(order), failures=False) as bars:  # `end` reports failures
+        found = execute(order, store, bars, targets=targets, workers=workers, logs=logs)
+    processes.dismiss()
+    end(found.values())
+    return found.values()

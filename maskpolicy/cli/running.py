@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,15 +29,19 @@ from maskpolicy.cli.arguments import (
 from maskpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
     from maskpolicy.cli.run_folder import FinishedRun
     from maskpolicy.config.experiment import Experiment
+    from maskpolicy.config.verbatim import WrittenExperiment
+    from maskpolicy.executors.request import Request
     from maskpolicy.graph.nodes import Stage
+    from maskpolicy.graph.outcomes import Outcome
     from maskpolicy.graph.planning import Planned
     from maskpolicy.leaderboard.power import Power
+    from maskpolicy.stages import Graph
     from maskpolicy.store.artifacts import Store
 
 _ROWS = 12  # the most stages of one kind, state and reason that `plan` lists one by one
@@ -65,21 +69,10 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command continues where it stopped."""
     started = time.monotonic()
-    from maskpolicy import stages
-    from maskpolicy.cli.progress import ProgressBars
     from maskpolicy.cli.run_folder import FinishedRun
-    from maskpolicy.config import verbatim
-    from maskpolicy.config.parse import experiment_of
-    from maskpolicy.executors.capacity import check_jobs, default_jobs, set_threads
-    from maskpolicy.executors.engines import LOCAL, SLURM, engine, parsed
-    from maskpolicy.executors.request import plan_digest
-    from maskpolicy.executors.working import check_room
+    from maskpolicy.executors.capacity import check_jobs
+    from maskpolicy.executors.engines import LOCAL, SLURM, parsed
     from maskpolicy.graph import processes
-    from maskpolicy.graph.execution import execute
-    from maskpolicy.graph.nodes import topological
-    from maskpolicy.graph.shared_notes import forgive
-    from maskpolicy.results import run_folder_state
-    from maskpolicy.store.opening import open_store
 
     name, address = parsed(executor, jobs)
     if dry_run and name != SLURM:
@@ -88,71 +81,122 @@ def run(
         check_jobs(jobs)
     notes = console(err=True)
     log_to(notes)
-    written = verbatim.read_experiment(file, keys or (), plugin or ())
-    experiment = experiment_of(written, file)
-    folder = out or written.home or Path("runs") / experiment.name
-    if not dry_run:
-        run_folder_state.claim(folder)
-    artifacts = open_store(store, cache)
-    whole = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
-    plan = stages.part(whole, only or ())
-    order = topological(plan.targets)
+    request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
+    prepared = _prepare(request, out, is_dry=dry_run)
     if name == LOCAL:
-        check_room(experiment.resources, order, plan.targets, artifacts)
-        jobs = jobs or default_jobs(
-            experiment, {s.key for s in plan.targets} - artifacts.committed()
-        )
-        threads = set_threads(experiment, threads, jobs)
+        jobs, threads = _fit_machine(prepared, jobs, threads)
     if dry_run:
-        _print_scripts(experiment, plan.targets, artifacts, folder)
+        _print_scripts(prepared)
         return
     if not processes.is_first():
-        processes.follow(order, artifacts, workers)
+        processes.follow(prepared.order, prepared.store, workers)
         return
-    verbatim.save(written, folder)
-    logs = folder / "logs"
-    request = replace(
-        request_of(file, keys, store, cache, plugin, only),
-        workers=workers,
-        threads=threads,
-        logs=str(logs),
-        plan=plan_digest(order),
+    request = replace(request, threads=threads)
+    outcomes = _compute(prepared, request, (name, address), jobs or 1, notes)
+    processes.dismiss()
+    _publish(
+        FinishedRun(prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder),
+        started,
+        jobs or 1,
     )
-    forgive(artifacts, order)  # this command tries again what failed before it
+    cells = prepared.part.stages
+    failed = sum(outcomes[stage.key].error is not None for stage in cells)
+    why = f"the notes of {prepared.folder / 'leaderboard.md'} say why"
+    end(outcomes.values(), f"{failed} of {len(cells)} cells failed: {why}")
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An experiment as it was read and planned, and where its results go."""
+
+    written: WrittenExperiment
+    experiment: Experiment
+    whole: Graph  # all cells
+    part: Graph  # the cells that --only names
+    order: list[Stage]  # of `part`, inputs first
+    store: Store
+    folder: Path
+
+
+def _prepare(request: Request, out: Path | None, *, is_dry: bool) -> _Prepared:
+    """Read an experiment, create the run's folder (unless dry), and build the graph.
+
+    Raises ConfigError, DataError or StoreError before any work.
+    """
+    from maskpolicy import stages
+    from maskpolicy.config import verbatim
+    from maskpolicy.config.parse import experiment_of
+    from maskpolicy.graph.nodes import topological
+    from maskpolicy.results import run_folder_state
+    from maskpolicy.store.opening import open_store
+
+    written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
+    experiment = experiment_of(written, request.file)
+    folder = out or written.home or Path("runs") / experiment.name
+    if not is_dry:
+        run_folder_state.claim(folder)
+    store = open_store(request.store, request.cache)
+    whole = stages.build(experiment, store.hash_file, store.cut_file)
+    part = stages.part(whole, request.only)
+    return _Prepared(written, experiment, whole, part, topological(part.targets), store, folder)
+
+
+def _fit_machine(prepared: _Prepared, jobs: int | None, threads: int | None) -> tuple[int, int]:
+    """Return the stages at a time, and the threads of each, that this machine computes.
+
+    Raises ConfigError if it lacks the GPUs that a missing stage takes.
+    """
+    from maskpolicy.executors.capacity import default_jobs, set_threads
+    from maskpolicy.executors.stage_worker import check_resources
+
+    experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
+    check_resources(experiment.resources, prepared.order, targets, store)
+    missing = {stage.key for stage in targets} - store.committed()
+    jobs = jobs or default_jobs(experiment, missing)
+    return jobs, set_threads(experiment, threads, jobs)
+
+
+def _print_scripts(prepared: _Prepared) -> None:
+    """Print the scripts that sbatch would get for all that is missing."""
+    from maskpolicy.executors.slurm_engine import scripts
+    from maskpolicy.graph import planning
+
+    lacking = planning.missing(prepared.part.targets, prepared.store)
+    order = [stage for stage in prepared.order if stage.key in lacking]
+    for script in scripts(prepared.experiment, order, prepared.folder / "logs"):
+        typer.echo(script)
+
+
+def _compute(
+    prepared: _Prepared, request: Request, executor: tuple[str, str], jobs: int, notes: Console
+) -> Mapping[str, Outcome]:
+    """Compute all stages with an executor (see `parsed`); returns outcomes by the stage's key."""
+    from maskpolicy.cli.progress import ProgressBars
+    from maskpolicy.config import verbatim
+    from maskpolicy.executors.engines import engine
+    from maskpolicy.executors.request import plan_digest
+    from maskpolicy.graph.execution import execute
+    from maskpolicy.graph.shared_notes import forgive
+
+    order, store, logs = prepared.order, prepared.store, prepared.folder / "logs"
+    verbatim.save(prepared.written, prepared.folder)
+    request = replace(request, logs=str(logs), plan=plan_digest(order))
+    forgive(store, order)  # this command tries again what failed before it
     with (
-        engine(name, address, jobs or 1, request, experiment, order, artifacts) as who,
+        engine(*executor, jobs, request, prepared.experiment, order, store) as who,
         ProgressBars(notes, len(order)) as bars,
     ):
-        outcomes = execute(
+        return execute(
             order,
-            artifacts,
+            store,
             who.watch(bars),
-            targets=plan.targets,
-            workers=workers,
+            targets=prepared.part.targets,
+            workers=request.workers,
             logs=logs,
             kinds=who.kinds,
             retry=False,
             pause=who.pause,
         )
-    processes.dismiss()
-    _publish(FinishedRun(experiment, whole, outcomes, artifacts, folder), started, jobs or 1)
-    failed = sum(outcomes[stage.key].error is not None for stage in plan.stages)
-    why = f"the notes of {folder / 'leaderboard.md'} say why"
-    end(outcomes.values(), f"{failed} of {len(plan.stages)} cells failed: {why}")
-
-
-def _print_scripts(
-    experiment: Experiment, targets: Sequence[Stage], store: Store, folder: Path
-) -> None:
-    """Print the scripts that sbatch would get for all that is missing."""
-    from maskpolicy.executors.slurm_engine import scripts
-    from maskpolicy.graph import planning
-    from maskpolicy.graph.nodes import topological
-
-    lacking = planning.missing(targets, store)
-    order = [stage for stage in topological(targets) if stage.key in lacking]
-    for script in scripts(experiment, order, folder / "logs"):
-        typer.echo(script)
 
 
 def _publish(finished: FinishedRun, started: float, jobs: int) -> None:

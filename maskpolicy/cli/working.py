@@ -1,4 +1,4 @@
-"""maskpolicy work and status: compute stages beside other workers, and tell how far they are."""
+"""maskpolicy work and status: compute stages beside other workers, and show how far they are."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def work(
         bool, typer.Option("--retry-failed", help="Try again what failed on any worker.")
     ] = False,
 ) -> None:
-    """Compute what no other worker computes of an experiment, until nothing is left.
+    """Compute the stages of an experiment that no other worker computes, until none is left.
 
     Exit codes: 0, all that the experiment needs is in the store; 1, stages failed; 2, bad input,
-    before any work; 3 (with --no-wait), other workers are at all that is left.
+    before any work; 3 (with --no-wait), other workers compute all that is left.
     """
-    from maskpolicy.executors import working
+    from maskpolicy.executors import stage_worker
     from maskpolicy.executors.console import WorkerLog, host_format
 
     log_to(console(err=True), host_format())
@@ -75,7 +75,7 @@ def work(
     )
     before = signal.signal(signal.SIGTERM, _end)
     try:
-        tally = working.work(request, WorkerLog(), wait=wait, retry=retry_failed)
+        tally = stage_worker.plan_and_compute(request, WorkerLog(), wait=wait, retry=retry_failed)
     finally:
         signal.signal(signal.SIGTERM, before)
     for line in tally.failed:
@@ -101,13 +101,13 @@ def status(
     """Print which stages of an experiment are done, under way, failed and left; compute nothing."""
     from dataclasses import asdict
 
-    from maskpolicy.executors import working
+    from maskpolicy.executors import stage_worker
     from maskpolicy.executors.status import status_of
 
     screen = console()
     log_to(console(err=True))
     request = request_of(file, keys, store, cache, plugin, only)
-    found = status_of(working.plan(replace(request, kinds=())))  # whatever this machine has
+    found = status_of(stage_worker.plan(replace(request, kinds=())))  # whatever this machine has
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=1))
         return
@@ -148,5 +148,5 @@ def _estimate(found: Status) -> str:
 
 
 def _end(*_: object) -> None:
-    """End as after control-C, so that claims are given back: a scheduler preempts this worker."""
+    """End as after Ctrl-C, so that claims are given back, when a scheduler preempts this worker."""
     raise SystemExit(128 + signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Cut documents into passages and tokenise them, with the bounds of words and sentences."""
+"""Split documents into passages and tokenise them, with the bounds of words and sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
 _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
 _REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
-_OPEN = 16_384  # files: an analysis may read many columns of a corpus in hundreds of parts
+_OPEN = 16_384  # files open at a time: a corpus may have hundreds, and as many for each column
 _CHUNK = 1000  # documents tokenised in one call
 _LONGEST = 10_000  # longest word, in characters, that is not split
 PASSAGES_FILE = "passages.safetensors"
@@ -56,11 +56,11 @@ class Passages(Sequence[Passage]):
     """The passages of a corpus, memory-mapped; annotate stages add `columns`."""
 
     def __init__(self, arrays: Mapping[str, Rows], remembered: int = _REMEMBERED) -> None:
-        """Take the arrays; a corpus of at most `remembered` passages is kept in memory."""
+        """Take the arrays; with at most `remembered` passages, those read stay in memory."""
         self.arrays = arrays
         self.remembered = remembered
         self.columns = tuple(name for name in arrays if name not in FIXED)
-        self._made: dict[int, Passage] = {}
+        self._cache: dict[int, Passage] = {}
 
     @classmethod
     def open(cls, folder: Path, *annotations: Path) -> Passages:
@@ -86,7 +86,7 @@ class Passages(Sequence[Passage]):
         if isinstance(index, slice):
             parts = {name: array[index] for name, array in self.arrays.items()}
             return Passages(parts, self.remembered)
-        if (known := self._made.get(index)) is not None:
+        if (known := self._cache.get(index)) is not None:
             return known
         if not -len(self) <= index < len(self):
             raise IndexError(f"passage {index} of {len(self)}")
@@ -102,12 +102,15 @@ class Passages(Sequence[Passage]):
             {name: arrays[name][index] for name in self.columns},
         )
         if len(self) <= self.remembered:
-            self._made[index] = passage
+            self._cache[index] = passage
         return passage
 
 
 def open_arrays(folder: Path) -> Mapping[str, Rows]:
-    """Map the arrays of one artifact into memory, which lie in one file or in several."""
+    """Map the arrays of an artifact, which has one file or several, into memory.
+
+    Raises StageError if the process may not open that many files.
+    """
     if not (folder / INDEX_FILE).exists():
         return ragged.load(folder / PASSAGES_FILE)
     names = read_json(folder / INDEX_FILE)[FILES]
@@ -118,8 +121,8 @@ def open_arrays(folder: Path) -> Mapping[str, Rows]:
         if error.errno != EMFILE:
             raise
         raise StageError(
-            f"{folder}: this process may not have its {len(names)} files open: raise the limit "
-            "(ulimit -Hn), or set a larger corpus.shard_mb"
+            f"{folder}: this process may not open {len(names)} more files at a time: raise the "
+            "limit (ulimit -Hn), or set a larger corpus.shard_mb"
         ) from error
     return {column: Joined([part[column] for part in parts]) for column in parts[0]}
 
@@ -131,21 +134,23 @@ def passage_rows(
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
     is_shard: bool = False,
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Cut documents into passages of at most `words` words and yield the arrays of each.
+    """Split documents into passages of at most `words` words and yield the arrays of each.
 
-    Raises DataError if there is no text, which a shard need not have, or if a document lacks a
-    column that others have.
+    Raises DataError if a document lacks a column that others have, and if there is no text, except
+    in a shard.
     """
     names: tuple[str, ...] = ()
     done = 0
     stream = (piece for document in documents for piece in cut_document(document, words))
     while chunk := list(islice(stream, _CHUNK)):
-        for made in tokenize(chunk, tokenizer):
-            found = _arrays(made)
+        for tokenized in tokenize(chunk, tokenizer):
+            found = _arrays(tokenized)
             names = names or tuple(found)
             if found.keys() != set(names):
                 odd = sorted(found.keys() ^ set(names))[0]
-                raise DataError(f"document {made.id!r}: column {odd!r} is not in every document")
+                raise DataError(
+                    f"document {tokenized.id!r}: column {odd!r} is not in every document"
+                )
             yield found
         done += len(chunk)
         progress(done, 0, "passages")
@@ -165,7 +170,7 @@ def build_passages(
 
 
 def write_passages(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-    """Write the arrays of passages, one by one, to a file that `Passages` can open."""
+    """Write the arrays of passages to a file that `Passages` can open, one passage at a time."""
     with RaggedWriter(path) as file:
         for row in passages:
             file.append(row)
@@ -184,10 +189,10 @@ def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
 
 
 def cut_document(document: Document, words: int) -> Iterator[Document]:
-    """Cut a document into passages of at most `words` whitespace-separated words.
+    """Split a document into passages of at most `words` whitespace-separated words.
 
     Columns keep the spans that lie within one passage. A word of more than _LONGEST characters, as
-    in encoded files, is split into parts, each a passage: steps that mask it would take minutes.
+    in encoded files, becomes several passages, because steps that mask it whole take minutes.
     """
     found = [match.span() for match in _BLANK.finditer(document.text)]
     if not found:
@@ -196,8 +201,8 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
     if len(found) <= words and not has_long:
         yield document
         return
-    cuts = _around_long(found, words) if has_long else _bounds(found, words)
-    for number, (first, last) in enumerate(cuts):
+    bounds = _split_long(found, words) if has_long else _split(found, words)
+    for number, (first, last) in enumerate(bounds):
         columns = {
             name: [[a - first, b - first] for a, b in spans if first <= a and b <= last]
             for name, spans in document.columns.items()
@@ -205,26 +210,26 @@ def cut_document(document: Document, words: int) -> Iterator[Document]:
         yield Document(f"{document.id}#{number}", document.text[first:last], columns)
 
 
-def _bounds(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
-    """Yield the characters [start, end) of each passage; `found` holds those of the words."""
+def _split(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds [start, end) of each passage in characters, given those of each word."""
     for begin in range(0, len(found), words):
         yield found[begin][0], found[min(begin + words, len(found)) - 1][1]
 
 
-def _around_long(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
-    """Yield the same of a text with long words, of which each part is a passage."""
-    held: list[tuple[int, int]] = []
+def _split_long(found: Sequence[tuple[int, int]], words: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds as `_split` does, but make each part of a long word a passage of its own."""
+    current: list[tuple[int, int]] = []  # the words of a passage that is not complete
     for first, last in found:
         parts = _parts(first, last)
-        if held and (len(parts) > 1 or len(held) == words):
-            yield held[0][0], held[-1][1]
-            held = []
+        if current and (len(parts) > 1 or len(current) == words):
+            yield current[0][0], current[-1][1]
+            current = []
         if len(parts) > 1:
             yield from parts
         else:
-            held.append((first, last))
-    if held:
-        yield held[0][0], held[-1][1]
+            current.append((first, last))
+    if current:
+        yield current[0][0], current[-1][1]
 
 
 def _parts(first: int, last: int) -> list[tuple[int, int]]:
@@ -235,8 +240,8 @@ def _parts(first: int, last: int) -> list[tuple[int, int]]:
 def pieces(text: str) -> list[tuple[int, int]]:
     """Return the bounds, in characters, of the pieces of a text that are encoded separately.
 
-    A text is cut only inside words of more than _LONGEST characters, because byte-pair encoding
-    takes more than linear time in the length of a word.
+    A text is split only inside words of more than _LONGEST characters, because the time of
+    byte-pair encoding grows faster than linearly with the length of a word.
     """
     if len(text) <= _LONGEST:
         return [(0, len(text))]
@@ -248,9 +253,9 @@ def pieces(text: str) -> list[tuple[int, int]]:
 def tokenize(
     documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Passage]:
-    """Tokenise texts without special tokens; columns of characters become token spans.
+    """Tokenise texts without special tokens; columns of character ranges become token spans.
 
-    `tokenizer` must be a fast tokenizer, which returns character offsets.
+    `tokenizer` must be a fast tokenizer, because these return character offsets.
     """
     texts = [document.text for document in documents]
     for document, encoding in zip(documents, encode(texts, tokenizer), strict=True):
@@ -270,7 +275,7 @@ def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Pa
 
 @dataclass(frozen=True)
 class Encoded:
-    """The t tokens of a text with their characters."""
+    """The t tokens of a text with their bounds in characters."""
 
     ids: list[int]  # (t,)
     offsets: list[tuple[int, int]]  # (t, 2)

@@ -1,4 +1,4 @@
-"""Cut a big corpus into shards that are computed one by one, and merge their passages."""
+"""Divide a large corpus into shards that are computed separately, and merge their passages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MALFORMED_FILE = "malformed.json"
 _MEGABYTE = 1_000_000
 _MOST = 256  # shards: each is a file that a training keeps open
 CutFile: TypeAlias = Callable[[Path, int, Unit], Sequence[Cut]]
-"""cut(file, size, unit) -> its cuts, as `cuts.scan` finds them."""
+"""cut(file, size, unit) returns the cuts of a file, as `cuts.scan`."""
 Piece: TypeAlias = tuple[FilePart, str, int]
 """A file or a part of it, its path, and its bytes."""
 
@@ -35,7 +35,7 @@ def shards(
     """Return the shards of a corpus of files, in order, each with a block of its files.
 
     A shard has about `corpus.shard_mb` of consecutive files or parts of files, or more if there
-    would be over 256 shards; a file that cannot be cut lies in one shard. A corpus that is small or
+    would be over 256 shards. A file that cannot be cut is in one shard. A corpus that is small or
     has a `limit` has no shards.
     """
     if not corpus.files or not corpus.shard_mb or corpus.limit:
@@ -55,7 +55,7 @@ def shards(
 
 
 def _weight(path: Path) -> int:
-    """Return the bytes of a file, those of its rows for a Parquet file, which packs them."""
+    """Return the bytes of a file; for a Parquet file, those of its uncompressed rows."""
     if readers.unit(path.name) == "group":
         return sum(weight for _, weight in cuts.row_groups(path, 1))
     return path.stat().st_size
@@ -69,22 +69,24 @@ def _parts(path: Path, size: int, cut: CutFile) -> Iterator[tuple[Part, int]]:
     elif unit is None or total <= size:
         yield WHOLE, total
     else:
-        step = math.ceil(total / math.ceil(total / size))  # so that all parts are alike
+        step = math.ceil(
+            total / math.ceil(total / size)
+        )  # so that all parts have about the same size
         for part in cuts.parts(cut(path, step, unit)):
             yield part, (total if part.end is None else part.end) - part.begin
 
 
 def _grouped(pieces: Sequence[Piece], size: int) -> Iterator[list[Piece]]:
-    """Yield consecutive pieces that together have at most `size` bytes, or a larger one alone."""
-    held: list[Piece] = []
+    """Yield groups of consecutive pieces of at most `size` bytes, or of one larger piece."""
+    group: list[Piece] = []
     weight = 0
     for piece in pieces:
-        if held and weight + piece[2] > size:
-            yield held
-            held, weight = [], 0
-        held.append(piece)
+        if group and weight + piece[2] > size:
+            yield group
+            group, weight = [], 0
+        group.append(piece)
         weight += piece[2]
-    yield held
+    yield group
 
 
 def _shard(corpus: CorpusBlock, pieces: Sequence[Piece]) -> tuple[ShardSource, CorpusBlock]:
@@ -102,7 +104,7 @@ def save_malformed(
 ) -> None:
     """Write how many rows of a shard were skipped, and the messages of the first ones.
 
-    The prefix of a file's ids stands for its path, so that paths change no byte.
+    The prefix of a file's ids replaces its path, so that paths do not change the bytes.
     """
     pairs = zip(corpus.files, source.files, strict=True)
     names = {f"{path}, ": part.prefix for path, part in pairs}

@@ -1,4 +1,4 @@
-"""Where a big data file may be cut into parts whose rows are read one by one."""
+"""The places at which a large data file may be cut into parts that are read separately."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from maskpolicy.datafiles.rows import WHOLE, Part, Unit
 Cut: TypeAlias = tuple[int, int]
 """The byte at which a part begins, and the number of lines before it."""
 
-_PIECE = 1 << 20  # bytes that are read at once
+_PIECE = 1 << 20  # bytes of one read
 
 
 def scan(path: Path, size: int, unit: Unit) -> tuple[str, list[Cut]]:
-    """Return a file's sha256, and its cuts: the first possible ones behind every `size` bytes.
+    """Return a file's sha256 and its cuts, from one pass over the file.
 
-    Both come from one pass over the file.
+    Each cut is the first possible one at least `size` bytes after the one before.
     """
     found: list[Cut] = []
     seen = _Pass()
@@ -49,8 +49,8 @@ class _Pass:
         return self.offset == end
 
     def finish(self, file: IO[bytes], unit: Unit) -> None:
-        """Read on to the end of a line, or of a blank line that is not cut already."""
-        is_whole = False  # whether a line begins at this place
+        """Read on to the end of a line, or for blocks to the end of a blank line."""
+        is_whole = False  # whether a line begins here
         while piece := file.readline(_PIECE):
             self._take(piece)
             ends = piece.endswith(b"\n")
@@ -66,7 +66,7 @@ class _Pass:
 
 
 def parts(cuts: Sequence[Cut]) -> list[Part]:
-    """Return the parts of a file of text between its cuts."""
+    """Return the parts of a text file between its cuts."""
     edges: list[tuple[int | None, int]] = [(0, 0), *cuts, (None, 0)]
     return [Part(begin or 0, end, before) for (begin, before), (end, _) in pairwise(edges)]
 
@@ -74,7 +74,7 @@ def parts(cuts: Sequence[Cut]) -> list[Part]:
 def row_groups(path: Path, size: int) -> Iterator[tuple[Part, int]]:
     """Yield the parts of a Parquet file and the bytes of their rows, each of `size` bytes or more.
 
-    A file that cannot be read is one part: its reader tells why.
+    A file that cannot be read is one part, whose reader raises the error.
     """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
@@ -83,10 +83,10 @@ def row_groups(path: Path, size: int) -> Iterator[tuple[Part, int]]:
     with suppress(ArrowException, OSError), ParquetFile(path) as file:
         about = file.metadata
         groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    begin = before = held = rows = 0
+    begin = before = weight = rows = 0
     for number, group in enumerate(groups, start=1):
-        held, rows = held + group.total_byte_size, rows + group.num_rows
-        if held >= size and number < len(groups):
-            yield Part(begin, number, before), held
-            begin, before, held, rows = number, before + rows, 0, 0
-    yield (Part(begin, None, before) if begin else WHOLE), held or path.stat().st_size
+        weight, rows = weight + group.total_byte_size, rows + group.num_rows
+        if weight >= size and number < len(groups):
+            yield Part(begin, number, before), weight
+            begin, before, weight, rows = number, before + rows, 0, 0
+    yield (Part(begin, None, before) if begin else WHOLE), weight or path.stat().st_size

@@ -58,7 +58,7 @@ class _JsonText:
         return found[0]
 
     def item(self) -> Json:
-        """Move behind the value that begins here and return it; raises ValueError."""
+        """Return the value that begins here, and move to its end; raises ValueError."""
         while True:
             value, failed = None, ""
             try:

@@ -31,7 +31,7 @@ from maskpolicy.datafiles.tables import csv_rows, tsv_rows
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.types import Json
 
-_BLOCK = 1 << 20  # characters; a longer block of plain text is cut behind a line
+_BLOCK = 1 << 20  # characters; a longer block of plain text is split after a line
 _BATCH = 256  # rows of Parquet that are decoded at once
 _HEADING = re.compile(r"\s*(?:= )+(?!=).*\S(?: =)+\s*")  # WikiText's " = = Early life = = "
 _SECTION, _BULLET = "Section::::", re.compile(r"BULLET::::-?\s*")  # KILT's markers
@@ -41,7 +41,7 @@ Reader: TypeAlias = Callable[[IO[bytes], Path, Layout], Iterator[Row]]
 
 
 def rows(path: Path, layout: Layout = _ANY) -> Iterator[Row]:
-    """Yield the rows of a file, read as its name says; its text may begin with a BOM.
+    """Yield the rows of a file in the format of its name; text may begin with a BOM.
 
     A row that cannot be parsed has an `error` instead of a value. Only a .json file with a
     `layout.at` is read whole. Raises ConfigError for an unknown format, and DataError for a file
@@ -63,8 +63,8 @@ def hub_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a Hub dataset (or of a local folder laid out as one).
 
-    `keys`: those that are read of each row; none: all. With `stream` nothing but what is read is
-    downloaded. Raises DataError, with the advice `instead`, when the dataset cannot be loaded or
+    `keys` are the keys to read of each row (empty: all). With `stream`, only the rows that are read
+    are downloaded. Raises DataError, with the advice `instead`, if the dataset cannot be loaded or
     lacks one of the keys.
     """
     where = f"{name}{f' ({subset})' if subset else ''}, split {split}"
@@ -78,7 +78,7 @@ def hub_rows(
 
 
 def stem(name: str) -> str:
-    """Return a file's name without the endings that say how it is read.
+    """Return a file's name without the endings of its format and compression.
 
     Raises ConfigError for an unknown format.
     """
@@ -87,7 +87,7 @@ def stem(name: str) -> str:
 
 
 def unit(name: str) -> Unit | None:
-    """Return where a file may be cut; None if it must be read as a whole."""
+    """Return the units after which a file may be cut; None if it must be read as a whole."""
     return _reader(name)[1] if ungzipped(name) == name else None
 
 

@@ -1,4 +1,4 @@
-"""Rows of data files: where each one stands, and what happens to those that cannot be used."""
+"""Rows of data files: the place of each one, and the treatment of malformed ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from maskpolicy.errors import DataError
 from maskpolicy.types import Json
 
 Unit: TypeAlias = Literal["line", "block", "unquoted", "group"]
-"""A file may be cut behind each line, each blank line, each line if the file holds no quotes, or
-between the row groups of Parquet."""
+"""A file may be cut after each line, after each blank line, after each line if the file has no
+quotes, or between the row groups of Parquet."""
 
 _NAMED = 10  # malformed rows that a message names
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Row:
     """One row of a file or a Hub dataset; `error` says why it could not be read."""
 
     place: str  # file and row, for messages
-    number: int  # line (from 1) of a file that is read by lines, else index (from 0)
+    number: int  # the line (from 1) if the file is read by lines, otherwise the index (from 0)
     value: Json = None  # {key: value}
     error: str = ""
 
@@ -46,11 +46,11 @@ WHOLE = Part()
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows lie in a file, as far as its format leaves it open, and which of them to read."""
+    """The layout of rows in a file, as far as its format does not fix it, and what to read."""
 
-    keys: Sequence[str] = ()  # the keys that are read of each row, its text's first; none: all
-    at: str = ""  # .json: the key under which the rows lie; through lists as in "data.paragraphs"
-    header: Sequence[str] = ()  # .tsv, .csv: the names of the columns; none: the first line
+    keys: Sequence[str] = ()  # the keys to read of each row, that of its text first; empty: all
+    at: str = ""  # .json: the key of the rows; "data.paragraphs" goes through lists
+    header: Sequence[str] = ()  # .tsv, .csv: the names of the columns; empty: the first line
     quoted: bool = True  # .tsv: whether cells may be quoted, as in DPR's psgs_w100.tsv
     part: Part = WHOLE  # as `cuts` finds them
 

@@ -1,5 +1,5 @@
-"""Who computes the stages of an experiment: workers on this machine, or on others.
+"""Workers, which compute the stages of an experiment, on this machine or on others.
 
-Every worker, wherever it runs, calls `working.work` on the same `Request`. What a stage computes,
-and which one comes next, is decided below this package.
+Each worker plans the same `Request` and computes the stages that it can claim (`stage_worker`).
+What a stage computes, and the order of stages, are decided in the packages below this one.
 """

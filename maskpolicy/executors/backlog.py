@@ -1,4 +1,4 @@
-"""What is left of a run, by what its stages take: engines start as many workers as that needs."""
+"""The stages that are left for each kind of worker; engines start workers by their number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from maskpolicy.graph.outcomes import Outcome, Progress
 
 @dataclass(frozen=True)
 class Slot:
-    """What a worker takes, and the kinds of stages that it computes with it."""
+    """A kind of worker: what it takes of a machine, and the kinds of stages that it computes."""
 
     gpus: int
     cpus: int
@@ -27,7 +27,7 @@ class Slot:
 
 
 def slots_of(resources: Resources, kinds: Iterable[str], gpus: bool) -> list[Slot]:
-    """Return the slots for stages of `kinds`, on machines with GPUs or without any."""
+    """Return the slots for stages of `kinds`; `gpus`: whether the machines have GPUs."""
     found: dict[tuple[int, int], list[str]] = {}
     for kind in sorted(set(kinds)):
         need = resources.of(kind)
@@ -40,12 +40,12 @@ class Left:
     """The stages of one slot that have no outcome."""
 
     open: int = 0
-    ready: int = 0  # those whose inputs are settled: they are computed, or can be
-    changes: int = 0  # a number that grows whenever another stage becomes ready
+    ready: int = 0  # those whose inputs are settled, so that a worker computes them or can
+    changes: int = 0  # grows whenever a stage becomes ready
 
 
 class Backlog:
-    """A `Progress` that counts what is left of a run, and passes all reports on."""
+    """A `Progress` that counts the stages that are left, and passes all reports on."""
 
     def __init__(self, order: Sequence[Stage], inner: Progress) -> None:
         """Start with all stages open."""
@@ -72,7 +72,7 @@ class Backlog:
         self._inner.advance(done, total, note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Count a stage as settled, and what it lets begin as ready."""
+        """Count a stage as settled, and its users as ready if it was their last open input."""
         self._inner.finish(stage, outcome)
         if self._open.pop(stage.key, None) is None:
             return
@@ -83,7 +83,7 @@ class Backlog:
                 self._count(user, 0, ready=1)
 
     def left(self, slots: Iterable[Slot]) -> tuple[Left, ...]:
-        """Return what is left for each slot."""
+        """Return the counts of the stages that are left, for each slot."""
         return tuple(self._of(slot.kinds) for slot in slots)
 
     def kinds(self) -> set[str]:
@@ -105,9 +105,9 @@ class Backlog:
 
 
 def pinned_keys(experiment: Experiment) -> tuple[str, ...]:
-    """Return overrides that set whatever is left to the machine as on this one.
+    """Return KEY=VALUE overrides for the settings on "auto", with the values of this machine.
 
-    Stages' keys hold these settings. So workers on other hardware plan the same stages.
+    The keys of stages hold these settings, so workers on other hardware need the same values.
     """
     words = []
     for name in TRAININGS:

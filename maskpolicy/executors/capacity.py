@@ -1,7 +1,7 @@
 """How many stages a machine computes at a time, and with how many threads each.
 
-The number of threads decides how sums are rounded, so a stage of a small model always has one: its
-bytes are the same whatever runs beside it, and whoever runs it. Large models get all cores.
+The number of threads changes how sums are rounded. So a stage of a small model always has one, and
+gives the same bytes on machines with any number of cores. Large models use all cores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MEMORY = 1.5 * 2**30  # bytes of a process that trains a small model
 
 
 def is_small(experiment: Experiment) -> bool:
-    """Return whether the steps of an experiment's model are too small to share among threads."""
+    """Return whether more threads would hardly speed up the steps of an experiment's model."""
     model = experiment.model
     return model.is_scratch and MODEL_KINDS[model.kind].presets[model.name].is_small
 
@@ -28,8 +28,9 @@ def is_small(experiment: Experiment) -> bool:
 def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:
     """Return how many stages to compute at a time on this machine.
 
-    That is one for each GPU, or for as many as a stage takes; without a GPU, one for each core for
-    a small model, if memory suffices, and 1 for a large one; never more than stages are `missing`.
+    With GPUs, it is their number divided by those of the widest stage. Without, it is the number of
+    cores for a small model (fewer if memory is short) and 1 for a large one. It is never more than
+    the number of `missing` stages.
     """
     if processes.count() > 1:
         return 1
@@ -54,8 +55,8 @@ def check_jobs(count: int) -> None:
 def set_threads(experiment: Experiment, threads: int | None, jobs: int = 1) -> int:
     """Set the number of PyTorch's threads in this process, one of `jobs`, and return it.
 
-    `threads` is what the user asked for. The default is 1 for a small model, and an equal share of
-    all threads (of OMP_NUM_THREADS, if it is set) for others.
+    `threads` is the user's setting. The default is 1 for a small model, and an equal share of all
+    threads (of OMP_NUM_THREADS, if it is set) for others.
     """
     import torch
 

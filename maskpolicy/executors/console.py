@@ -1,4 +1,4 @@
-"""What a worker says: which stage it is at, how far it is, and on which host it runs."""
+"""The log of a worker: its stages, their progress, and its host."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerLog:
-    """A `Progress` that logs the stages of this process, and not what others compute."""
+    """A `Progress` that logs the stages that this process computes or waits for."""
 
     def __init__(self) -> None:
-        """Say nothing yet."""
+        """Start without a stage."""
         self._name = ""
         self._is_waiting = False
         self._last = 0.0
@@ -28,7 +28,7 @@ class WorkerLog:
         _log.info("%s: started", stage.name)
 
     def wait(self, stage: Stage) -> None:
-        """Log once that other processes compute all that is ready."""
+        """Log once that other processes compute all stages that are ready."""
         self._name = stage.name
         if not self._is_waiting:
             self._is_waiting, self._last = True, time.monotonic()

@@ -1,4 +1,4 @@
-"""The engines that --executor names: each keeps workers busy while the command waits for them."""
+"""The engines of --executor: local processes, Ray, or Slurm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOCAL, RAY, SLURM = "local", "ray", "slurm"
 
 @dataclass(frozen=True)
 class Engine:
-    """Who computes the stages of a run: see `graph.execution.execute` for its arguments."""
+    """The arguments of `graph.execution.execute` that depend on the engine."""
 
     kinds: Collection[str] | None = None  # of stages that the command itself computes
     pause: Callable[[float], None] = time.sleep
@@ -58,9 +58,9 @@ def engine(
     order: Sequence[Stage],
     store: Store,
 ) -> Iterator[Engine]:
-    """Start the workers that an executor stands for (see `parsed`), and end them with the block.
+    """Start the workers of an executor (see `parsed`), and end them when the block ends.
 
-    Raises ConfigError if it cannot be used.
+    Raises ConfigError if the executor cannot be used.
     """
     if name == LOCAL:
         with local.beside(jobs, request, widest(experiment.resources)):

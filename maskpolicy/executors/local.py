@@ -1,4 +1,4 @@
-"""Workers on this machine: more processes work on the same experiment."""
+"""Workers on this machine: further processes that compute the same experiment."""
 
 from __future__ import annotations
 
@@ -16,92 +16,93 @@ from maskpolicy import hardware
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.executors.request import Request
 
-_PATIENCE = 10  # seconds that a process has to terminate
+_TIMEOUT = 10  # seconds for a process to terminate
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def beside(count: int, request: Request, wide: int = 1) -> Iterator[None]:
-    """Run `count` - 1 more processes on the same experiment until the block ends or this one dies.
+    """Run `count` - 1 further workers until the block ends or this process dies.
 
-    The claims of the store distribute the stages. The processes take the GPUs in turn, `wide` of
-    them each. If a process is lost, another computes its stage. Raises ConfigError for a store in
-    this process's memory.
+    Claims in the store distribute the stages; if a worker is lost, another one computes its stage.
+    Each worker uses `wide` GPUs, assigned in turn. Raises ConfigError for a store in this process's
+    memory.
     """
     if count > 1 and request.store.startswith("memory:"):
         raise ConfigError(f"--store {request.store}: processes cannot share it: add --jobs 1")
     gpus = hardware.gpu_names() if count > 1 else []
     spawn = get_context("spawn")
-    others, ends = [], []
+    others, receivers = [], []
     try:
         for number in range(1, count):
-            end, said = spawn.Pipe(duplex=False)
+            receiver, sender = spawn.Pipe(duplex=False)
             own = [gpus[(number * wide + i) % len(gpus)] for i in range(min(wide, len(gpus)))]
-            other = spawn.Process(target=_join, args=(request, ",".join(own), said))
+            other = spawn.Process(target=_join, args=(request, ",".join(own), sender))
             other.start()
             others.append(other)
-            ends.append(end)
-            said.close()  # so that the pipe closes when the process ends
-        readers = dict(zip(ends, others, strict=True))
-        threading.Thread(target=_relay, args=(readers,), daemon=True).start()
+            receivers.append(receiver)
+            sender.close()  # so that the pipe closes when the process ends
+        processes = dict(zip(receivers, others, strict=True))
+        threading.Thread(target=_relay, args=(processes,), daemon=True).start()
         yield
     finally:
         for other in others:
             other.terminate()
         for other in others:
-            other.join(_PATIENCE)
+            other.join(_TIMEOUT)
             other.kill()  # has no effect once it has ended
 
 
-def _relay(ends: dict[Any, Any]) -> None:
-    """Log the messages of the other processes here, until all of them have ended.
+def _relay(processes: dict[Any, Any]) -> None:
+    """Log the messages of other processes in this one, until all of them have ended.
 
-    `ends` maps the reading end of each pipe to its process.
+    `processes` has each process under the end of its pipe that this process reads.
     """
-    while ends:
-        ready: list[Any] = connection.wait(list(ends))
-        for end in ready:
+    while processes:
+        ready: list[Any] = connection.wait(list(processes))
+        for receiver in ready:
             try:
-                name, level, message = end.recv()
-            except (EOFError, OSError):  # it has ended, perhaps in the middle of a line
-                other = ends.pop(end)
-                other.join(_PATIENCE)
+                name, level, message = receiver.recv()
+            except (EOFError, OSError):  # the process has ended, perhaps within a message
+                other = processes.pop(receiver)
+                other.join(_TIMEOUT)
                 if other.exitcode == -signal.SIGKILL:
                     _log.warning(
-                        "a process of --jobs was killed (out of memory?): %d go on", len(ends) + 1
+                        "a process of --jobs was killed (out of memory?): %d go on",
+                        len(processes) + 1,
                     )
             else:
                 logging.getLogger(name).log(level, "%s", message)
 
 
-def _join(request: Request, gpus: str, said: Any) -> None:
-    """In a new process, compute the stages of an experiment that no other process computes."""
+def _join(request: Request, gpus: str, sender: Any) -> None:
+    """Run a worker: the target of a new process, which sends its messages through a pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an orderly exit leaves nothing behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that claims are given back
     hardware.end_with_parent()
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     logger = logging.getLogger("maskpolicy")
-    logger.addHandler(_Pipe(said))
+    logger.addHandler(_PipeHandler(sender))
     logger.setLevel(logging.ERROR)  # the parent process logs the plan
     logger.propagate = False
-    from maskpolicy.executors.working import carry_out, plan
+    from maskpolicy.executors.stage_worker import compute, plan
 
     try:
         planned = plan(request)
         logger.setLevel(logging.INFO)
-        carry_out(planned)
+        compute(planned)
     except MaskpolicyError as error:
         logger.error("a process of --jobs ended: %s", error)
 
 
-class _Pipe(logging.Handler):
+class _PipeHandler(logging.Handler):
     """Sends log records through a pipe."""
 
-    def __init__(self, end: Any) -> None:
+    def __init__(self, sender: Any) -> None:
         super().__init__()
-        self._end = end
+        self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # nobody reads: the process that started this one has ended
-            self._end.send((record.name, record.levelno, record.getMessage()))
+        with suppress(OSError):  # the process that started this one has ended
+            self._sender.send((record.name, record.levelno, record.getMessage()))

@@ -1,4 +1,4 @@
-"""The actors of a Ray cluster: workers that compute stages, and a board for their messages."""
+"""The actors on a Ray cluster: workers that compute stages, and a queue for their messages."""
 
 from __future__ import annotations
 
@@ -10,79 +10,79 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from maskpolicy.executors.request import Request
-from maskpolicy.executors.shared_store import check_sign
+from maskpolicy.executors.store_marker import check_marker
 
-Said: TypeAlias = tuple[str, int, str]
+Message: TypeAlias = tuple[str, int, str]
 """Name of the logger, level, message."""
-_PATIENCE = 5.0  # seconds after which the board answers without a message
+_TIMEOUT = 5.0  # seconds after which `MessageQueue.fetch` returns without a message
 
 
 class Worker:
-    """Computes stages of an experiment; one process on a node, for as long as the run lasts."""
+    """Computes stages of an experiment: a process on a node, until the run ends."""
 
-    def __init__(self, label: str, board: Any) -> None:
-        """Take the name that its messages begin with, and the board for them."""
+    def __init__(self, label: str, queue: Any) -> None:
+        """Take the name with which its messages begin, and the actor that collects them."""
         self.label = label
-        self.board = board
+        self.queue = queue
         self.planned: Any = None
 
-    def prepare(self, request: Request, folder: str, sign: str) -> None:
+    def prepare(self, request: Request, folder: str, marker: str) -> None:
         """Plan the experiment.
 
-        `folder` is the driver's working directory, `sign` that of its store. Raises ConfigError if
-        this node cannot compute what the driver plans.
+        `folder` is the command's working directory, `marker` that in its store (`store_marker`).
+        Raises ConfigError if this node plans other stages, or has another store.
         """
-        from maskpolicy.executors import working
+        from maskpolicy.executors import stage_worker
 
         logger = logging.getLogger("maskpolicy")
-        logger.handlers = [_ToBoard(self.board, self.label)]
+        logger.handlers = [_QueueHandler(self.queue, self.label)]
         logger.propagate = False
-        logger.setLevel(logging.ERROR)  # the driver logs the plan
+        logger.setLevel(logging.ERROR)  # the command logs the plan
         if Path(folder).is_dir():
             os.chdir(folder)
-        self.planned = working.plan(request)
-        check_sign(sign, self.planned.store)
+        self.planned = stage_worker.plan(request)
+        check_marker(marker, self.planned.store)
         logger.setLevel(logging.INFO)
 
     def compute(self) -> None:
-        """Compute what this worker can claim, until nothing is ready that others are not at."""
-        from maskpolicy.executors import working
+        """Compute the stages that this worker can claim, until other workers have all the rest."""
+        from maskpolicy.executors import stage_worker
         from maskpolicy.executors.console import WorkerLog
 
-        working.carry_out(self.planned, WorkerLog(), wait=False)
+        stage_worker.compute(self.planned, WorkerLog(), wait=False)
 
 
-class Board:
-    """Keeps the messages of all workers until the driver fetches them."""
+class MessageQueue:
+    """Keeps the messages of all workers until `ray_pool` fetches them."""
 
     def __init__(self) -> None:
         """Start without a message."""
-        self.messages: list[Said] = []
-        self.news = asyncio.Event()
+        self.messages: list[Message] = []
+        self.is_filled = asyncio.Event()
 
-    async def say(self, message: Said) -> None:
-        """Keep a message."""
+    async def put(self, message: Message) -> None:
+        """Add a message."""
         self.messages.append(message)
-        self.news.set()
+        self.is_filled.set()
 
-    async def hear(self) -> list[Said]:
+    async def fetch(self) -> list[Message]:
         """Return the messages since the last call; waits a few seconds for the first one."""
         if not self.messages:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.news.wait(), _PATIENCE)
-        self.news.clear()
+                await asyncio.wait_for(self.is_filled.wait(), _TIMEOUT)
+        self.is_filled.clear()
         messages, self.messages = self.messages, []
         return messages
 
 
-class _ToBoard(logging.Handler):
-    """Sends log records to the board, under a worker's label."""
+class _QueueHandler(logging.Handler):
+    """Sends log records to the queue, under a worker's label."""
 
-    def __init__(self, board: Any, label: str) -> None:
+    def __init__(self, queue: Any, label: str) -> None:
         super().__init__()
-        self.board, self.label, self.pid = board, label, os.getpid()
+        self.queue, self.label, self.pid = queue, label, os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
         if os.getpid() == self.pid:  # Ray cannot be used in a forked process
             message = f"{self.label}: {record.getMessage()}"
-            self.board.say.remote((record.name, record.levelno, message))
+            self.queue.put.remote((record.name, record.levelno, message))

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster compute the stages; this process collects what they commit."""
+"""The engine that computes stages on a Ray cluster; this process waits for their artifacts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from maskpolicy.executors.capacity import is_small
 from maskpolicy.executors.ray_pool import LOCAL, Session
 from maskpolicy.executors.ray_session import serve
 from maskpolicy.executors.request import Request, absolute
-from maskpolicy.executors.shared_store import sign_in
+from maskpolicy.executors.store_marker import hold_marker
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.graph.outcomes import Progress
 from maskpolicy.store.artifacts import Store
 
-_START = 300.0  # seconds in which a Ray of this machine must start
-_ANSWER = 40.0  # seconds in which a cluster that accepts connections must let this command in
-_PATIENCE = 20.0  # seconds that the session has to end its workers
+_START = 300.0  # seconds for a Ray of this machine to start
+_CONNECT = 40.0  # seconds for a cluster that accepts connections to accept this command
+_END = 20.0  # seconds for the session to end its workers
 _log = logging.getLogger(__name__)
 
 
@@ -37,30 +37,30 @@ def on_ray(
 ) -> Iterator[RayWorkers]:
     """Keep workers on a Ray cluster until the block ends or this process dies.
 
-    `address` is that of a cluster (see `ray_session.Session`); if it is empty, a Ray of this
-    machine is started. Raises ConfigError if the cluster cannot be used, before any work.
+    `address` is that of a cluster (see `ray_pool.Session`); if it is empty, a Ray of this machine
+    is started. Raises ConfigError if the cluster cannot be used, before any computation.
     """
     if find_spec("ray") is None:
         raise ConfigError("--executor ray: Ray is missing: pip install 'maskpolicy[ray]'")
     pinned = pinned_keys(experiment)
     asked = absolute(request)
     threads = asked.threads or (1 if is_small(experiment) else None)
-    with sign_in(store) as sign:
+    with hold_marker(store) as marker:
         session = Session(
             address=address or LOCAL,
             request=replace(asked, keys=(*asked.keys, *pinned), threads=threads),
             resources=experiment.resources,
             kinds=tuple(sorted({stage.kind for stage in order})),
             folder=str(Path.cwd()),
-            sign=sign,
+            marker=marker,
         )
         pool = RayWorkers(session, order)
         try:
             pool.join()
             if any(slot.gpus for slot in pool.slots) and pinned and not hardware.is_cuda():
                 _log.warning(
-                    "the cluster has GPUs, but this machine, which decides what the experiment "
-                    "leaves open, has none: set %s for GPUs, e.g. precision=bf16, attention=sdpa",
+                    "the cluster has GPUs, but this machine, whose hardware decides the settings "
+                    "on auto, has none: set %s for GPUs, e.g. precision=bf16, attention=sdpa",
                     ", ".join(word.partition("=")[0] for word in pinned),
                 )
             yield pool
@@ -69,62 +69,62 @@ def on_ray(
 
 
 class RayWorkers:
-    """The workers of a run, kept by a process of their own (`ray_session`)."""
+    """The workers of a run, which another process starts and ends (`ray_session`)."""
 
     def __init__(self, session: Session, order: Sequence[Stage]) -> None:
-        """Start that process."""
+        """Start the other process."""
         spawn = get_context("spawn")
         self.slots: Sequence[Slot] = ()
         self._order = order
         self._address = session.address
         self._backlog: Backlog | None = None
         self._sent: tuple[Left, ...] = ()
-        self._line, other = spawn.Pipe()
+        self._pipe, other = spawn.Pipe()
         self._process = spawn.Process(target=serve, args=(session, other))
         self._process.start()
-        other.close()  # so that the line closes when the process ends
+        other.close()  # so that the pipe closes when the process ends
 
     def join(self) -> None:
-        """Wait until the cluster is joined; raises ConfigError if it cannot be."""
-        self._receive()  # Ray is imported, and somebody listens
-        if not self._line.poll(_START if self._address == LOCAL else _ANSWER):
+        """Wait until the process has connected; raises ConfigError if it cannot."""
+        self._receive()  # it has imported Ray, and something listens at the address
+        if not self._pipe.poll(_START if self._address == LOCAL else _CONNECT):
             self._process.kill()
             raise ConfigError(
-                f"--executor ray={self._address}: answers, but lets nobody in: is it the address "
-                "of a Ray cluster?"
+                f"--executor ray={self._address}: accepts connections, but is no Ray cluster: "
+                "name the address that `ray start --head` printed"
             )
         self.slots = self._receive()[0]
 
     def watch(self, progress: Progress) -> Progress:
-        """Return a `Progress` that also tells the pool what is left."""
+        """Return a `Progress` that also counts the stages that are left, for the pool."""
         self._backlog = Backlog(self._order, progress)
         return self._backlog
 
     def pause(self, seconds: float) -> None:
-        """Pass some time; log what workers say, and raise what stopped them."""
+        """Pause, and log the messages of workers; raises the error that stopped them."""
         if self._backlog is not None and (left := self._backlog.left(self.slots)) != self._sent:
             self._sent = left
             self._send(left)
         until = time.monotonic() + seconds
-        while (wait := until - time.monotonic()) > 0 and self._line.poll(wait):
+        while (wait := until - time.monotonic()) > 0 and self._pipe.poll(wait):
             name, level, message = self._receive()
             logging.getLogger(name).log(level, "%s", message)
 
     def end(self) -> None:
         """End all workers."""
         self._send(None)
-        self._process.join(_PATIENCE)
+        self._process.join(_END)
         self._process.kill()  # has no effect once it has ended
         self._process.join()
-        self._line.close()
+        self._pipe.close()
 
-    def _send(self, word: Any) -> None:
-        with suppress(OSError):  # `_receive` says why the process has ended
-            self._line.send(word)
+    def _send(self, left: Any) -> None:
+        with suppress(OSError):  # if the process has ended, `_receive` raises its error
+            self._pipe.send(left)
 
     def _receive(self) -> Any:
         try:
-            what, *about = self._line.recv()
+            what, *about = self._pipe.recv()
         except (EOFError, OSError):
             raise ConfigError(
                 f"--executor ray={self._address}: the cluster was lost: start it again, and give "

@@ -1,7 +1,7 @@
-"""A process that is the driver of a Ray cluster, and keeps as many workers there as have work.
+"""A process that is Ray's driver, and keeps workers on the cluster for the stages that are left.
 
-It is apart from the command's process, because Ray ends its driver when the cluster is lost, waits
-minutes for an address that does not answer, and writes to the standard output.
+It is not the command's process, because Ray ends its driver when the cluster is lost, waits minutes
+for an address that does not answer, and writes to the standard output.
 """
 
 from __future__ import annotations
@@ -21,45 +21,46 @@ from maskpolicy.errors import ConfigError, MaskpolicyError, cause
 from maskpolicy.executors.backlog import Left
 from maskpolicy.executors.ray_pool import LOCAL, Pool, Session
 
-_TICK = 0.2  # seconds between two looks at the workers
+_TICK = 0.2  # seconds between two checks of the workers
 _CONNECT = 5.0  # seconds until an address must answer
-_MEMORY = 100 * 2**20  # bytes of a local Ray's object store, which stays next to empty
+_MEMORY = 100 * 2**20  # bytes of a local Ray's object store, which stays almost empty
 
 
-def serve(session: Session, line: Any) -> None:
-    """In a new process, connect to a cluster and keep workers there until told to end.
+def serve(session: Session, pipe: Any) -> None:
+    """Connect to a cluster and keep workers there: the target of a new process.
 
-    Sends ("asking",) and ("up", slots); then ("log", ..) for messages of workers, and
-    ("failed", error) before it ends because of an error. It gets what is left of each slot.
+    It sends ("asking",) before it connects and ("up", slots) afterwards, then ("log", logger,
+    level, message) for messages of workers, and ("failed", error) before it ends with an error. It
+    receives the counts of stages that are left for each slot, and None when it is to end.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command's process ends this one
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     hardware.end_with_parent()
-    _mute()
+    _discard_output()
     with TemporaryDirectory() as empty:
         os.chdir(empty)  # Ray's workers import from the working directory of their driver
         try:
-            _connect(session.address, line)
+            _connect(session.address, pipe)
             try:
-                _serve(session, line)
+                _serve(session, pipe)
             finally:
                 import_module("ray").shutdown()
         except MaskpolicyError as error:
-            line.send(("failed", error))
-        except Exception as error:  # noqa: BLE001 - of Ray, whatever it is
+            pipe.send(("failed", error))
+        except Exception as error:  # noqa: BLE001 - Ray raises errors of many kinds
             reason = f"Ray at {session.address} failed: {cause(error)}"
-            line.send(("failed", ConfigError(f"{reason}: the same command continues")))
+            pipe.send(("failed", ConfigError(f"{reason}: the same command continues")))
         os.chdir("/")
 
 
-def _mute() -> None:
-    """Discard what Ray prints: it logs to files of its own."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.dup2(nowhere, sys.stderr.fileno())
+def _discard_output() -> None:
+    """Discard what Ray prints; it also logs to files."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, sys.stderr.fileno())
 
 
-def _connect(address: str, line: Any) -> None:
+def _connect(address: str, pipe: Any) -> None:
     """Start a local Ray, or join a cluster; raises ConfigError if it does not answer."""
     import ray
 
@@ -67,8 +68,8 @@ def _connect(address: str, line: Any) -> None:
         {"object_store_memory": _MEMORY, "include_dashboard": False} if address == LOCAL else {}
     )
     if address not in (LOCAL, "auto"):
-        _knock(address)
-    line.send(("asking",))
+        _check_listening(address)
+    pipe.send(("asking",))
     try:
         ray.init(
             address=address,
@@ -86,8 +87,8 @@ def _connect(address: str, line: Any) -> None:
         raise ConfigError(f"--executor ray={address}: {cause(error)}") from error
 
 
-def _knock(address: str) -> None:
-    """Raise ConfigError if nobody listens at an address: Ray itself would wait for minutes."""
+def _check_listening(address: str) -> None:
+    """Raise ConfigError if nothing listens at an address: Ray itself would wait for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         raise ConfigError(
@@ -103,20 +104,20 @@ def _knock(address: str) -> None:
         ) from None
 
 
-def _serve(session: Session, line: Any) -> None:
+def _serve(session: Session, pipe: Any) -> None:
     pool = Pool(session)
-    line.send(("up", pool.slots))
+    pipe.send(("up", pool.slots))
     left: Sequence[Left] = ()
     try:
         while True:
-            if line.poll(_TICK):
-                left = line.recv()  # EOFError: the command's process has ended
+            if pipe.poll(_TICK):
+                left = pipe.recv()  # EOFError: the command's process has ended
                 if left is None:
                     return
             if left:
-                pool.tend(left)
-            for message in pool.heard():
-                line.send(("log", *message))
+                pool.update(left)
+            for message in pool.messages():
+                pipe.send(("log", *message))
     except EOFError:
         return
     finally:

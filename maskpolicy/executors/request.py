@@ -1,4 +1,4 @@
-"""What a worker is asked to compute: an experiment, as the command line names it."""
+"""A request to workers: an experiment, as a command line names it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SHOWN = 16  # hexadecimal digits of a plan's digest
 
 @dataclass(frozen=True)
 class Request:
-    """An experiment to work on; each worker reads and plans it by itself.
+    """An experiment to compute, which each worker reads and plans by itself.
 
-    It holds strings and numbers only, so that it can be sent to another machine.
+    It holds only strings and numbers, so that it can be sent to another machine.
     """
 
     file: str  # or the name of an experiment that comes with maskpolicy
@@ -31,16 +31,16 @@ class Request:
     plugins: tuple[str, ...] = ()  # files
     store: str = ".maskpolicy/store"  # a folder or a URL
     cache: str | None = None  # a folder for local copies of what a bucket holds
-    only: tuple[str, ...] = ()  # cells, as --only names them; none: all
+    only: tuple[str, ...] = ()  # cells, as --only names them; empty: all
     workers: int = 1  # processes that a stage may start
     threads: int | None = None  # of a process that computes a stage; None: see `capacity`
     logs: str | None = None  # a folder for the files of trackers
-    kinds: tuple[str, ...] | None = None  # of stages that it may compute; None: all
-    plan: str | None = None  # the digest of the driver's plan, which the worker's must equal
+    kinds: tuple[str, ...] | None = None  # of stages that the worker may compute; None: all
+    plan: str | None = None  # the digest that the worker's plan must have
 
 
 def absolute(request: Request) -> Request:
-    """Return the request with absolute paths; a name that is no file here is kept."""
+    """Return the request with absolute paths; the name of a shipped experiment stays."""
 
     def path(name: str) -> str:
         return str(Path(name).absolute())
@@ -56,9 +56,9 @@ def absolute(request: Request) -> Request:
 
 
 def plan_digest(order: Iterable[Stage]) -> str:
-    """Return the version of maskpolicy, and a digest of all keys of a plan and its plugins' bytes.
+    """Return VERSION:DIGEST, with a digest of a plan's keys and of the files of its plugins.
 
-    Keys hold the bytes of policies and tasks; a file of plugins may also hold, say, a metric.
+    Keys hold digests of policies and tasks, but not of metrics, which such a file may also define.
     """
     stages = list(order)
     files = {Path(file) for stage in stages for file in stage.local.plugins}
@@ -68,7 +68,7 @@ def plan_digest(order: Iterable[Stage]) -> str:
 
 
 def check_plan(order: Iterable[Stage], expected: str | None) -> None:
-    """Raise ConfigError if a worker's plan is not the one that the driver expects."""
+    """Raise ConfigError if the digest of a worker's plan is not `expected` (None: any)."""
     if expected is None:
         return
     version, sign, _ = expected.partition(":")
@@ -79,13 +79,13 @@ def check_plan(order: Iterable[Stage], expected: str | None) -> None:
         )
     if version != VERSION:
         raise ConfigError(
-            f"this worker has maskpolicy {VERSION}, and the run that it shall help {version}: "
-            "install the same version for both"
+            f"this worker has maskpolicy {VERSION}, and the run that it was started for has "
+            f"{version}: install the same version for both"
         )
     found = plan_digest(order)
     if found != expected:
         raise ConfigError(
-            f"this worker plans other stages ({found}) than the run that it shall help "
+            f"this worker plans other stages ({found}) than the run that it was started for "
             f"({expected}): give both the same experiment, keys, plugins and data files, and on "
             "other hardware the same precision, attention and micro_tokens"
         )

@@ -1,4 +1,4 @@
-"""Arrays of Slurm jobs compute the stages, through submitit; this process collects."""
+"""The engine that computes stages in arrays of Slurm jobs, which submitit submits."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from maskpolicy.errors import ConfigError, StageError
 from maskpolicy.executors.backlog import Backlog, Left, Slot, pinned_keys, slots_of
 from maskpolicy.executors.capacity import is_small
 from maskpolicy.executors.request import Request, absolute
-from maskpolicy.executors.shared_store import sign_in
 from maskpolicy.executors.slurm_task import Task
+from maskpolicy.executors.store_marker import hold_marker
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.graph.outcomes import Progress
 from maskpolicy.store.artifacts import Store
 
-_LOOK = 10.0  # seconds between two looks at the jobs
-_GRACE = 120  # seconds that a task has to be queued again before it is stopped
-_HOPELESS = 20  # tasks that failed one after another, without a finished stage between
+_POLL = 10.0  # seconds between two checks of the jobs
+_GRACE = 120  # seconds between the signal of preemption or time-out and the end of a task
+_MOST_FAILED = 20  # tasks that may fail one after another without a finished stage between them
 SLURM, LOCAL = "slurm", "local"  # names of submitit's clusters
 
 
@@ -38,10 +38,10 @@ def on_slurm(
     store: Store,
     cluster: str = SLURM,
 ) -> Iterator[SlurmWorkers]:
-    """Keep arrays of jobs queued for what is left until the block ends, and cancel them then.
+    """Keep jobs queued for the stages that are left until the block ends; then cancel them.
 
-    `cluster` is submitit's name of it: "local" runs the jobs on this machine. Raises ConfigError if
-    jobs cannot be submitted from here.
+    `cluster` is a name of submitit: "slurm", or "local" for jobs on this machine. Raises
+    ConfigError if jobs cannot be submitted from this machine.
     """
     check_submitit()
     if cluster == SLURM and shutil.which("sbatch") is None:
@@ -54,8 +54,8 @@ def on_slurm(
     asked = replace(asked, keys=(*asked.keys, *pinned_keys(experiment)), threads=threads)
     kinds = {stage.kind for stage in order}
     slots = slots_of(experiment.resources, kinds, experiment.slurm.gpus)
-    with sign_in(store) as sign:
-        workers = SlurmWorkers(asked, experiment, slots, order, sign, cluster)
+    with hold_marker(store) as marker:
+        workers = SlurmWorkers(asked, experiment, slots, order, marker, cluster)
         try:
             yield workers
         finally:
@@ -69,7 +69,7 @@ def check_submitit() -> None:
 
 
 def scripts(experiment: Experiment, order: Sequence[Stage], logs: Path) -> list[str]:
-    """Return the sbatch scripts of a run, as submitit writes them, for the most tasks at a time."""
+    """Return the sbatch scripts for a run's stages, with as many tasks as can run at a time."""
     check_submitit()
     slurm: Any = import_module("submitit.slurm.slurm")
 
@@ -120,30 +120,30 @@ def _for_slurm(slurm: Slurm, slot: Slot, name: str) -> dict[str, Any]:
 
 @dataclass
 class SlurmWorkers:
-    """The jobs of a run."""
+    """The Slurm jobs of a run."""
 
     request: Request
     experiment: Experiment
     slots: Sequence[Slot]
     order: Sequence[Stage]
-    sign: str
+    marker: str  # in the store: see `store_marker`
     cluster: str
     jobs: list[tuple[Slot, Any]] = field(default_factory=list)  # those that have not ended
-    failed: int = 0  # tasks since a stage was last finished
-    open: int = -1
-    looked: float = field(default_factory=lambda: time.monotonic() - _LOOK)
+    failed: int = 0  # since a stage was last finished
+    open: int = -1  # stages, when they were last counted
+    polled: float = field(default_factory=lambda: time.monotonic() - _POLL)
     backlog: Backlog | None = None
 
     def watch(self, progress: Progress) -> Progress:
-        """Return a `Progress` that also counts what is left."""
+        """Return a `Progress` that also counts the stages that are left."""
         self.backlog = Backlog(self.order, progress)
         return self.backlog
 
     def pause(self, seconds: float) -> None:
-        """Pass some time; submit jobs for what is left, and raise what stopped them."""
-        if self.backlog is not None and time.monotonic() - self.looked >= min(_LOOK, 5 * seconds):
-            self.looked = time.monotonic()
-            self._settle()
+        """Pause, and now and then check the jobs and submit more; raises what stopped them."""
+        if self.backlog is not None and time.monotonic() - self.polled >= min(_POLL, 5 * seconds):
+            self.polled = time.monotonic()
+            self._check_jobs()
             for slot, left in zip(self.slots, self.backlog.left(self.slots), strict=True):
                 self._submit(slot, left)
         time.sleep(seconds)
@@ -154,7 +154,8 @@ class SlurmWorkers:
             with suppress(Exception):
                 job.cancel(check=False)
 
-    def _settle(self) -> None:
+    def _check_jobs(self) -> None:
+        """Remove the jobs that have ended; raises ConfigError or StageError for their errors."""
         still_open = sum(left.open for left in self.backlog.left(self.slots)) if self.backlog else 0
         if still_open != self.open:
             self.open, self.failed = still_open, 0
@@ -170,14 +171,14 @@ class SlurmWorkers:
                     "maskpolicy, and the experiment, its plugins and its data under the same paths)"
                 )
             self.failed += error is not None
-            if self.failed >= _HOPELESS:
+            if self.failed >= _MOST_FAILED:
                 raise StageError(
-                    f"{_HOPELESS} Slurm jobs failed one after another without finishing a stage, "
-                    f"the last one is {job.job_id}: see {job.paths.stderr}"
+                    f"{_MOST_FAILED} Slurm jobs failed one after another without finishing a "
+                    f"stage, the last one is {job.job_id}: see {job.paths.stderr}"
                 )
 
     def _submit(self, slot: Slot, left: Left) -> None:
-        """Submit as many tasks as stages of a slot can be computed at a time."""
+        """Submit tasks until there are as many as stages of a slot that can be computed now."""
         queued = sum(other == slot for other, _ in self.jobs)
         missing = min(left.ready, self.experiment.slurm.tasks) - queued
         if missing <= 0:
@@ -187,7 +188,9 @@ class SlurmWorkers:
         most = self.experiment.slurm.requeues
         executor = submitit.AutoExecutor(folder, self.cluster, slurm_max_num_timeout=most)
         executor.update_parameters(**_for_slurm(self.experiment.slurm, slot, self.experiment.name))
-        task = Task(replace(self.request, kinds=slot.kinds, threads=self._threads(slot)), self.sign)
+        task = Task(
+            replace(self.request, kinds=slot.kinds, threads=self._threads(slot)), self.marker
+        )
         jobs = executor.submit_array([task] * missing)
         self.jobs += [(slot, job) for job in jobs]
 

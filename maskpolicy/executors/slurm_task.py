@@ -1,4 +1,4 @@
-"""What a task of a Slurm array runs: a worker that resumes after preemption and time-out."""
+"""A task of a Slurm array: a worker that is queued again after preemption and time-out."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 
 from maskpolicy.errors import MaskpolicyError, StoreError
 from maskpolicy.executors.request import Request
-from maskpolicy.executors.shared_store import check_sign
+from maskpolicy.executors.store_marker import check_marker
 
-_LINGER = 60.0  # seconds without a stage to compute after which a task gives its node back
-_PAUSE = 2.0  # seconds between two looks for one
+_LINGER = 60.0  # seconds without a stage to compute after which a task ends
+_PAUSE = 2.0  # seconds between two attempts to find one
 
 
 @dataclass(frozen=True)
 class Task:
-    """Computes what it can claim of a request; submitit pickles and calls it."""
+    """Computes the stages of a request that it can claim; submitit pickles and calls it."""
 
     request: Request
-    sign: str | None  # see `shared_store`
+    marker: str | None  # in the store: see `store_marker`
     linger: float = _LINGER
 
     def __call__(self) -> str:
-        """Compute until nothing is left; returns a line if this host cannot take part."""
-        from maskpolicy.executors import working
+        """Compute until nothing is left; return an error as one line if this host cannot."""
+        from maskpolicy.executors import stage_worker
         from maskpolicy.executors.console import WorkerLog
 
         logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s")
         logging.getLogger("maskpolicy").setLevel(logging.INFO)
         os.environ.setdefault("TQDM_DISABLE", "1")
         try:
-            planned = working.plan(self.request)
-            check_sign(self.sign, planned.store)
+            planned = stage_worker.plan(self.request)
+            check_marker(self.marker, planned.store)
         except StoreError:
             raise
         except MaskpolicyError as error:
@@ -43,7 +43,7 @@ class Task:
         kinds = self.request.kinds or ()
         last = time.monotonic()
         while True:
-            tally = working.carry_out(planned, WorkerLog(), wait=False)
+            tally = stage_worker.compute(planned, WorkerLog(), wait=False)
             if tally.computed:
                 last = time.monotonic()
             left = any(name.partition(" ")[0] in kinds for name in tally.left)
@@ -52,9 +52,9 @@ class Task:
             time.sleep(_PAUSE)
 
     def checkpoint(self) -> Any:
-        """Return what submitit queues when the job is preempted or out of time: the same task.
+        """Return the job that submitit queues after preemption or a time-out: the same task.
 
-        What has been computed is in the store.
+        It continues from the checkpoints in the store.
         """
         import submitit
 

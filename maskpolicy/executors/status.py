@@ -1,6 +1,6 @@
-"""How far an experiment is: what is done, under way, failed and left, and an estimate of the rest.
+"""The status of an experiment: stages done, under way, failed and left, and the time left.
 
-Everything comes from the store: it does not matter who computes, and where.
+All of it is read from the store, so it does not matter which workers compute, and where.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from statistics import mean
 
 from maskpolicy.executors.request import plan_digest
-from maskpolicy.executors.working import Planned
+from maskpolicy.executors.stage_worker import Planned
 from maskpolicy.graph.nodes import Stage, users_of
 from maskpolicy.graph.planning import lacking
 from maskpolicy.graph.shared_notes import noted_failure, noted_progress
@@ -30,7 +30,7 @@ class UnderWay:
     host: str
     pid: int
     since: str
-    done: int | None  # units, e.g. steps; None: not told yet
+    done: int | None  # units, e.g. steps; None: unknown
     total: int | None
     note: str
     silent: str | None = None  # no heartbeat since then, by the store's clock; None: it has one
@@ -38,7 +38,7 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class Failed:
-    """A stage that no worker tries again unless it is told to."""
+    """A stage that failed; workers try it again only if they are asked to."""
 
     stage: str
     error: str
@@ -54,21 +54,21 @@ class Status:
     done: int  # in the store, or not needed any more
     under_way: tuple[UnderWay, ...]
     failed: tuple[Failed, ...]
-    blocked: int  # stages that a failed one stops
+    blocked: int  # stages that depend on a failed one
     left: int  # all others
-    seconds: float | None  # until all is done, estimated; None: unknown
-    measured: int  # committed stages that the estimate rests on
-    unknown: tuple[str, ...]  # kinds of stages to compute of which none has been computed yet
+    seconds: float | None  # estimate of the time left; None: unknown
+    measured: int  # finished stages whose times the estimate uses
+    unknown: tuple[str, ...]  # kinds of stages without a finished one to estimate from
 
 
 def status_of(planned: Planned) -> Status:
-    """Return the status of an experiment; writes nothing, and reads no artifact."""
+    """Return the status of an experiment; writes nothing, and reads no files of artifacts."""
     store, order = planned.store, planned.order
     missing = lacking(planned.targets, store.committed().__contains__)
     failures = store.failures.keys() & missing
     failed = {stage.key: stage for stage in order if stage.key in failures}
     failed = {key: one for key, one in failed.items() if noted_failure(store, one) is not None}
-    blocked = _behind(failed, order) & missing - failed.keys()
+    blocked = _dependents(failed, order) & missing - failed.keys()
     claimed = store.claimed() & missing - failed.keys()
     holders = {key: holder for key in claimed if (holder := store.holder(key)) is not None}
     busy = {stage: holders[stage.key] for stage in order if stage.key in holders}
@@ -92,24 +92,24 @@ def status_of(planned: Planned) -> Status:
     )
 
 
-def _behind(failed: Collection[str], order: list[Stage]) -> set[str]:
-    """Return the keys of all stages that need a failed one, at any depth."""
-    behind = set(failed)
+def _dependents(failed: Collection[str], order: list[Stage]) -> set[str]:
+    """Return the keys of the failed stages and of all that depend on them, at any depth."""
+    found = set(failed)
     for stage in order:  # inputs come before their users
-        if any(needed.key in behind for needed in stage.inputs.values()):
-            behind.add(stage.key)
-    return behind
+        if any(needed.key in found for needed in stage.inputs.values()):
+            found.add(stage.key)
+    return found
 
 
 def _silent(store: Store, stage: Stage, holder: Holder) -> str | None:
-    """Return when a holder gave the last sign of life, if that is longer ago than its lease.
+    """Return the time of a claim's last refresh if its lease has passed since, or None.
 
-    The times are by two clocks, and only people read them.
+    The time is by the store's clock and compared with this machine's: it is for people only.
     """
-    heard = store.heard(stage.key)
-    if heard is None or (datetime.now(UTC) - heard).total_seconds() < holder.lease:
+    refreshed = store.last_refresh(stage.key)
+    if refreshed is None or (datetime.now(UTC) - refreshed).total_seconds() < holder.lease:
         return None
-    return heard.isoformat(timespec="seconds")
+    return refreshed.isoformat(timespec="seconds")
 
 
 def _under_way(stage: Stage, holder: Holder, silent: str | None, store: Store) -> UnderWay:
@@ -120,14 +120,13 @@ def _under_way(stage: Stage, holder: Holder, silent: str | None, store: Store) -
 
 def _failed(stage: Stage, store: Store) -> Failed:
     note = store.failures.read(stage.key) or {}
-    told = {name: str(note.get(name, "")) for name in ("error", "host", "time")}
-    return Failed(stage.name, **told)
+    return Failed(stage.name, *(str(note.get(name, "")) for name in ("error", "host", "time")))
 
 
 def _typical_seconds(
     rest: Iterable[Stage], order: Iterable[Stage], missing: Collection[str], store: Store
 ) -> dict[str, list[float]]:
-    """Return the seconds of some finished stages for each kind that is to be computed."""
+    """Return the seconds of up to _SAMPLE finished stages, for each kind in `rest`."""
     typical: dict[str, list[float]] = {stage.kind: [] for stage in rest}
     for stage in order:
         taken = typical.get(stage.kind)
@@ -145,9 +144,10 @@ def _seconds_left(
     typical: Mapping[str, list[float]],
     store: Store,
 ) -> float:
-    """Return the longer of two times: all work shared evenly by the workers, and the longest path.
+    """Return an estimate of the seconds until all stages of `rest` are computed.
 
-    The workers are those that compute now, or one.
+    It is the sum of their times, divided by the number of workers that compute now (at least one),
+    or the time of the longest path, if that is longer.
     """
     needs = {stage.key: mean(typical[stage.kind]) for stage in rest}
     now = datetime.now(UTC)

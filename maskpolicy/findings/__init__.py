@@ -1,4 +1,4 @@
-"""The interface of analyses, and their findings: rows, notes and plots, and how they are saved."""
+"""The interface of analyses, and their findings: rows, notes and plots in files of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit a task's data: test examples that also stand in train, and texts that are cut."""
+"""Audit a task's data: test examples that also occur in train, and truncated texts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from maskpolicy.types import Example, Json
 
-_OUTER = " .,;:!?\"'“”‘’()[]"  # what may stand around the same question
+_OUTER = " .,;:!?\"'“”‘’()[]"  # ignored at the ends of a question
 
 
 def overlap(train: Sequence[Example], test: Sequence[Example], contexts: bool) -> Json:
-    """Count the test examples that also stand in train: by their text, or by their id alone.
+    """Count the test examples that also occur in train: by text, or by id with another text.
 
     With `contexts`, the context is part of the text: the same question about another text is
     another example. Returns {"examples": of test, "same_text", "same_id": with another text}.

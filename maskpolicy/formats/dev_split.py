@@ -1,4 +1,4 @@
-"""Groups of examples that no split may cut: found by shared texts, and dev carved from train."""
+"""Groups of examples that stay in one split, and the dev split that is taken from train."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def linked(examples: Iterable[Example]) -> list[str]:
 def dev_groups(groups: Sequence[str], share: float, is_linked: bool) -> set[str]:
     """Return which of the examples' `groups` belong to a dev split that is carved from train.
 
-    Linked groups may be large: one that would fill more than dev's `share` alone stays in train.
+    A linked group may be large. If it has more than `share` of the examples, it stays in train.
     """
     sizes = Counter(groups)
     large = {group for group, size in sizes.items() if size > share * len(groups)}

@@ -1,4 +1,4 @@
-"""Compute one stage under its claim, and commit its artifact and those made on its way."""
+"""Compute one stage whose claim this process holds; commit its artifact and its by-products."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from maskpolicy.types import Json
 
 @dataclass(frozen=True)
 class Computer:
-    """Computes stages in this process; the caller holds the claim of the stage."""
+    """Computes stages in this process, whose claims the caller holds."""
 
     store: Store
     progress: Progress
@@ -30,10 +30,11 @@ class Computer:
     logs: Path | None = None  # a folder for the files of trackers
 
     def compute(self, stage: Stage, byproducts: Mapping[str, Stage]) -> Outcome:
-        """Compute a stage, of whose by-products those given are wanted.
+        """Compute a stage, and those of its by-products that `byproducts` has, by name.
 
-        An error of the stage is its outcome, and noted for other processes. Raises StoreError,
-        which says nothing of the stage.
+        If the stage function raises, the outcome holds the error, and a note in the store shows it
+        to other processes. Raises StoreError if the store cannot be used, and ClaimLost if another
+        process has taken over the stage; neither is a failure of the stage.
         """
         paths = {name: self.store.path(needed.key) for name, needed in stage.inputs.items()}
         record = stage.record() | {"facts": {}}
@@ -53,7 +54,7 @@ class Computer:
             advance=advance,
             name=stage.name,
             logs=self.logs,
-            byproducts={name: self._commit(made) for name, made in byproducts.items()},
+            byproducts={name: self._committer(each) for name, each in byproducts.items()},
         )
         try:
             inputs = [needed.key for needed in stage.inputs.values()]
@@ -61,7 +62,7 @@ class Computer:
                 self._call(stage, paths, out, run)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - any error fails only what needs this stage
+        except Exception as error:  # noqa: BLE001 - only what depends on this stage fails
             note_failure(self.store, stage, error)
             seconds = time.monotonic() - started
             return Outcome(stage, None, cause(error), seconds, exception=error, here=True)
@@ -86,18 +87,19 @@ class Computer:
                 processes.call(stage.key)
             compute(stage.kind, stage.keyed, inputs, out, run)
 
-    def _commit(self, made: Stage) -> Commit:
-        """Return a function that commits a by-product, unless another process has done or does it.
+    def _committer(self, stage: Stage) -> Commit:
+        """Return a function that commits a by-product, unless it is there or its lock is taken.
 
-        It never waits for a lock while it holds one, so no deadlock is possible.
+        It does not wait for the by-product's lock, because this process already holds that of the
+        stage: two processes that wait for each other's locks would never go on.
         """
 
         def commit(write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
-            with suppress(ClaimLost), self.store.try_lock(made.key) as mine:
-                if mine and self.store.get(made.key) is None:
-                    changed_files.compare(made.params)
-                    record = made.record() | {"facts": dict(facts)}
-                    with self.store.write(made.key, record) as out:
+            with suppress(ClaimLost), self.store.try_lock(stage.key) as is_mine:
+                if is_mine and self.store.get(stage.key) is None:
+                    changed_files.compare(stage.params)
+                    record = stage.record() | {"facts": dict(facts)}
+                    with self.store.write(stage.key, record) as out:
                         write(out)
 
         return commit

@@ -1,4 +1,4 @@
-"""Run a graph of stages: compute what is missing, once among all processes; contain failures."""
+"""Execute a graph of stages: each missing one is computed by one of the processes that share it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from maskpolicy.graph import processes
 from maskpolicy.graph.computing import Computer
 from maskpolicy.graph.nodes import Stage, sinks, topological, users_of
 from maskpolicy.graph.outcomes import Outcome, Progress, Silent
-from maskpolicy.graph.scheduling import BackOff, Ready, looks_after, makers_of
+from maskpolicy.graph.scheduling import BackOff, Ready, makers_of, poll_interval
 from maskpolicy.graph.shared_notes import (
     count_death,
     forgive,
@@ -41,14 +41,15 @@ def execute(
     """Compute what `targets` need, in this process, and return the outcome of every stage by key.
 
     `targets` are by default the sinks of the graph. Stages that only finished stages need are
-    neither computed nor verified. If a stage raises, what depends on it fails, and all else goes
-    on. `workers` is the number of processes that a stage may start, `logs` a folder for trackers.
-    Stages of other kinds than `kinds` are left to other processes (None: all kinds are computed
-    here; an empty collection: this process only waits for the others). Without `wait`, the stages
-    that other processes compute or are to compute have no outcome. A stage that failed in another
-    process is not tried here; with `retry`, failures from before this call do not count.
-    `pause` is called with the seconds to wait whenever there is nothing to do here; it may raise.
-    Raises StoreError when the store cannot be used, e.g. on a full disk.
+    neither computed nor verified. If a stage raises, the stages that depend on it fail, and all
+    others are computed.
+
+    `workers` is the number of processes that a stage may start, `logs` a folder for trackers.
+    This process computes only stages of `kinds` (None: all of them; empty: it waits for other
+    processes). Without `wait`, stages that are left to other processes have no outcome. A stage
+    that failed in another process is not tried here; `retry` ignores failures from before this
+    call. `pause` is called with the seconds to wait whenever this process has nothing to compute;
+    it may raise. Raises StoreError if the store cannot be used, e.g. on a full disk.
     """
     order = topological(stages)
     if retry:
@@ -60,10 +61,10 @@ def execute(
 
 
 class _Execution:
-    """The state of one run: its stages are open until they have an outcome.
+    """The state of one run. A stage is settled once it has an outcome, and open before.
 
     A process holds several locks only while it computes: that of the stage, and those of its
-    transient inputs. It takes all of these or none, and waits for none, so no deadlock is possible.
+    transient inputs. It takes all of these or none and waits for none, so it cannot deadlock.
     """
 
     def __init__(
@@ -92,29 +93,32 @@ class _Execution:
         self.outcomes: dict[str, Outcome] = {}
         self.ready = Ready(order, self.users)
         self.back_off = BackOff(store.patience)
-        self.looked = time.monotonic()
-        self.took = 0.0  # seconds, the last look
-        self.awaited: Stage | None = None
+        self.polled = time.monotonic()
+        self.poll_seconds = 0.0  # that the last poll took
+        self.awaited: Stage | None = None  # the stage that progress shows
 
     def run(self, wait: bool) -> dict[str, Outcome]:
         self.store.prefetch(self.users)
         self.store.record_use(self.users)
-        self._demand(self.targets.values())
+        self._require(self.targets.values())
         for stage in self.order:
             if stage.key not in self.open and stage.key not in self.outcomes:
-                self._unneeded(stage)
+                self._settle_unneeded(stage)
         self._drop(self.order)
         while self.open:
-            if (free := self.ready.pop()) is not None:
-                self._step(free)
-            elif not self._look():
+            if (next_stage := self.ready.pop()) is not None:
+                self._step(next_stage)
+            elif not self._poll():
                 if not wait:
                     break
                 self._wait()
         return {key: self.outcomes[key] for key in self.users if key in self.outcomes}
 
-    def _demand(self, stages: Iterable[Stage], verify: bool = False) -> None:
-        """Look for artifacts; look for the inputs only of those that are missing."""
+    def _require(self, stages: Iterable[Stage], verify: bool = False) -> None:
+        """Settle the stages that are in the store, and open the others, inputs included.
+
+        The inputs of a stage that is in the store are not looked for.
+        """
         waiting, missing = list(stages), []
         while waiting:
             stage = waiting.pop()
@@ -125,12 +129,12 @@ class _Execution:
                 missing.append(stage)
                 waiting.extend(stage.inputs.values())
         for stage in missing:
-            self._arrive(stage)
+            self._queue(stage)
 
     def _find(self, stage: Stage, hit: bool, verify: bool = False) -> bool:
-        """Settle a stage whose artifact is in the store; say whether it is.
+        """Settle a stage if its artifact is in the store; return whether it is.
 
-        Only targets are verified now. All others are when a stage that needs them is computed.
+        Targets are verified at once, all others when a stage that needs them is computed.
         """
         if verify or stage.key in self.targets:
             artifact = self.store.get(stage.key)
@@ -145,8 +149,8 @@ class _Execution:
         self._finish(Outcome(stage, path, seconds=manifest["seconds"], hit=hit))
         return True
 
-    def _arrive(self, stage: Stage) -> None:
-        """Queue an open stage if all that it waits for is settled; settle it if an input failed."""
+    def _queue(self, stage: Stage) -> None:
+        """Queue an open stage that is ready; settle it as not run if one of its inputs failed."""
         if stage.key not in self.open or not self._is_ready(stage):
             return
         inputs = (self.outcomes[needed.key] for needed in stage.inputs.values())
@@ -157,7 +161,7 @@ class _Execution:
             self.ready.push(stage)
 
     def _is_ready(self, stage: Stage) -> bool:
-        """Return whether a stage's inputs are settled, and no training will make it on its way."""
+        """Return whether all inputs are settled, and no open stage has this one as a by-product."""
         return all(needed.key in self.outcomes for needed in stage.inputs.values()) and not any(
             maker.key in self.open for maker in self.makers.get(stage.key, ())
         )
@@ -166,30 +170,30 @@ class _Execution:
         return self.kinds is None or stage.kind in self.kinds
 
     def _step(self, stage: Stage) -> None:
-        """Settle a stage if it is ready still and no other process has claimed it."""
+        """Settle a stage if it is still ready, or defer it if another process has claimed it."""
         if stage.key not in self.open or not self._is_ready(stage):
             return
         try:
-            with self.store.try_lock(stage.key) as mine:
-                if mine:
+            with self.store.try_lock(stage.key) as is_mine:
+                if is_mine:
                     self.awaited = None
                     self._settle(stage)
                 else:
                     self.ready.defer(stage)
-        except ClaimLost:  # from now on it is a stage that another process computes
-            if processes.count() > 1:  # the others of this group are in the middle of it
+        except ClaimLost:  # another process computes the stage now
+            if processes.count() > 1:  # the other processes of this command still compute it
                 raise
             _log.warning("%s: taken over by another process, as this one stood still", stage.name)
             self.ready.defer(stage)
-        if time.monotonic() - self.looked > looks_after(self.took):
-            self._look()
+        if time.monotonic() - self.polled > poll_interval(self.poll_seconds):
+            self._poll()
 
     def _settle(self, stage: Stage) -> None:
-        """Look for the artifact again under the lock; compute it if missing and still needed."""
+        """Look for the artifact again under the lock; if it is missing and needed, compute it."""
         if self._find(stage, hit=False):
             pass
-        elif not self._is_needed(stage):  # another process made it, used it and dropped it
-            self._unneeded(stage, hit=False)
+        elif not self._is_needed(stage):  # another process computed, used and dropped it
+            self._settle_unneeded(stage, hit=False)
         elif (failed := noted_failure(self.store, stage)) is not None:
             self._finish(failed)
         elif (deaths := count_death(self.store, stage)) is not None:
@@ -200,15 +204,15 @@ class _Execution:
         self._drop(stage.inputs.values())
 
     def _compute(self, stage: Stage) -> None:
-        """Compute a stage, unless an input is lost, which is then demanded again.
+        """Compute a stage; if an input is lost, require that input again instead.
 
-        If another process holds a transient input, the stage is set aside for now.
+        If another process holds a transient input, the stage is deferred.
         """
         inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
-        wanted = {name: made for name, made in stage.byproducts.items() if made.key in self.open}
+        wanted = {name: each for name, each in stage.byproducts.items() if each.key in self.open}
         transient = [needed.key for needed in inputs if needed.transient]
-        with self.store.try_lock_all(transient) as mine:  # so that nobody drops what is read
-            if not mine:
+        with self.store.try_lock_all(transient) as are_mine:  # so that no process drops them
+            if not are_mine:
                 self.ready.defer(stage)
                 return
             lost = [needed for needed in inputs if self.store.get(needed.key) is None]
@@ -217,35 +221,35 @@ class _Execution:
                 return
         for needed in lost:
             self.outcomes.pop(needed.key)
-        self._demand(lost, verify=True)
-        self._arrive(stage)
+        self._require(lost, verify=True)
+        self._queue(stage)
 
-    def _look(self) -> bool:
-        """Settle what other processes have committed, dropped or failed; say whether they have."""
-        settled, self.looked = len(self.outcomes), time.monotonic()
+    def _poll(self) -> bool:
+        """Settle stages that other processes settled; return whether there were any."""
+        settled, self.polled = len(self.outcomes), time.monotonic()
         self.store.record_use(self.users)
         there = self.store.committed() & self.open.keys()
         for stage in [self.open[key] for key in self.users if key in there]:
             if self._find(stage, hit=False):
-                self._forgo(stage)
+                self._settle_unneeded_inputs(stage)
                 self._drop(stage.inputs.values())
         for key in self.store.failures.keys() & self.open.keys():
             failed = noted_failure(self.store, self.open[key])
             if failed is not None and not self.store.is_busy(key):
                 self._finish(failed)
         self.ready.resume()
-        self.took = time.monotonic() - self.looked
+        self.poll_seconds = time.monotonic() - self.polled
         return len(self.outcomes) != settled
 
-    def _forgo(self, stage: Stage) -> None:
-        """Settle the inputs of a finished stage that no open stage needs: they are dropped."""
+    def _settle_unneeded_inputs(self, stage: Stage) -> None:
+        """Settle those inputs of a finished stage that no open stage needs any more."""
         for needed in stage.inputs.values():
             if needed.key in self.open and not self._is_needed(needed):
-                self._unneeded(needed, hit=False)
-                self._forgo(needed)
+                self._settle_unneeded(needed, hit=False)
+                self._settle_unneeded_inputs(needed)
 
     def _wait(self) -> None:
-        """Wait a moment: other processes compute every stage that is ready."""
+        """Pause, because other processes compute every stage that is ready."""
         busy = self._under_way()
         if busy is not self.awaited:
             self.awaited = busy
@@ -253,10 +257,10 @@ class _Execution:
         known = noted_progress(self.store, busy)
         if known is not None:
             self.progress.advance(*known)
-        self.pause(self.back_off.pause(self.took))
+        self.pause(self.back_off.pause(self.poll_seconds))
 
     def _under_way(self) -> Stage:
-        """Return a stage that this process waits for, preferably one whose progress is noted."""
+        """Return a stage that this process waits for, if possible one with a note of progress."""
         known = self.store.progress.keys() & self.open.keys()
         deferred = [stage for stage in self.ready.deferred if stage.key in self.open]
         ready = (stage for stage in self.open.values() if self._is_ready(stage))
@@ -280,20 +284,21 @@ class _Execution:
             if done and self.store.has(key):
                 self.store.drop(key)
 
-    def _unneeded(self, stage: Stage, hit: bool = True) -> None:
+    def _settle_unneeded(self, stage: Stage, hit: bool = True) -> None:
+        """Settle a stage without an artifact: all that would use it is there."""
         self.store.tidy(stage.key)
         seconds = (self.store.recall(stage.key) or {}).get("seconds", 0.0)
         self._finish(Outcome(stage, seconds=seconds, hit=hit))
 
     def _finish(self, outcome: Outcome) -> None:
-        """Give a stage its outcome, and queue what waited for it alone."""
+        """Settle a stage with its outcome, and queue the stages that waited for nothing else."""
         stage = outcome.stage
         self.outcomes[stage.key] = outcome
         self.open.pop(stage.key, None)
         self.back_off.reset()
         self.progress.finish(stage, outcome)
         for waiting in (*self.users[stage.key], *stage.byproducts.values()):
-            self._arrive(waiting)
+            self._queue(waiting)
 
 
 def _blocked_by(failed: Outcome) -> str:

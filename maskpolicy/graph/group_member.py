@@ -1,4 +1,7 @@
-"""What each process of a process group does: it computes the stage, and the first one writes."""
+"""The code of each member of a process group: all compute the stage, the first one writes files.
+
+A member has one pipe, to the process that started it (`process_group`), which commits the files.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ from maskpolicy.graph.stage_run import Local, StageRun
 from maskpolicy.plugins import discovery, isolation
 from maskpolicy.types import Json
 
-_SILENCE = timedelta(days=1)  # a member waits so long for the others: the first one may evaluate
+_TIMEOUT = timedelta(days=1)  # of collective operations: the first member may evaluate meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What each member gets."""
+class Assignment:
+    """The stage that the members compute, and what they need for it."""
 
-    module: str  # of the stage's function: its import registers the stage
+    module: str  # its import registers the stage function
     kind: str
     params: Json
     inputs: Mapping[str, Path]
@@ -44,82 +47,84 @@ class Work:
     checkpoint: tuple[int, Path] | None  # the newest one
     plugins: isolation.State
     threads: int  # of each member
-    port: int  # of the store through which the members meet
+    port: int  # of the TCPStore for the rendezvous of the members
 
 
-def join(work: Work, rank: int, count: int, line: Any) -> None:
-    """In a new process, compute a stage as member `rank` of `count`.
+def join(assignment: Assignment, rank: int, count: int, pipe: Any) -> None:
+    """Compute a stage as member `rank` of `count`: the target of a new process.
 
-    `line` leads to the process that started this one (`process_group`), which commits everything.
+    Messages go through `pipe` to the process that started this one. They are tuples: ("advance",
+    done, total, note), ("log", logger, level, message), ("save", step), ("commit", name, facts),
+    ("written",), and at the end ("done", facts) or ("failed", error, is_cause).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     hardware.end_with_parent(signal.SIGKILL)  # it may wait inside a library
     try:
-        _enter(work, rank, count)
-        facts = _compute(work, rank, line)
+        _enter(assignment, rank, count)
+        facts = _compute(assignment, rank, pipe)
     except Exception as error:  # noqa: BLE001 - it is raised in the process that started this one
-        line.send(("failed", _portable(error), isinstance(error, MaskpolicyError)))
+        pipe.send(("failed", _portable(error), isinstance(error, MaskpolicyError)))
         os._exit(1)  # threads of the group may wait for its other members
-    line.send(("done", facts))
-    line.recv()  # all are done: nobody waits for this process any more
+    pipe.send(("done", facts))
+    pipe.recv()  # until all are done: others may still communicate with this process
     _leave()
 
 
-def _enter(work: Work, rank: int, count: int) -> None:
+def _enter(assignment: Assignment, rank: int, count: int) -> None:
     """Connect to the other members, before PyTorch computes anything here."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     os.environ |= {name: str(number) for name, number in place.items()}
-    os.environ["OMP_NUM_THREADS"] = str(work.threads)
+    os.environ["OMP_NUM_THREADS"] = str(assignment.threads)
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # also where the host has no address
     import torch
     from accelerate import PartialState
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    torch.set_num_threads(work.threads)
+    torch.set_num_threads(assignment.threads)
     PartialState(
         cpu=hardware.device().type == "cpu",
-        store=TCPStore("127.0.0.1", work.port, is_master=False),
+        store=TCPStore("127.0.0.1", assignment.port, is_master=False),
         rank=rank,
         world_size=count,
-        timeout=_SILENCE,
+        timeout=_TIMEOUT,
     )
 
 
 def _leave() -> None:
-    """Leave the group: its threads would abort the exit of this process."""
+    """Leave the group, because its threads would abort the exit of this process."""
     import torch
 
     torch.distributed.destroy_process_group()
 
 
-def _compute(work: Work, rank: int, line: Any) -> dict[str, Json]:
-    """Compute the stage and return its facts; only the first member reports and writes."""
+def _compute(assignment: Assignment, rank: int, pipe: Any) -> dict[str, Json]:
+    """Compute the stage and return its facts; only the first member reports and writes files."""
     logger = logging.getLogger("maskpolicy")
     logger.propagate = False
-    logger.addHandler(logging.NullHandler() if rank else _Line(line))
+    logger.addHandler(logging.NullHandler() if rank else _PipeHandler(pipe))
     logger.setLevel(logging.INFO)
-    isolation.take(work.plugins)
-    discovery.load_files(work.plugins.roots)
-    import_module(work.module)
-    kept: Any = _Checkpoints(work.checkpoint, line)
+    isolation.take(assignment.plugins)
+    discovery.load_files(assignment.plugins.roots)
+    import_module(assignment.module)
+    checkpoints: Any = _Checkpoints(assignment.checkpoint, pipe)
     if rank:
-        run = StageRun(kept, work.local, work.workers)
+        run = StageRun(checkpoints, assignment.local, assignment.workers)
         with TemporaryDirectory() as out, isolation.checked():
-            compute(work.kind, work.params, work.inputs, Path(out), run)
+            compute(assignment.kind, assignment.params, assignment.inputs, Path(out), run)
         return {}
     run = StageRun(
-        checkpoints=kept,
-        local=work.local,
-        workers=work.workers,
-        advance=lambda done, total, note: line.send(("advance", done, total, note)),
-        byproducts={name: partial(_commit, line, name) for name in work.byproducts},
-        name=work.name,
-        logs=work.logs,
+        checkpoints=checkpoints,
+        local=assignment.local,
+        workers=assignment.workers,
+        advance=lambda done, total, note: pipe.send(("advance", done, total, note)),
+        byproducts={name: partial(_commit, pipe, name) for name in assignment.byproducts},
+        name=assignment.name,
+        logs=assignment.logs,
     )
     with isolation.checked():
-        compute(work.kind, work.params, work.inputs, work.out, run)
+        compute(assignment.kind, assignment.params, assignment.inputs, assignment.out, run)
     return run.facts
 
 
@@ -127,30 +132,30 @@ def _compute(work: Work, rank: int, line: Any) -> dict[str, Json]:
 class _Checkpoints:
     """The checkpoints of the stage, which the process that started this one keeps."""
 
-    newest: tuple[int, Path] | None
-    line: Any
+    newest: tuple[int, Path] | None  # step and folder
+    pipe: Any
 
     def latest(self) -> tuple[int, Path] | None:
         return self.newest
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        _offer(self.line, write, "save", step)
+        _request(self.pipe, write, "save", step)
 
 
-def _commit(line: Any, name: str, write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
-    _offer(line, write, "commit", name, dict(facts))
+def _commit(pipe: Any, name: str, write: Callable[[Path], None], facts: Mapping[str, Json]) -> None:
+    _request(pipe, write, "commit", name, dict(facts))
 
 
-def _offer(line: Any, write: Callable[[Path], None], *message: Any) -> None:
-    """Call `write` with the folder that the answer to a message names, if it names one."""
-    line.send(message)
-    while (folder := line.recv()) is not None:
+def _request(pipe: Any, write: Callable[[Path], None], *message: Any) -> None:
+    """Send a request, and call `write` with each folder that is sent back, until None is."""
+    pipe.send(message)
+    while (folder := pipe.recv()) is not None:
         write(folder)
-        line.send(("written",))
+        pipe.send(("written",))
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that another process can raise."""
+    """Return the error, or a StageError with its text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - an error's class may do anything
@@ -158,13 +163,13 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-class _Line(logging.Handler):
+class _PipeHandler(logging.Handler):
     """Sends log records to the process that started this one."""
 
-    def __init__(self, line: Any) -> None:
+    def __init__(self, pipe: Any) -> None:
         super().__init__()
-        self.line = line
+        self.pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # nobody reads: the process that started this one has ended
-            self.line.send(("log", record.name, record.levelno, record.getMessage()))
+        with suppress(OSError):  # the process that started this one has ended
+            self.pipe.send(("log", record.name, record.levelno, record.getMessage()))

@@ -52,7 +52,7 @@ def stage(
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
-    """Raise ConfigError if no stages are of one of these kinds."""
+    """Raise ConfigError for an unknown kind of stage."""
     for kind in kinds:
         _registered(kind)
 
@@ -103,7 +103,7 @@ def params_of(record: Json, kind: type[P]) -> P:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One unit of work. Two stages with the same key are the same work.
+    """One computation. Two stages with the same key are the same computation.
 
     `params` is an instance of the dataclass that the kind's function takes, `keyed` its JSON in the
     key. `logical` identifies the stage in its experiment, whatever its parameters. `byproducts` are
@@ -119,7 +119,7 @@ class Stage:
     experiment: str = ""
     transient: bool = False  # drop the artifact once all stages that need it have committed
     byproducts: Mapping[str, Stage] = field(default_factory=dict, repr=False)
-    files: Mapping[Path, str] = field(default_factory=dict, repr=False)  # it reads, with sha256
+    files: Mapping[Path, str] = field(default_factory=dict, repr=False)  # data files: sha256
     keyed: Mapping[str, Json] = field(init=False, repr=False)
     version: int = field(init=False)
     key: str = field(init=False)
@@ -150,15 +150,15 @@ class Stage:
     def adjusted(self, **unkeyed: Any) -> Stage:
         """Return a copy with other values of `local`, `transient`, `byproducts` or `files`.
 
-        They are not in the key, so it is not computed again.
+        The key stays the same, because it does not hold them.
         """
-        made = copy(self)
+        changed = copy(self)
         for name, value in unkeyed.items():
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(changed, name, value)
+        return changed
 
     def record(self) -> dict[str, Json]:
-        """Return what the manifest keeps of the stage."""
+        """Return the description of the stage that its manifest holds."""
         return {**self._resolved(), "logical": self.logical, "local": to_json(self.local)}
 
     def _resolved(self) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Plan a run without computing: the state of each stage, and which input or parameter changed."""
+"""Plan a run without computing anything: the state of each stage, and the reason for it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SHOWN = 4  # reasons in one line
 class Planned:
     """The state of a stage and its reason.
 
-    A hit needs no work. A miss was never computed, a partial stage was begun, and a stale one was
-    computed with other inputs or parameters.
+    A hit needs no computation. A miss was never computed, a partial stage was begun, and a stale
+    one was computed with other inputs or parameters.
     """
 
     stage: Stage
@@ -45,10 +45,10 @@ def plan(
     for stage in order:
         planned[stage.key] = _planned(stage, store, needed, history, planned)
     for stage in order:
-        for made in stage.byproducts.values() if stage.key in needed else ():
-            known = planned.get(made.key)
+        for byproduct in stage.byproducts.values() if stage.key in needed else ():
+            known = planned.get(byproduct.key)
             if known is not None and known.state in ("miss", "stale"):
-                planned[made.key] = replace(known, why=f"is made on the way of {stage.name}")
+                planned[byproduct.key] = replace(known, why=f"is a by-product of {stage.name}")
     return list(planned.values())
 
 
@@ -58,7 +58,7 @@ def missing(targets: Iterable[Stage], store: Store) -> set[str]:
 
 
 def lacking(targets: Iterable[Stage], is_there: Callable[[str], bool]) -> set[str]:
-    """Return the keys to compute, as `missing` does; `is_there` tells which artifacts exist."""
+    """Return the keys to compute, as `missing` does; `is_there(key)`: whether it is committed."""
     keys: set[str] = set()
     waiting = list(targets)
     while waiting:
@@ -70,7 +70,7 @@ def lacking(targets: Iterable[Stage], is_there: Callable[[str], bool]) -> set[st
 
 
 def _history(store: Store) -> dict[Json, list[str]]:
-    """Return the keys of all artifacts that ever were, the newest first, by their `logical`."""
+    """Return the keys of all artifacts, dropped ones too, by `logical`; the newest comes first."""
     found = [(known["committed"], known["key"], known["record"]) for known in store.records()]
     history: dict[Json, list[str]] = defaultdict(list)
     for _, key, record in sorted(found, key=lambda each: each[0], reverse=True):

@@ -1,6 +1,7 @@
-"""Several processes of one command (torchrun, accelerate launch): the first one runs the graph.
+"""A command that torchrun or accelerate launch started in several processes.
 
-The other processes wait, compute shared stages together with it, and write no artifacts.
+The first process runs the graph. The others wait, compute shared stages together with it, and
+write no artifacts.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ def is_first() -> bool:
 
 
 def call(key: str) -> None:
-    """Tell the other processes to compute a stage; the first process then computes it too.
+    """Make the other processes compute a stage; the first process then computes it too.
 
     Does nothing if there are no others.
     """
     if count() > 1:
-        _tell(key)
+        _broadcast(key)
 
 
 def dismiss() -> None:
-    """Tell the other processes to end."""
+    """End `follow` in the other processes."""
     if count() > 1:
-        _tell(None)
+        _broadcast(None)
 
 
 def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
@@ -55,7 +56,7 @@ def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
     ConfigError if the two processes plan different stages.
     """
     known = {stage.key: stage for stage in topological(stages)}
-    while (key := _tell(None)) is not None:
+    while (key := _broadcast(None)) is not None:
         if key not in known:
             raise ConfigError(
                 "this process plans other stages than the first one: a file was changed while the "
@@ -71,12 +72,12 @@ def follow(stages: Iterable[Stage], store: Store, workers: int = 1) -> None:
                 continue
 
 
-def _tell(word: str | None) -> Any:
-    """Return the first process's `word`; all processes must call this."""
+def _broadcast(key: str | None) -> Any:
+    """Return the `key` that the first process calls this with; all processes must call it."""
     from accelerate.utils import broadcast_object_list
 
     _enter()
-    return broadcast_object_list([word])[0]
+    return broadcast_object_list([key])[0]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Which stage a process takes next, and how long it waits when others are at all that is ready."""
+"""The order in which a process tries ready stages, and its pauses while others compute them."""
 
 from __future__ import annotations
 
@@ -10,44 +10,43 @@ from typing import TypeAlias
 
 from maskpolicy.graph.nodes import Stage, is_urgent
 
-_URGENT = 1_000_000  # more than any path has stages
-_ATTEMPTS = 8  # of the claims of others that are tried again at a time
+_URGENT = 1_000_000  # longer than any path
+_ATTEMPTS = 8  # deferred stages that are tried again at a time
 _SHORTEST = 0.1  # seconds of a pause
-_OFTEN = 1.0  # seconds: a process that computes looks at what others did at most so often
-_SHARE = 0.1  # of the time waited so far that one pause may take
-_LOOKS = 20  # looking around takes at most one in so many seconds
+_POLL = 1.0  # seconds between two polls of the store, at least, in a process that computes
+_SHARE = 0.1  # the longest pause, as a share of the time waited so far
+_POLLS = 20  # the time between polls is at least this many times as long as a poll
 
-_Place: TypeAlias = tuple[float, int, float, int]
+_Rank: TypeAlias = tuple[float, int, float, int]  # -priority, -depth, random, place in the order
 
 
 class Ready:
-    """The stages whose inputs are settled; the one on the longest path to a target comes first.
+    """A priority queue of stages whose inputs are settled (see `priorities`).
 
-    A stage that uses a transient artifact comes before stages that make another one, so that few
-    of them are in the store at a time. Otherwise the order is that of the graph, until a stage
-    turns out to be claimed by another process: then this process shuffles stages of equal rank, so
-    that several processes do not all try to claim the same ones.
+    Among equal priorities, stages that are deeper in the graph come first, then the order is that
+    of the graph. As soon as another process has claimed a stage, stages of equal priority and depth
+    are shuffled, so that processes do not all try to claim the same ones.
     """
 
     def __init__(self, order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> None:
-        """Rank the stages of a graph, in topological order; none is ready yet."""
-        pressing = pressure(order, users)
-        self._places: dict[str, _Place] = {
-            stage.key: (-pressing[stage.key], -stage.depth, 0.0, index)
+        """Rank the stages of a graph, which are in topological order; the queue is empty."""
+        priority = priorities(order, users)
+        self._ranks: dict[str, _Rank] = {
+            stage.key: (-priority[stage.key], -stage.depth, 0.0, index)
             for index, stage in enumerate(order)
         }
         self._order = order
-        self._heap: list[_Place] = []
+        self._heap: list[_Rank] = []
         self._queued: set[str] = set()
-        self.deferred: list[Stage] = []  # other processes have claimed them
+        self.deferred: list[Stage] = []  # which other processes have claimed
         self._random = random.Random()
         self._is_shuffled = False
 
     def push(self, stage: Stage) -> None:
-        """Add a stage; nothing happens if it is there."""
+        """Add a stage, unless it is in the queue already."""
         if stage.key not in self._queued:
             self._queued.add(stage.key)
-            heapq.heappush(self._heap, self._places[stage.key])
+            heapq.heappush(self._heap, self._ranks[stage.key])
 
     def pop(self) -> Stage | None:
         """Remove and return the stage to try next, or None."""
@@ -58,24 +57,24 @@ class Ready:
         return stage
 
     def defer(self, stage: Stage) -> None:
-        """Set a stage aside that another process has claimed."""
+        """Set aside a stage that another process has claimed."""
         self.deferred.append(stage)
         if not self._is_shuffled:
             self._is_shuffled = True
-            for key, (rank, depth, _, index) in self._places.items():
-                self._places[key] = (rank, depth, self._random.random(), index)
-            self._heap = [self._places[self._order[place[-1]].key] for place in self._heap]
+            for key, (priority, depth, _, index) in self._ranks.items():
+                self._ranks[key] = (priority, depth, self._random.random(), index)
+            self._heap = [self._ranks[self._order[rank[-1]].key] for rank in self._heap]
             heapq.heapify(self._heap)
 
     def resume(self) -> None:
-        """Add some of the deferred stages again, in case their claims have ended."""
+        """Add some of the deferred stages again: their claims may have ended."""
         self._random.shuffle(self.deferred)
         for _ in range(min(_ATTEMPTS, len(self.deferred))):
             self.push(self.deferred.pop())
 
 
 class BackOff:
-    """Pauses of a process that waits: they grow with the time since something happened."""
+    """The pauses of a process that waits: they grow with the time since the last progress."""
 
     def __init__(self, longest: float) -> None:
         """Start with the shortest pause; the `longest` is in seconds."""
@@ -83,51 +82,53 @@ class BackOff:
         self._since = time.monotonic()
 
     def reset(self) -> None:
-        """Begin with short pauses again."""
+        """Start with the shortest pause again, because there was progress."""
         self._since = time.monotonic()
 
-    def pause(self, look: float) -> float:
-        """Return the seconds of the next pause; `look` is how long looking around took.
+    def pause(self, poll: float) -> float:
+        """Return the seconds of the next pause; `poll` is how many the last poll of the store took.
 
-        Pauses are random, so that processes that wait for one another do not act in step.
+        Pauses are random, so that waiting processes do not all poll at the same time.
         """
         waited = time.monotonic() - self._since
-        longest = max(self._longest, _LOOKS * look)
+        longest = max(self._longest, _POLLS * poll)
         return random.uniform(0.5, 1) * min(longest, max(_SHORTEST, _SHARE * waited))
 
 
-def looks_after(look: float) -> float:
-    """Return the seconds between two looks of a process that computes; one took `look` seconds."""
-    return max(_OFTEN, _LOOKS * look)
+def poll_interval(poll: float) -> float:
+    """Return the seconds between two polls of a process that computes; one took `poll` seconds."""
+    return max(_POLL, _POLLS * poll)
 
 
-def pressure(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> dict[str, int]:
-    """Return how pressing each stage is: the stages on the longest path from it, itself included.
+def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> dict[str, int]:
+    """Return the priority of each stage by key; stages of higher priority are computed first.
 
-    A stage is as pressing as what it makes on its way, and as the transient artifacts that it uses.
-    Urgent stages and their inputs come before all others.
+    It is the number of stages on the longest path from the stage to a sink, itself included, or
+    the priority of one of its by-products if that is higher. A stage that uses a transient
+    artifact has at least the priority of the stage that computes the artifact, so that few of them
+    are in the store at a time. Urgent stages and their inputs come before all others.
     """
-    ranks: dict[str, int] = {}
+    lengths: dict[str, int] = {}
 
-    def rank(stage: Stage) -> int:
-        if stage.key not in ranks:
-            after = [1 + rank(user) for user in users[stage.key]]
-            made = [rank(each) for each in stage.byproducts.values() if each.key in users]
+    def longest(stage: Stage) -> int:
+        if stage.key not in lengths:
+            after = [1 + longest(user) for user in users[stage.key]]
+            byproducts = [longest(each) for each in stage.byproducts.values() if each.key in users]
             own = _URGENT if is_urgent(stage.kind) else 1
-            ranks[stage.key] = max((own, *after, *made))
-        return ranks[stage.key]
+            lengths[stage.key] = max((own, *after, *byproducts))
+        return lengths[stage.key]
 
-    pressing: dict[str, int] = {}
+    found: dict[str, int] = {}
     for stage in order:  # inputs come before their users
         transient = (need.key for need in stage.inputs.values() if need.transient)
-        pressing[stage.key] = max((rank(stage), *(pressing[key] for key in transient)))
-    return pressing
+        found[stage.key] = max((longest(stage), *(found[key] for key in transient)))
+    return found
 
 
 def makers_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
-    """Return for each key the stages of `order` that can make its artifact on their way."""
+    """Return for each by-product's key the stages of `order` that can commit it."""
     makers: dict[str, list[Stage]] = {}
     for stage in order:
-        for made in stage.byproducts.values():
-            makers.setdefault(made.key, []).append(stage)
+        for byproduct in stage.byproducts.values():
+            makers.setdefault(byproduct.key, []).append(stage)
     return makers

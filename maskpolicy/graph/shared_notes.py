@@ -1,4 +1,4 @@
-"""What processes that share a store tell one another of stages: failures, deaths and progress."""
+"""Notes in the store by which processes inform each other: failures, deaths, and progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _author() -> dict[str, Json]:
 
 
 def note_failure(store: Store, stage: Stage, error: Exception) -> None:
-    """Tell other processes that a stage failed, so that they do not try it."""
+    """Write a note that a stage failed, so that other processes do not try it."""
     kinds = (kind.__name__ for kind in (ConfigError, DataError) if isinstance(error, kind))
     note = {"stage": stage.name, "error": cause(error), "kind": next(kinds, StageError.__name__)}
     store.failures.write(stage.key, note | _author())
@@ -38,8 +38,8 @@ def note_failure(store: Store, stage: Stage, error: Exception) -> None:
 def noted_failure(store: Store, stage: Stage) -> Outcome | None:
     """Return the failure that another process noted, or None.
 
-    Its time is for people only: no clock decides whether a failure counts. That of another version
-    of maskpolicy does not.
+    A note of another version of maskpolicy does not count. The time of a note is never read: it is
+    for people, and the clocks of machines differ.
     """
     note = store.failures.read(stage.key)
     if note is None or note.get("version") != VERSION:
@@ -50,10 +50,11 @@ def noted_failure(store: Store, stage: Stage) -> Outcome | None:
 
 
 def count_death(store: Store, stage: Stage) -> StageError | None:
-    """Note that the process died that held a stage before, if one did; the caller holds it now.
+    """Count the process that held a stage before this one, if it died; returns an error, or None.
 
-    Returns an error if so many died that this process would too: the stage may take more memory
-    than there is. A process that was stopped for longer than its lease counts as dead.
+    The caller holds the stage. The error says that too many processes died one after another: the
+    stage may need more memory than there is. A process that was stopped for longer than its lease
+    counts as dead.
     """
     former = store.former_holder(stage.key)
     if former is None:
@@ -67,7 +68,7 @@ def count_death(store: Store, stage: Stage) -> StageError | None:
     if deaths < MOST_DEATHS:
         return None
     return StageError(
-        f"{deaths} processes died at it one after another, the last one on {former.host} (process "
+        f"{deaths} processes died in it one after another, the last one on {former.host} (process "
         f"{former.pid}): if memory ran out, give each process more, or lower micro_tokens; then "
         "run it again"
     )
@@ -78,7 +79,7 @@ def _number(value: Json) -> int:
 
 
 def forgive(store: Store, stages: Iterable[Stage]) -> None:
-    """Remove what was noted of failures and deaths, so that these stages are tried again."""
+    """Remove the notes of failures and deaths of these stages, so that they are tried again."""
     keys = {stage.key for stage in stages}
     for notes in (store.failures, store.deaths):
         for key in notes.keys() & keys:
@@ -88,9 +89,9 @@ def forgive(store: Store, stages: Iterable[Stage]) -> None:
 def noted_progress(
     store: Store, stage: Stage, holder: Holder | None = None
 ) -> tuple[int, int, str] | None:
-    """Return done, total and text of the last note of a stage under way, or None.
+    """Return done, total and text of a stage's last note of progress, or None.
 
-    With `holder`, only of a note that this process wrote: a dead one may have left another.
+    With `holder`, a note of another process does not count: a dead one may have left it.
     """
     known = store.progress.read(stage.key)
     if known is None:
@@ -104,17 +105,17 @@ def noted_progress(
 
 
 class ProgressNotes:
-    """Notes what this process has reached in one stage; a short stage leaves no note."""
+    """Writes notes of the progress of one stage, at most one in 12 seconds."""
 
     def __init__(self, store: Store, stage: Stage) -> None:
-        """Write nothing yet."""
+        """Take the stage; nothing is written yet."""
         self._store = store
         self._stage = stage
         self._last = time.monotonic()
         self._is_written = False
 
     def advance(self, done: int, total: int, note: str) -> None:
-        """Note that `done` of `total` units are finished, unless the last note is recent."""
+        """Write a note that `done` of `total` units are finished, unless the last is recent."""
         if time.monotonic() - self._last < _INTERVAL:
             return
         known = {"stage": self._stage.name, "done": done, "total": total, "note": note}

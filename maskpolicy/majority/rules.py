@@ -1,4 +1,4 @@
-"""The rules of guessing: few, simple, and each learnt from a task's train split alone."""
+"""The rules of guessing: a few simple ones, each learnt only from a task's train split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from maskpolicy.majority.templates import Templates
 from maskpolicy.metrics.per_example import normalise
 from maskpolicy.types import Example
 
-_LONGEST = 10  # words of an answer that is looked for in a source
+_LONGEST = 10  # words of an answer that a rule searches for in a source
 _LENGTHS = (*range(1, 11), 20, 50, 100, 200, None)  # words of a guessed span; None: the context
 _SAMPLE = 1000  # examples on which the length of a guessed span is tried
 
@@ -26,7 +26,7 @@ Guess: TypeAlias = Callable[[Example], str]
 
 @dataclass(frozen=True)
 class Material:
-    """What a rule learns from."""
+    """The data that a rule learns from."""
 
     train: Sequence[Example]
     metric: str
@@ -46,7 +46,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; `learn` returns None where it says nothing of a task."""
+    """One rule; `learn` returns None if the rule does not apply to a task."""
 
     name: str
     about: str  # what it guesses

@@ -1,4 +1,4 @@
-"""Templates of questions: what is left of them without the names that they ask about."""
+"""Templates of questions: their frequent words, without the names that they ask about."""
 
 from __future__ import annotations
 

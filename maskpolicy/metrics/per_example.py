@@ -58,7 +58,7 @@ def triviaqa_exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 
 def kilt_accuracy(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1 if the prediction IS an answer, outer blanks aside, else 0.
+    """Return 1 if the prediction is an answer, apart from blanks at its ends, else 0.
 
     KILT's "accuracy" (Petroni et al. 2021, eval_downstream) compares without normalisation: titles
     of entity linking differ by case and punctuation. An empty prediction is wrong.

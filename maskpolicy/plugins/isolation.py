@@ -1,7 +1,8 @@
-"""Import the user's plugin files: each folder in a namespace of its own, all that is read hashed.
+"""Import the user's plugin files, each folder in its own namespace, and check what they read.
 
-A stage's key holds digests of a plugin's code and of the files that it declares. So the bytes that
-are compiled are the bytes that are hashed, and anything that the key does not cover is refused.
+A stage's key holds digests of a plugin's code and of the files that it declares. So modules are
+compiled from the bytes that were hashed, and a plugin may not import or open any other file of its
+folder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from maskpolicy.files import sha256
 from maskpolicy.plugins.sourcecode import STANDARD, closure
 
 PREFIX = "maskpolicy_plugin_"
-_FORMER = {  # where plugins of the first version import their names from, and where these are now
+_FORMER = {  # modules that plugins of the first version import from, and their new names
     "maskpolicy.registry": "maskpolicy",
     "maskpolicy.sources": "maskpolicy",
     "maskpolicy.derived": "maskpolicy.findings",
@@ -36,7 +37,7 @@ _FORMER = {  # where plugins of the first version import their names from, and w
 }
 _WRITES = os.O_WRONLY | os.O_RDWR
 _HOMES: dict[str, Home] = {}  # by package
-_GIVEN: set[str] = set()  # folders whose files are in keys already: stores, data
+_GIVEN: set[str] = set()  # folders that plugins may read, because other keys cover their files
 log = logging.getLogger(__name__)
 
 
@@ -48,12 +49,12 @@ class Home:
     package: str
     roots: list[Path] = field(default_factory=list)  # the files that the user named
     followed: set[Path] = field(default_factory=set)  # modules that a key covers
-    compiled: dict[Path, str] = field(default_factory=dict)  # digests of the bytes that run
-    keyed: dict[Path, str] = field(default_factory=dict)  # digests that stand in a key
+    compiled: dict[Path, str] = field(default_factory=dict)  # digests of imported modules
+    keyed: dict[Path, str] = field(default_factory=dict)  # digests that a key holds
     declared: set[Path] = field(default_factory=set)  # data files and folders of `files`
     early: list[Path] = field(default_factory=list)  # opened before `files` was known
     is_loading: bool = False
-    refused: str = ""  # the first thing that was, also where the plugin caught the error
+    refused: str = ""  # the first refusal, even if the plugin caught its error
     _neighbours: dict[str, bool] = field(default_factory=dict)
 
     def name_of(self, path: Path) -> str:
@@ -80,7 +81,7 @@ class Home:
         return module
 
     def drop(self, path: Path) -> None:
-        """Forget a plugin file that turned out to be of no use."""
+        """Forget a plugin file that could not be used."""
         sys.modules.pop(self.name_of(path), None)
         self.compiled.pop(path, None)
         self.early.clear()
@@ -89,7 +90,7 @@ class Home:
             self.roots.remove(path)
 
     def compile(self, path: Path, data: bytes) -> None:
-        """Note the bytes of a module that are about to run; ConfigError if no key covers it."""
+        """Record the bytes of a module before it runs; raises ConfigError if no key covers it."""
         if path not in self.followed:
             raise self._refused(
                 f"plugin {self.roots[-1]}: imports {self._short(path)} in a way that its key cannot"
@@ -99,15 +100,15 @@ class Home:
         self.compare(path, digest)
 
     def compare(self, path: Path, digest: str) -> None:
-        """Raise ConfigError where a file is no longer what a key says that it is."""
+        """Raise ConfigError if a file no longer has the digest that a key holds."""
         if self.keyed.setdefault(path, digest) != digest:
             raise self._refused(changed(path))
 
     def runs(self, path: Path, now: str) -> str:
-        """Return the digest of the bytes of a file that this command uses; `now` are those on disk.
+        """Return the digest of a file as this command uses it; `now` is that of the file on disk.
 
-        A module that is not imported yet is compared with the key when it is. A declared file may
-        have been read by a library, which nothing notices: the bytes on disk count.
+        A module that is imported later is compared with the key then. For a declared file it is
+        `now`, because libraries may read such a file unnoticed.
         """
         if path in self.compiled:
             return self.compiled[path]
@@ -125,14 +126,14 @@ class Home:
             raise self._refused(self._undeclared(path))
 
     def declare(self, paths: Iterable[Path]) -> None:
-        """Take what the classes of a file that was just imported declare as `files`."""
+        """Add the paths that the classes of an imported file declare as `files`."""
         self.declared |= set(paths)
         early, self.early = self.early, []
         for path in early:
             self.open(path)
 
     def has(self, top: str, importer: str) -> bool:
-        """Say whether `import top` in a plugin's module means a module beside it."""
+        """Return whether `import top` in a plugin's module means a module in its folder."""
         if top == "maskpolicy" or top in STANDARD or importer == str(self.folder / f"{top}.py"):
             return False
         known = self._neighbours.get(top)
@@ -152,7 +153,7 @@ class Home:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """Import as the plugin's `import` statements do, also those inside functions."""
+        """Replace `__import__` for the `import` statements of plugins, in functions too."""
         top = name.partition(".")[0]
         if level == 0 and self.has(top, str((globals or {}).get("__file__"))):
             full = f"{self.package}.{name}"
@@ -190,7 +191,7 @@ class Home:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the very bytes that are hashed: no cached bytecode."""
+    """Compiles the bytes that are hashed, and uses no cached bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         data = self.get_data(self.path)
@@ -222,7 +223,7 @@ class _Finder(MetaPathFinder):
 
 
 def changed(path: Path) -> str:
-    """Return the message for a plugin file that is not what a key says."""
+    """Return the message for a plugin file that no longer has the digest that a key holds."""
     return (
         f"plugin file {path}: was changed while a command that uses it is under way: run the "
         "command again"
@@ -230,7 +231,7 @@ def changed(path: Path) -> str:
 
 
 def home_of(folder: Path) -> Home:
-    """Return the home of a folder, which is made when it is first asked for."""
+    """Return the home of a folder; the first call creates it."""
     package = f"{PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
     if not _HOMES and not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -248,7 +249,7 @@ def home_with(path: Path) -> Home | None:
 
 
 def forget(home: Home) -> None:
-    """Forget the modules of a home, so that they are imported as they are now."""
+    """Forget the modules of a home, so that they are imported again."""
     for name in [each for each in sys.modules if each.partition(".")[0] == home.package]:
         del sys.modules[name]
     del _HOMES[home.package]
@@ -256,22 +257,22 @@ def forget(home: Home) -> None:
 
 
 def is_stale(home: Home) -> bool:
-    """Say whether a module of a home has changed since it was imported."""
+    """Return whether a module of a home has changed since it was imported."""
     return any(
         not path.is_file() or sha256(path) != digest for path, digest in home.compiled.items()
     )
 
 
 def give(folder: Path) -> None:
-    """Let plugins read a folder whose files are hashed elsewhere: a store, a task's data."""
+    """Allow plugins to read a folder whose files other keys cover: a store, a task's data."""
     _GIVEN.add(os.path.join(folder.absolute(), ""))  # noqa: PTH118 - with a slash at the end
 
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Raise ConfigError at the end if a plugin was refused a file and caught that error.
+    """Raise ConfigError at the end if a plugin was refused a file and caught the error.
 
-    What it made without the file must not be kept.
+    The results that it computed without the file must not be stored.
     """
     for home in _HOMES.values():
         home.refused = ""
@@ -291,7 +292,7 @@ class State:
 
 
 def state() -> State:
-    """Return what another process is to `take`."""
+    """Return the state for `take` in another process."""
     roots = tuple(path for home in _HOMES.values() for path in home.roots)
     keyed = {path: known for home in _HOMES.values() for path, known in home.keyed.items()}
     return State(roots, keyed, frozenset(_GIVEN))
@@ -308,7 +309,7 @@ def take(given: State) -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """Look at every file that Python opens; those that a plugin reads beside it are checked."""
+    """Check each file of its folder that a plugin opens; an audit hook for all files."""
     if event != "open" or not isinstance(arguments[0], str | bytes):
         return
     mode, flags = arguments[1], arguments[2]

@@ -1,4 +1,4 @@
-"""Artifacts on disk, addressed by a digest of everything that they depend on.
+"""Artifacts in a folder or a bucket, addressed by a digest of everything that they depend on.
 
 This package does not know what a stage computes.
 """

@@ -1,15 +1,15 @@
-"""Artifacts under the hash of their inputs: committed as a whole, verified when read, locked.
+"""A store in a folder: artifacts are committed as a whole, and verified when they are read.
 
 artifacts/KEY/        the files of a committed stage and MANIFEST.json
-checkpoints/KEY/STEP/ of a stage that is not finished, committed in the same way
+checkpoints/KEY/STEP/ checkpoints of an unfinished stage, committed in the same way
 dropped/KEY.json      the manifest of an artifact that was removed after use
-temporary/KEY-*/      being written; the next owner of the key removes what a dead process left
+temporary/KEY-*/      files that are being written; the next holder of the key removes old ones
 quarantine/KEY-*/     files that do not match their manifest
-locks/KEY/            the claim of the process that works on the key
-failed/KEY.json       why a stage failed; the next commit of the key removes it
-progress/KEY.json     what a process that works on the key has reached
-deaths/KEY.json       how many processes one after another died at the key
-hashes/, verified/    digests of data files, and of artifacts' files, that need not be read again
+locks/KEY/            the claim of the process that holds the key
+failed/KEY.json       the error of a stage; the next commit of the key removes it
+progress/KEY.json     the progress of the process that holds the key
+deaths/KEY.json       the number of processes that died one after another while they held the key
+hashes/, verified/    digests of data files, and of the files of artifacts
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from maskpolicy.files import sha256
 from maskpolicy.keys import plain
 from maskpolicy.plugins import isolation
 from maskpolicy.store import manifest, upkeep
+from maskpolicy.store.artifact_digests import ArtifactDigests
 from maskpolicy.store.checkpoints import Checkpoints
-from maskpolicy.store.claimed import Claimed
+from maskpolicy.store.claims import LEASE, Locks, check_key, is_key
+from maskpolicy.store.data_digests import DataDigests
 from maskpolicy.store.disk import Disk
-from maskpolicy.store.hashes import Remembered
+from maskpolicy.store.folder_claims import FolderClaims
 from maskpolicy.store.holders import Holder
-from maskpolicy.store.locks import LEASE, Locks, check_key, is_key
+from maskpolicy.store.key_writer import KeyWriter
 from maskpolicy.store.notes import Notes
-from maskpolicy.store.shared_folder import FolderClaims
-from maskpolicy.store.verified import Verified
 from maskpolicy.types import Json
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Artifact:
-    """A committed and verified artifact: its files lie in `path`."""
+    """A committed and verified artifact; `path` is the folder of its files."""
 
     key: str
     path: Path
@@ -54,16 +54,16 @@ class Artifact:
 
 
 class Store:
-    """One folder of artifacts. Any number of processes can share it, threads of one cannot."""
+    """A store in one folder, which any number of processes can share, but not threads of one."""
 
     patience = 5.0
-    """The longest pause, in seconds, between two looks of a process that waits for others."""
+    """The longest pause, in seconds, between two polls of a process that waits for others."""
 
     def __init__(self, root: str | Path, lease: float = LEASE, option: str = "--store") -> None:
         """Take the folder, which the first write creates; raises StoreError if it is a file.
 
-        `lease` is the number of seconds without a sign of life after which another process may
-        take over what this one works on. `option` is the one that names the folder.
+        `lease` is the number of seconds without a refresh after which another process may take over
+        the keys that this one holds. `option` is the command's option that names the folder.
         """
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
@@ -73,8 +73,8 @@ class Store:
             )
         isolation.give(self.root)
         self._disk = Disk(self.root, option)
-        self._verified = Verified(self._disk)
-        self._remembered = Remembered(self._disk)
+        self._artifact_digests = ArtifactDigests(self._disk)
+        self._data_digests = DataDigests(self._disk)
         self._locks = Locks(self._disk, FolderClaims(self._disk, lease), lease)
         self.failures = Notes(self._disk, "failed")
         self.progress = Notes(self._disk, "progress")
@@ -83,7 +83,7 @@ class Store:
 
     @property
     def place(self) -> str:
-        """The store as messages and run.json name it: the folder's path, or a bucket's URL."""
+        """The folder's path, or a bucket's URL, for messages and run.json."""
         return str(self.root)
 
     def path(self, key: str) -> Path:
@@ -116,47 +116,46 @@ class Store:
         return None
 
     def committed(self) -> set[str]:
-        """Return the keys of all artifacts; reads one list of names and no manifest."""
+        """Return the keys of all artifacts; lists one folder and reads no manifest."""
         folder = self.root / "artifacts"
         names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
         return {name for name in names if is_key(name)}
 
     def get(self, key: str) -> Artifact | None:
-        """Return the artifact, or None. One that does not match its manifest goes to quarantine.
+        """Return the verified artifact, or None. A damaged one is moved to quarantine/.
 
         Small files are read once per process, large ones once until they change. While another
-        process holds the key, nothing is moved: the result is None, and the caller asks again once
-        it holds the key.
+        process holds the key, nothing is moved. The result is then None, and the caller must try
+        again when it holds the key.
         """
         try:
             return self._load(key)
         except manifest.Damaged:
-            with self.try_lock(key) as mine:
-                return self._load_or_quarantine(key) if mine else None
+            with self.try_lock(key) as is_mine:
+                return self._load_or_quarantine(key) if is_mine else None
 
     def read(self, key: str) -> Artifact | None:
-        """Return the artifact as `get` does, but hold and move nothing.
+        """Return the verified artifact, or None; unlike `get`, claim and move nothing.
 
-        Raises manifest.Damaged for one that does not match its manifest.
+        Raises manifest.Damaged for an artifact that does not match its manifest.
         """
         return self._load(key)
 
     def verify(self, key: str) -> str | None:
-        """Read the files of an artifact again, and return what does not match its manifest.
+        """Read all files of an artifact again, and return what is damaged, as text, or None.
 
-        Returns None if all is well. What processes have verified before is ignored; nothing is
-        moved.
+        Digests from earlier verifications are ignored, and nothing is moved.
         """
         try:
             with self._disk.explained():
                 found = manifest.read(self.path(key), key=key)
-                self._verified.check(key, found, afresh=True)
+                self._artifact_digests.check(key, found, afresh=True)
         except manifest.Damaged as damage:
             return str(damage)
         return None
 
     def peek(self, key: str) -> Json | None:
-        """Return the manifest if the files match it by name and size, else None; moves nothing."""
+        """Return the manifest if the files match it by name and size, else None."""
         try:
             with self._disk.explained():
                 return manifest.read(self.path(key), key=key)
@@ -164,34 +163,34 @@ class Store:
             return None
 
     def prefetch(self, keys: Iterable[str]) -> None:
-        """Expect that the manifests of these keys are asked for soon; a folder needs no time."""
+        """Read the manifests of these keys ahead of their use; does nothing in a folder."""
 
     def record_use(self, keys: Iterable[str]) -> None:
-        """Record that a run uses the artifacts of these keys; in a folder, `touch` does so."""
+        """Record that a run uses the artifacts of these keys; in a folder, `touch` does this."""
 
     def recall(self, key: str) -> Json | None:
-        """Return the manifest of an artifact, also of a dropped one, or None.
+        """Return the manifest of an artifact, perhaps a dropped one, or None.
 
-        The files are not checked: they may be gone.
+        The files are not checked, and may be gone.
         """
         check_key(key)
         return self._record("artifacts", key) or self._record("dropped", key)
 
     @contextmanager
     def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
-        """Yield a temporary folder, and commit it as the artifact of `key` on a clean exit.
+        """Hold a key, yield a temporary folder, and commit it as the key's artifact at the end.
 
-        `record` is the resolved config; the manifest holds it as it is at the exit. The key is
-        held meanwhile. An exception removes the folder and keeps the checkpoints; a full disk
-        raises StoreError. If the key already has an artifact, that one stays. Raises ClaimLost if
-        another process has taken over the key.
+        `record` (JSON) describes the stage; the manifest holds it as it is when the block ends. If
+        the block raises, the folder is removed and the checkpoints stay. If the key already has an
+        artifact, that one stays. Raises StoreError for a full disk, and ClaimLost if another
+        process has taken over the key.
         """
-        plain(record, "record")  # fails here rather than after hours of work
+        plain(record, "record")  # raises an error now rather than after hours of computation
         with self.lock(key):
             self._under_way[key] = checkpoints = self.checkpoints(key)
-            self._remembered.save()
+            self._data_digests.save()
             try:
-                with self._claimed(key).temporary() as folder:
+                with self._writer(key).temporary() as folder:
                     yield folder
                     facts = {
                         "key": key,
@@ -212,11 +211,11 @@ class Store:
     def adopt(self, artifact: Artifact) -> None:
         """Commit a copy of another store's artifact, with the facts of its manifest.
 
-        Raises manifest.Damaged, and commits nothing, if the copy does not match the manifest.
+        If the copy does not match the manifest, raises manifest.Damaged and commits nothing.
         """
         key, known = artifact.key, artifact.manifest
         facts = {name: value for name, value in known.items() if name not in manifest.SEALED}
-        with self.lock(key), self._claimed(key).temporary(ours=True) as folder:
+        with self.lock(key), self._writer(key).temporary(ours=True) as folder:
             for entry in known["files"]:
                 target = folder / entry["path"]
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -228,66 +227,69 @@ class Store:
             self._commit(key, folder, facts)
 
     def evict(self, key: str) -> bool:
-        """Remove the copy of an artifact that lies elsewhere; a folder holds no copies."""
+        """Remove the local copy of an artifact in a bucket; a folder has no such copies."""
         return False
 
     @contextmanager
     def reading(self, keys: Iterable[str]) -> Iterator[None]:
-        """Keep what the block reads; in a folder, only `drop` removes artifacts."""
+        """Keep the artifacts of these keys during the block; in a folder, only `drop` removes any."""
         yield
 
     def drop(self, key: str) -> bool:
-        """Remove an artifact that is no longer needed; its manifest stays for comparisons.
+        """Remove an artifact that is no longer needed; keep its manifest for comparisons.
 
-        Returns False, and removes nothing, while another process holds the key.
+        Returns False and removes nothing while another process holds the key.
         """
-        with suppress(ClaimLost), self.try_lock(key) as mine:
-            if mine and self.has(key):
-                self.checkpoints(key).clear()  # of a process that died when it had committed
+        with suppress(ClaimLost), self.try_lock(key) as is_mine:
+            if is_mine and self.has(key):
+                self.checkpoints(key).clear()  # of a process that died just after its commit
                 self._remove(key)
-            return mine
+            return is_mine
         return False
 
     def tidy(self, key: str) -> None:
-        """Remove what a dead process left: its folders, and its checkpoints if it committed.
+        """Remove temporary folders of dead processes, and the checkpoints of a committed stage.
 
-        Does nothing while another process works on the key, or if the store is read-only.
+        Does nothing while another process holds the key, or if the store is read-only.
         """
         done = self.has(key) and self.checkpoints(key).steps()
         if not done and not self._disk.leftovers(key):
             return
-        with suppress(StoreError), self.try_lock(key) as mine:  # this removes the folders
-            if mine and done:
+        with suppress(StoreError), self.try_lock(key) as is_mine:  # this removes the folders
+            if is_mine and done:
                 self.checkpoints(key).clear()
 
     def checkpoints(self, key: str) -> Checkpoints:
-        """Return the checkpoints of a key; inside `write`, those whose seconds are recorded."""
-        return self._under_way.get(key) or Checkpoints(self._claimed(key))
+        """Return the checkpoints of a key; inside `write`, always the same object.
+
+        The manifest then records its seconds.
+        """
+        return self._under_way.get(key) or Checkpoints(self._writer(key))
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Wait for the key and hold it; the same store can take it again."""
-        with self._locks.hold(key, wait=True) as mine:
-            yield mine
+        """Wait until the key is free, and hold it; a process that holds the key can enter again."""
+        with self._locks.hold(key, wait=True) as is_mine:
+            yield is_mine
 
     @contextmanager
     def try_lock(self, key: str) -> Iterator[bool]:
-        """Hold the key if it is free; yields whether it is held."""
-        with self._locks.hold(key, wait=False) as mine:
-            yield mine
+        """Hold the key if it is free; yields whether this process holds it."""
+        with self._locks.hold(key, wait=False) as is_mine:
+            yield is_mine
 
     @contextmanager
     def try_lock_all(self, keys: Iterable[str]) -> Iterator[bool]:
-        """Hold all of these keys if they are free; yields whether they are held."""
-        with self._locks.hold_all(keys) as mine:
-            yield mine
+        """Hold all of these keys if all are free; yields whether this process holds them."""
+        with self._locks.hold_all(keys) as are_mine:
+            yield are_mine
 
     def check_claim(self, key: str) -> None:
         """Raise ClaimLost if another process has taken over the key that this one holds."""
         self._locks.check(key)
 
     def is_busy(self, key: str) -> bool:
-        """Return whether another process works on the key; writes nothing."""
+        """Return whether another process holds the key; writes nothing."""
         return self._locks.is_busy(key)
 
     def holder(self, key: str) -> Holder | None:
@@ -295,34 +297,34 @@ class Store:
         return self._locks.holder(key)
 
     def former_holder(self, key: str) -> Holder | None:
-        """Return who held a key before that this process holds, and did not give it back."""
+        """Return the holder from whom this process took over a key that it holds, or None."""
         return self._locks.former(key)
 
-    def heard(self, key: str) -> datetime | None:
-        """Return when the claim on a key was last refreshed, by the clock of the store's disk."""
-        return self._locks.heard(key)
+    def last_refresh(self, key: str) -> datetime | None:
+        """Return when the claim on a key was last refreshed, by the clock of the disk or bucket."""
+        return self._locks.last_refresh(key)
 
     def claimed(self) -> set[str]:
-        """Return the keys that have a claim, which may be over; ask `holder` for each."""
+        """Return the keys that have a claim, perhaps an expired one; `holder` checks that."""
         return self._locks.claimed()
 
     def was_interrupted(self, key: str) -> bool:
-        """Return whether the key has an unfinished folder."""
+        """Return whether the key has a temporary folder."""
         return bool(self._disk.leftovers(key))
 
     def hash_file(self, path: str | Path) -> str:
-        """Return a data file's sha256, remembered by path, size, times and inode.
+        """Return the sha256 of a data file, which is read again only when it changes.
 
         Raises DataError if the file cannot be read.
         """
-        return self._remembered.digest(Path(path))
+        return self._data_digests.digest(Path(path))
 
     def cut_file(self, path: Path, size: int, unit: Unit) -> Sequence[Cut]:
-        """Return the cuts of a data file, as `cuts.scan`; remembered like its digest."""
-        return self._remembered.cuts(path, size, unit)
+        """Return the cuts of a data file, as `cuts.scan`, but read again only when it changes."""
+        return self._data_digests.cuts(path, size, unit)
 
     def records(self, dropped: bool = True) -> list[Json]:
-        """Return the manifests of all artifacts, of dropped ones too unless told otherwise."""
+        """Return the manifests of all artifacts, and of dropped ones unless `dropped` is False."""
         places = [
             (name, path.name.removesuffix(".json"))
             for name in ("artifacts", *(("dropped",) if dropped else ()))
@@ -338,19 +340,19 @@ class Store:
         """Record that an artifact was used now."""
         upkeep.touch(self.path(key))
 
-    def _claimed(self, key: str) -> Claimed:
-        return Claimed(self._disk, self._locks, key)
+    def _writer(self, key: str) -> KeyWriter:
+        return KeyWriter(self._disk, self._locks, key)
 
     def _remove(self, key: str) -> None:
-        """Remove an artifact, but keep its manifest if it is sound."""
-        found, claimed = self.peek(key), self._claimed(key)
+        """Remove an artifact, but keep its manifest unless that is damaged."""
+        found, writer = self.peek(key), self._writer(key)
         if found is not None:
-            with claimed.temporary(ours=True) as folder:
+            with writer.temporary(ours=True) as folder:
                 manifest.write_json(folder / manifest.NAME, found)
                 dropped = self._disk.folder("dropped") / f"{key}.json"
-                claimed.place(folder / manifest.NAME, dropped)
-        with self._verified.removing(key):
-            claimed.discard(self.path(key))
+                writer.place(folder / manifest.NAME, dropped)
+        with self._artifact_digests.removing(key):
+            writer.discard(self.path(key))
 
     def _load(self, key: str) -> Artifact | None:
         folder = self.path(key)
@@ -358,7 +360,7 @@ class Store:
             return None
         with self._disk.explained():
             found = manifest.read(folder, key=key)
-            self._verified.check(key, found)
+            self._artifact_digests.check(key, found)
         return Artifact(key, folder, found)
 
     def _load_or_quarantine(self, key: str) -> Artifact | None:
@@ -370,18 +372,18 @@ class Store:
             return None
 
     def _quarantine(self, key: str) -> None:
-        """Set a damaged artifact aside."""
-        with self._verified.removing(key):
-            self._claimed(key).quarantine(self.path(key), key)
+        """Move a damaged artifact to quarantine/."""
+        with self._artifact_digests.removing(key):
+            self._writer(key).quarantine(self.path(key), key)
 
     def _commit(self, key: str, temporary: Path, facts: Mapping[str, Json]) -> None:
-        digest_of = partial(self._verified.digest_new, temporary)
+        digest_of = partial(self._artifact_digests.digest_new, temporary)
         try:
             with self._disk.explained():
                 sealed = manifest.seal(temporary, facts, digest_of)
             first = self._publish(key, temporary, sealed)
         finally:
-            self._verified.forget(temporary)
+            self._artifact_digests.forget(temporary)
         if first is not None and (names := manifest.differences(first, sealed)):
             _log.error(
                 "%s was computed twice, on %s and on %s, with different results (%s): the first is "
@@ -391,7 +393,7 @@ class Store:
             )
 
     def _publish(self, key: str, temporary: Path, sealed: Json) -> Json | None:
-        """Commit a sealed folder; return the manifest of an earlier artifact, which stays."""
+        """Commit a sealed folder, unless there is an artifact already; return its manifest then."""
         earlier = self.get(key)
         if earlier is not None:
             return earlier.manifest
@@ -400,11 +402,11 @@ class Store:
 
     def _keep(self, key: str, temporary: Path, sealed: Json) -> None:
         """Rename a sealed folder to that of its artifact."""
-        self._claimed(key).place(temporary, self._disk.folder("artifacts") / key)
-        self._verified.commit(key, temporary, sealed)
+        self._writer(key).place(temporary, self._disk.folder("artifacts") / key)
+        self._artifact_digests.commit(key, temporary, sealed)
 
     def _record(self, name: str, key: str) -> Json | None:
-        """Return a key's manifest in a sub-folder, without a look at the files, or None."""
+        """Return a key's manifest in a sub-folder, or None; the files are not checked."""
         folder = self.root / name
         path = folder / f"{key}.json" if name == "dropped" else folder / key / manifest.NAME
         try:
@@ -418,7 +420,7 @@ def available(store: Store, key: str, what: str) -> Artifact:
     found = store.get(key)
     if found is None:
         raise StoreError(
-            f"store {store.place}: {what} is not there: name the store of that run with --store, "
+            f"store {store.place}: does not hold {what}: name the store of that run with --store, "
             "or run its experiment again"
         )
     return found

@@ -1,7 +1,7 @@
-"""The objects of a bucket: whole reads and writes, create-if-absent, listings.
+"""The objects of a bucket: whole reads and writes, create-if-absent, and listings.
 
-All that the store needs of a bucket is here, so every kind of bucket has the same semantics: a
-created object is visible at once to everybody, and of several writers that create it one succeeds.
+The store needs no other operations, and these have the same semantics in every kind of bucket: a
+created object is visible to everybody at once, and only one of several writers can create it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ SCHEMES = (*CREDENTIALS, "file", "memory")
 CHUNK = 8 << 20  # bytes; larger files travel in parts of this size
 _CONNECTIONS = 16
 _PARTS = 2  # of one file at a time, so that no more than _CONNECTIONS * _PARTS chunks are in memory
-_FIRST = (1, 20)  # retries, and seconds after which there are no more: a wrong address fails soon
-_LATER = (10, 180)  # work that has begun survives an outage of minutes
-_READ = "30s"  # without a byte, after which a request fails
-_WHOLE = "1h"  # a request, its body included
+_FIRST = (1, 20)  # retries, and seconds for all of them: a wrong address fails soon
+_LATER = (10, 180)  # after the first request: a run survives an outage of minutes
+_READ = "30s"  # a request fails if no byte arrives for this long
+_WHOLE = "1h"  # for a request with its body
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SHOWN = 400  # characters of an error
 _FULL_TEXTS = ("os error 28", "os error 122", "No space left", "quota")
@@ -82,8 +82,8 @@ class Bucket:
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless it exists; return whether this call has written it.
 
-        If the answer to a request is lost and it is sent again, the object exists and is ours: so
-        contents must differ between writers.
+        A request whose answer is lost is sent again, and then finds the object that it wrote
+        itself. It is recognised by its content, so each writer must write another content.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -96,14 +96,14 @@ class Bucket:
         return True
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an object, also over an existing one."""
+        """Write an object, or replace an existing one."""
         import obstore
 
         with self._explained():
             obstore.put(self._objects, name, content)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are passed over."""
+        """Delete objects; names without an object are ignored."""
         import obstore
 
         wanted = list(names)
@@ -112,13 +112,13 @@ class Bucket:
         with self._explained():
             try:
                 obstore.delete(self._objects, wanted)
-            except FileNotFoundError:  # not of S3; some of the others may be there still
+            except FileNotFoundError:  # never by S3; some of the others may not be deleted yet
                 for name in wanted:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._objects, name)
 
     def entries(self, prefix: str) -> list[Entry]:
-        """Return the objects below a prefix, which names whole folders; sorted by name."""
+        """Return the objects below a prefix (of whole folders), sorted by name."""
         import obstore
 
         with self._explained():
@@ -127,7 +127,7 @@ class Bucket:
         return sorted(found, key=lambda entry: entry.name)
 
     def entry(self, name: str) -> Entry | None:
-        """Return what a listing tells of an object, or None if there is no such object."""
+        """Return an object's entry, as in a listing, or None if there is no such object."""
         import obstore
 
         with self._explained():
@@ -142,7 +142,7 @@ class Bucket:
         return None if found is None else found.size
 
     def now(self) -> datetime:
-        """Return the time by the bucket's clock, which `Entry.modified` is of."""
+        """Return the time by the bucket's clock, like `Entry.modified`; writes a small object."""
         name = f"{TRIALS}/{uuid4().hex}"
         self.write(name, b"")
         try:
@@ -151,14 +151,14 @@ class Bucket:
             self.delete([name])
 
     def upload(self, path: Path, name: str) -> None:
-        """Write a file as an object, which is visible once it is whole."""
+        """Write a file as an object, which becomes visible when it is complete."""
         import obstore
 
         with self._explained():
             obstore.put(self._objects, name, path, chunk_size=CHUNK, max_concurrency=_PARTS)
 
     def download(self, name: str, path: Path) -> str | None:
-        """Write an object to a file; return the sha256 of what arrived, None if there is none."""
+        """Write an object to a file and return the sha256 of what arrived; None if absent."""
         with path.open("wb") as file:
             digest = self.digest(name, file.write)
             file.flush()
@@ -166,7 +166,7 @@ class Bucket:
         return digest
 
     def digest(self, name: str, take: Callable[[bytes], object] = len) -> str | None:
-        """Read an object, give its parts to `take`, and return its sha256; None if it is absent."""
+        """Read an object, call `take` with its parts, and return its sha256; None if absent."""
         import obstore
 
         digest = hashlib.sha256()
@@ -181,9 +181,10 @@ class Bucket:
         return digest.hexdigest()
 
     def probe(self) -> None:
-        """Read the marker, or the listing of an empty bucket; raises StoreError if neither can be.
+        """Check that the bucket can be read, and that this version can use it.
 
-        Also for a bucket that a newer version of maskpolicy has written.
+        Reads the marker, or the listing of an empty bucket. Raises StoreError if that fails, or if
+        another version of maskpolicy wrote the bucket.
         """
         marker = self.read(MARKER)
         if marker is None:
@@ -200,7 +201,7 @@ class Bucket:
             )
 
     def prepare(self) -> None:
-        """Write the marker; raises StoreError for a bucket without create-if-absent."""
+        """Test create-if-absent, and write the marker; raises StoreError if the test fails."""
         name = f"{TRIALS}/{uuid4().hex}"
         try:
             self.create(name, b"first")
@@ -215,7 +216,7 @@ class Bucket:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise a StoreError of one line for all errors of the bucket; others pass."""
+        """Raise a StoreError of one line for errors of the bucket; other errors pass."""
         from obstore.exceptions import BaseError
 
         try:
@@ -224,7 +225,7 @@ class Bucket:
             raise
         except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # of a local file
+                raise  # an error of a local file
             raise _explanation(self.url, error) from error
 
 
@@ -233,7 +234,7 @@ def _entry(about: ObjectMeta) -> Entry:
 
 
 def in_parallel(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Return the results of several requests; an error of one is raised after all have ended."""
+    """Return the results of several requests; errors are raised after all of them have ended."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
@@ -270,14 +271,14 @@ def _connect(url: str, retries: tuple[int, int]) -> ObjectStore:
 
     parts = urlsplit(url)
     if parts.scheme == "memory":
-        if parent_process() is not None:  # which has a memory of its own
-            raise StoreError(f"store {url}: is there in one process only: name a file:// bucket")
+        if parent_process() is not None:  # this process has a memory of its own
+            raise StoreError(f"store {url}: exists in one process only: name a file:// bucket")
         return _memory(url)
     if parts.scheme == "file":
         folder = Path(unquote(parts.path))
         if parts.netloc or not parts.path.strip("/") or not folder.is_dir():
             raise StoreError(f"store {url}: there is no such folder on this machine: create it")
-        return LocalStore(folder)  # which removes no empty folders: that fails beside writers
+        return LocalStore(folder)  # it keeps empty folders: removing them fails beside writers
     try:
         return from_url(url, client_options=_client(), retry_config=_retry(*retries))
     except (BaseError, ValueError) as error:
@@ -301,7 +302,7 @@ def _retry(most: int, seconds: int) -> RetryConfig:
 
 
 def _explanation(url: str, error: Exception) -> StoreError:
-    """Return the error of one line for an error of obstore: its text tells more than its type."""
+    """Return the StoreError for an error of obstore, chosen by its text: types say too little."""
     scheme = urlsplit(url).scheme
     said = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
     needed = CREDENTIALS.get(scheme, "the folder's permissions")

@@ -1,4 +1,4 @@
-"""Checkpoints that lie in a bucket too, so that another machine resumes from them."""
+"""Checkpoints in a bucket and its cache, so that any machine can resume from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from maskpolicy.store import manifest
 from maskpolicy.store.bucket import Bucket
 from maskpolicy.store.bucket_files import BucketFiles
 from maskpolicy.store.checkpoints import Checkpoints, folder_name
-from maskpolicy.store.claimed import Claimed
+from maskpolicy.store.key_writer import KeyWriter
 
 _SUFFIX = ".json"
 
@@ -19,11 +19,11 @@ _SUFFIX = ".json"
 class BucketCheckpoints(Checkpoints):
     """The checkpoints of one key, in the cache and in the bucket."""
 
-    def __init__(self, claimed: Claimed, bucket: Bucket, names: Callable[[], list[str]]) -> None:
-        """Take the key, the bucket, and what returns the names of the key's checkpoints there."""
-        super().__init__(claimed)
+    def __init__(self, writer: KeyWriter, bucket: Bucket, names: Callable[[], list[str]]) -> None:
+        """Take the key's writer and the bucket; `names()` lists the key's checkpoints there."""
+        super().__init__(writer)
         self._bucket = bucket
-        self._prefix = f"checkpoints/{claimed.key}"
+        self._prefix = f"checkpoints/{writer.key}"
         self._files = BucketFiles(bucket, f"{self._prefix}/files")
         self._names = names
 
@@ -37,11 +37,11 @@ class BucketCheckpoints(Checkpoints):
         folder = self._folder / folder_name(step)
         sealed = manifest.parse(folder / manifest.NAME)
         self._files.upload(folder, sealed["files"])
-        self._claimed.check()
+        self._writer.check()
         self._bucket.write(self._object(step), manifest.encode(sealed))
         try:
-            self._claimed.check()
-        except ClaimLost:  # the stage may have ended meanwhile, so that nobody would remove it
+            self._writer.check()
+        except ClaimLost:  # the stage may be committed by now: nobody would remove this object
             self._bucket.delete([self._object(step)])
             raise
         self._sweep()
@@ -56,21 +56,21 @@ class BucketCheckpoints(Checkpoints):
     def _there(self) -> list[int]:
         return [step for name in self._names() if (step := _step(name)) is not None]
 
-    def _bring(self, step: int) -> None:
+    def _fetch(self, step: int) -> None:
         folder = self._folder / folder_name(step)
         content = None if folder.exists() else self._bucket.read(self._object(step))
         if content is None:
             return
         place = f"{self._bucket.url}/{self._object(step)}"
         known = manifest.decode(content, place, key=self._key, step=step)
-        with self._claimed.temporary(ours=True) as temporary:
+        with self._writer.temporary(ours=True) as temporary:
             self._files.download(temporary, known["files"])
             manifest.write_json(temporary / manifest.NAME, known)
             self._disk.folder("checkpoints", self._key)
-            self._claimed.place(temporary, folder)
+            self._writer.place(temporary, folder)
 
     def _quarantine(self, step: int) -> None:
-        """Set the copy aside; without one, the checkpoint in the bucket is the damaged one."""
+        """Move the copy to quarantine/, or if there is none, delete the one in the bucket."""
         if (self._folder / folder_name(step)).exists():
             super()._quarantine(step)
         else:
@@ -86,7 +86,7 @@ class BucketCheckpoints(Checkpoints):
         kept = set()
         for name in names:
             if _step(name) is not None and (content := self._bucket.read(name)) is not None:
-                with suppress(manifest.Damaged):  # `latest` falls back to another one
+                with suppress(manifest.Damaged):  # which `latest` does not use
                     files = manifest.decode(content, name)["files"]
                     kept |= {self._files.name(entry["sha256"]) for entry in files}
         self._bucket.delete([n for n in names if _step(n) is None and n not in kept])
@@ -96,6 +96,6 @@ class BucketCheckpoints(Checkpoints):
 
 
 def _step(name: str) -> int | None:
-    """Return the step that an object is the checkpoint of; None for files."""
+    """Return the step of a checkpoint's manifest; None for other objects."""
     stem = name.rpartition("/")[2].removesuffix(_SUFFIX)
     return int(stem) if name.endswith(_SUFFIX) and stem.isdecimal() else None

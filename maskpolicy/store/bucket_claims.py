@@ -1,10 +1,10 @@
-"""Claims in a bucket, which need no more of it than create-if-absent.
+"""Claims in a bucket, which only needs create-if-absent.
 
 claims/KEY/NUMBER.json   a claim on the key: the holder, and a random token
-claims/KEY/NUMBER-TOKEN  its signs of life: each refresh writes another content
+claims/KEY/NUMBER-TOKEN  its heartbeat: each refresh writes another content
 
-The claim with the highest number counts. Whoever takes over a claim creates that of the next
-number, and of several that try one succeeds. The former holder finds the next number there.
+The claim with the highest number is valid. To take over an expired claim, a process creates the
+claim of the next number. If several try, one succeeds. The former holder then finds that number.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
 from maskpolicy.store.bucket import Bucket, Entry, in_parallel
+from maskpolicy.store.claims import LEASE, Claim, SeenClaim, T, U, is_key
 from maskpolicy.store.holders import Holder, decoded
-from maskpolicy.store.locks import LEASE, Claim, Seen, T, U, is_key
 
 FOLDER = "claims"
 _SUFFIX = ".json"
@@ -25,47 +25,47 @@ class BucketClaims:
     """The claims in one bucket."""
 
     def __init__(self, bucket: Bucket, lease: float = LEASE) -> None:
-        """Take the bucket; `lease` is that of a claim which cannot be read."""
+        """Take the bucket; `lease` is used for a claim whose content cannot be read."""
         self.place = bucket.url
         self._bucket = bucket
         self._lease = lease
         self._is_prepared = False
 
-    def each(self, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-        """Return work(item) for each item, several requests at a time."""
-        return in_parallel(work, items)
+    def each(self, call: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        """Return call(item) for each item, several requests at a time."""
+        return in_parallel(call, items)
 
-    def look(self, key: str) -> Seen | None:
+    def read(self, key: str) -> SeenClaim | None:
         """Return the claim on a key, or None; writes nothing."""
         entries = self._bucket.entries(f"{FOLDER}/{key}")
         numbers = _numbers(entries)
         if not numbers:
             return None
         content = self._bucket.read(_name(key, max(numbers)))
-        if content is None:  # it has ended meanwhile
+        if content is None:  # it was ended meanwhile
             return None
         claim = Claim(key, _token(content), max(numbers))
-        sight = tuple((entry.name, entry.tag) for entry in entries)
-        heard = max(entry.modified for entry in entries)
-        return Seen(claim, decoded(content[_TOKEN:], self._lease), sight, heard)
+        state = tuple((entry.name, entry.tag) for entry in entries)
+        refreshed = max(entry.modified for entry in entries)
+        return SeenClaim(claim, decoded(content[_TOKEN:], self._lease), state, refreshed)
 
     def keys(self) -> set[str]:
-        """Return the keys that have a claim, which may be over."""
+        """Return the keys that have a claim, perhaps an expired one."""
         names = (entry.name.split("/") for entry in self._bucket.entries(FOLDER))
         return {parts[1] for parts in names if len(parts) > 1 and is_key(parts[1])}
 
-    def take(self, key: str, holder: Holder, over: Seen | None) -> Claim | None:
-        """Claim a key in place of a claim that is over; None if another process was faster."""
+    def take(self, key: str, holder: Holder, expired: SeenClaim | None) -> Claim | None:
+        """Claim a key, in place of a claim that has expired; None if another process was faster."""
         if not self._is_prepared:
             self._bucket.prepare()
             self._is_prepared = True
-        claim = Claim(key, uuid4().hex, over.claim.number + 1 if over else 1)
+        claim = Claim(key, uuid4().hex, expired.claim.number + 1 if expired else 1)
         name = _name(key, claim.number)
         if not self._bucket.create(name, claim.token.encode() + holder.encoded()):
             return None
-        # since `look`, others may have taken the claim over, ended theirs, and begun at 1 again
+        # since `read`, others may have taken the claim over and ended it, so numbers begin at 1
         others = set(_numbers(self._bucket.entries(f"{FOLDER}/{key}"))) - {claim.number}
-        if over is not None and self._is_there(over.claim):
+        if expired is not None and self._is_there(expired.claim):
             others -= set(range(claim.number))
         if others:
             self._bucket.delete([name])
@@ -73,20 +73,20 @@ class BucketClaims:
         return claim
 
     def holds(self, claim: Claim) -> bool:
-        """Return whether a claim is still there, and none of the next number."""
+        """Return whether a claim is still there, and no claim of the next number."""
         following = _name(claim.key, claim.number + 1)
-        # in this order: whoever ends a claim first removes those that it took over
+        # in this order, because ending a claim first removes those that it took over
         return self._bucket.size(following) is None and self._is_there(claim)
 
     def refresh(self, claim: Claim) -> None:
-        """Write another content to the claim's signs of life."""
-        self._bucket.write(_signs(claim), uuid4().hex.encode())
+        """Write another content to the claim's heartbeat."""
+        self._bucket.write(_heartbeat(claim), uuid4().hex.encode())
 
     def end(self, claim: Claim) -> None:
         """Remove a claim, and before it those that it took over."""
         if not self._is_there(claim):
             return
-        own = [_name(claim.key, claim.number), _signs(claim)]
+        own = [_name(claim.key, claim.number), _heartbeat(claim)]
         if claim.number > 1:
             entries = self._bucket.entries(f"{FOLDER}/{claim.key}")
             older = [each.name for each in entries if _number(each.name) < claim.number]
@@ -102,7 +102,7 @@ def _name(key: str, number: int) -> str:
     return f"{FOLDER}/{key}/{number:09d}{_SUFFIX}"
 
 
-def _signs(claim: Claim) -> str:
+def _heartbeat(claim: Claim) -> str:
     return f"{FOLDER}/{claim.key}/{claim.number:09d}-{claim.token}"
 
 
@@ -112,7 +112,7 @@ def _number(name: str) -> int:
 
 
 def _numbers(entries: Iterable[Entry]) -> list[int]:
-    """Return the numbers of claims in a listing; signs of life are none."""
+    """Return the numbers of the claims in a listing; heartbeats do not count."""
     return [_number(entry.name) for entry in entries if entry.name.endswith(_SUFFIX)]
 
 

@@ -1,7 +1,7 @@
 """The files of artifacts and checkpoints in a bucket, each under its digest.
 
-A file is written under its digest before the manifest that lists it. So what a killed process
-leaves is a file without a manifest, which the next one finds there, or `store prune` removes.
+A file is written before the manifest that lists it. So a killed process leaves at most files that
+no manifest lists. The next process finds them there, or `store prune` removes them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from maskpolicy.store.bucket import Bucket, in_parallel
 from maskpolicy.types import Json
 
 BLOBS = "blobs/sha256"
-GRACE = timedelta(days=1)  # an upload may take so long until its manifest is there
-_ATTEMPTS = 2  # a file that arrives with another digest is fetched once more
+GRACE = timedelta(days=1)  # the longest time from a file's upload to that of its manifest
+_ATTEMPTS = 2  # to fetch a file that arrives with another digest
 
 
 class BucketFiles:
     """The files below one prefix of a bucket."""
 
     def __init__(self, bucket: Bucket, prefix: str = BLOBS) -> None:
-        """Take the prefix that they have in common."""
+        """Take the bucket and the prefix of the files' names."""
         self._bucket = bucket
         self._prefix = prefix
 
@@ -33,12 +33,12 @@ class BucketFiles:
         return f"{self._prefix}/{digest[:2]}/{digest}"
 
     def upload(self, folder: Path, entries: Iterable[Json]) -> list[Json]:
-        """Write the files of a folder that the bucket lacks, and return what was written.
+        """Write those files of a folder that the bucket lacks, and return their entries.
 
-        An object of another size is damaged, and is replaced. So is an old one, which `store prune`
-        might remove before the manifest that lists it is there.
+        An object of another size is damaged, and is replaced. So is an old one, because `store
+        prune` might remove it before the manifest that lists it is written.
         """
-        old = datetime.now(UTC) - GRACE / 2  # hours more than the clocks of machines differ
+        old = datetime.now(UTC) - GRACE / 2  # half a day: more than clocks of machines differ
 
         def upload(entry: Json) -> bool:
             name = self.name(entry["sha256"])
@@ -53,7 +53,7 @@ class BucketFiles:
         return [entry for entry, is_new in zip(wanted, written, strict=True) if is_new]
 
     def download(self, folder: Path, entries: Iterable[Json]) -> None:
-        """Write files into a folder, verified; raises manifest.Damaged, which names the object."""
+        """Write files into a folder and verify them; raises manifest.Damaged, with the object."""
 
         def download(entry: Json) -> None:
             path = folder / entry["path"]
@@ -66,8 +66,8 @@ class BucketFiles:
 
         wanted = list(entries)
         in_parallel(download, wanted)
-        for made in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-            sync(made)
+        for each in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            sync(each)
 
     def damaged(self, entries: Iterable[Json]) -> list[Json]:
         """Read all objects, and return the entries of those that are missing or damaged."""
@@ -78,5 +78,5 @@ class BucketFiles:
         ]
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Delete files."""
+        """Delete the files with these digests."""
         self._bucket.delete([self.name(digest) for digest in digests])

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from maskpolicy.errors import StoreError
 from maskpolicy.store.bucket import Bucket
-from maskpolicy.store.locks import check_key, is_key
+from maskpolicy.store.claims import check_key, is_key
 from maskpolicy.store.notes import Notes
 from maskpolicy.types import Json
 
@@ -16,7 +16,7 @@ _SUFFIX = ".json"
 
 
 class BucketNotes(Notes):
-    """One kind of notes, below one prefix; what cannot be written or read is passed over."""
+    """One kind of notes, below one prefix; errors of the bucket are ignored."""
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         """Take the prefix."""
@@ -29,7 +29,7 @@ class BucketNotes(Notes):
         return {key for name in names if is_key(key := name.removesuffix(_SUFFIX))}
 
     def read(self, key: str) -> dict[str, Json] | None:
-        """Return a key's note, or None if there is none that can be read."""
+        """Return a key's note, or None if there is no readable one."""
         try:
             found = json.loads(self._bucket.read(self._object(key)) or b"")
         except (StoreError, ValueError):
@@ -37,7 +37,7 @@ class BucketNotes(Notes):
         return found if isinstance(found, dict) else None
 
     def write(self, key: str, note: Mapping[str, Json]) -> None:
-        """Replace a key's note."""
+        """Write or replace a key's note."""
         with suppress(StoreError):
             self._bucket.write(self._object(key), json.dumps(note).encode())
 

@@ -1,4 +1,4 @@
-"""Remove what no command needs again from a bucket, and copies from its cache."""
+"""Remove from a bucket what no command will need, and old copies from its cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from maskpolicy.store import upkeep
 from maskpolicy.store.bucket import TRIALS, Entry
 from maskpolicy.store.bucket_files import GRACE
 from maskpolicy.store.bucket_store import IN_USE, USED, BucketStore
-from maskpolicy.store.locks import KEY_LENGTH, is_key
+from maskpolicy.store.claims import KEY_LENGTH, is_key
 
 _FOLDERS = ("quarantine", "dropped", "failed", "deaths", "progress", "claims", "checkpoints")
 
@@ -22,8 +22,8 @@ _FOLDERS = ("quarantine", "dropped", "failed", "deaths", "progress", "claims", "
 def prune_bucket(store: BucketStore, older: float | None = None) -> None:
     """Remove from a bucket what `pruning.prune` removes from a folder.
 
-    In a bucket, `older` counts from the commit or from the last record of a run that uses the
-    artifact. Files that no manifest lists are removed a day after they were written.
+    `older` are days since the commit, or since the last record of a run that used the artifact.
+    Files that no manifest lists are removed a day after they were written.
     """
     now = store.bucket.now()
     since = None if older is None else now - timedelta(days=older)
@@ -41,14 +41,14 @@ def prune_bucket(store: BucketStore, older: float | None = None) -> None:
             _prune(store, folder, key, found[key], since)
     records = store.records(dropped=False, afresh=True)
     listed = {each["sha256"] for known in records for each in known["files"]}
-    # in this order, whoever commits meanwhile has written a file anew, or finds that it is gone
+    # manifests are listed first: a file that a later commit lists is younger, or is written again
     written = [*store.bucket.entries("blobs"), *store.bucket.entries(TRIALS)]
     old = [each.name for each in written if each.modified < now - GRACE]
     store.bucket.delete(name for name in old if name.rpartition("/")[2] not in listed)
 
 
 def _used(store: BucketStore, since: datetime) -> list[str]:
-    """Return the keys that runs have used since a time, and remove older records."""
+    """Return the keys that runs have used since `since`, and remove older records of use."""
     records = store.bucket.entries(USED)
     recent = [entry.name for entry in records if entry.modified >= since]
     store.bucket.delete(entry.name for entry in records if entry.modified < since)
@@ -63,8 +63,8 @@ def _used(store: BucketStore, since: datetime) -> list[str]:
 def prune_cache(store: BucketStore, most: int) -> None:
     """Remove copies, the least recently used first, until the cache has at most so many bytes.
 
-    Copies that were used within an hour stay, and so does what a stage reads that is computed now.
-    What can be fetched again in a moment goes first, and so does what dead processes left.
+    Copies that were used within an hour, or that a stage reads now, stay. Single files, manifests
+    and what dead processes left are removed in any case.
     """
     for name in ("files", "quarantine", "manifests"):
         shutil.rmtree(store.root / name, ignore_errors=True)
@@ -81,22 +81,22 @@ def prune_cache(store: BucketStore, most: int) -> None:
 def _prune(
     store: BucketStore, folder: str, key: str, found: Iterable[Entry], since: datetime | None
 ) -> None:
-    """Remove what is not needed again of a key, unless a process holds it."""
+    """Remove the objects of a key that no command will need, unless a process holds the key."""
     names = [entry.name for entry in found]
     is_committed = store.has(key)
     if folder == "quarantine" or (folder in ("dropped", "failed", "deaths") and is_committed):
         store.bucket.delete(names)
     if folder not in ("progress", "claims", "checkpoints"):
         return
-    with store.try_lock(key) as mine:  # this ends the claims of dead processes
-        if mine and folder == "progress":
+    with store.try_lock(key) as is_mine:  # this ends the claims of dead processes
+        if is_mine and folder == "progress":
             store.bucket.delete(names)
         is_old = since is not None and all(entry.modified < since for entry in found)
-        if mine and folder == "checkpoints":
+        if is_mine and folder == "checkpoints":
             checkpoints = store.checkpoints(key)
             if is_committed or is_old or not checkpoints.steps():
                 checkpoints.clear()
-    if mine and folder == "claims":  # signs of life that came too late
+    if is_mine and folder == "claims":  # heartbeats that came too late
         left = [entry.name for entry in store.bucket.entries(f"claims/{key}")]
         store.bucket.delete(left if not any(name.endswith(".json") for name in left) else ())
 

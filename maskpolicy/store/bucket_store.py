@@ -1,20 +1,20 @@
-"""A store in a bucket: artifacts are committed there, and read from copies on this machine.
+"""A store in a bucket: artifacts are committed to it, and read from copies on this machine.
 
 maskpolicy.json          the format of the bucket
 blobs/sha256/DI/DIGEST   the files of all artifacts, each once
-artifacts/KEY.json       the manifest of an artifact; to create it is the commit
-checkpoints/KEY/STEP.json, checkpoints/KEY/files/DI/DIGEST   of a stage that is not finished
+artifacts/KEY.json       the manifest of an artifact; creating it is the commit
+checkpoints/KEY/STEP.json, checkpoints/KEY/files/DI/DIGEST   checkpoints of an unfinished stage
 dropped/KEY.json         the manifest of an artifact that was removed after use
 quarantine/KEY-*.json    the manifest of an artifact with damaged files
-claims/KEY/              who works on the key, see bucket_claims
+claims/KEY/              the claim of the process that holds the key, see bucket_claims
 failed/KEY.json, progress/KEY.json, deaths/KEY.json   as in a folder
 used/DIGEST.json         the keys that a run uses; its time is that of the last use
-trials/                  what a process writes to test the bucket, or to read its clock
+trials/                  objects that test the bucket, or show the time of its clock
 
-The cache is a folder with the layout of a store. Besides:
-manifests/               what was read of artifacts/ and dropped/
+The cache is a folder with the layout of a store, and besides:
+manifests/               copies of artifacts/ and dropped/
 files/DIGEST/            single files of artifacts that are not needed as a whole
-fetching/                what is being downloaded, and who does it
+fetching/                downloads in progress, with their claims
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from maskpolicy.store.bucket_claims import BucketClaims
 from maskpolicy.store.bucket_files import BucketFiles
 from maskpolicy.store.bucket_notes import BucketNotes
 from maskpolicy.store.checkpoints import Checkpoints
-from maskpolicy.store.claimed import Claimed
+from maskpolicy.store.claims import KEY_LENGTH, LEASE, Locks, check_key
 from maskpolicy.store.disk import Disk
+from maskpolicy.store.folder_claims import FolderClaims
 from maskpolicy.store.holders import Holder
-from maskpolicy.store.locks import KEY_LENGTH, LEASE, Locks, check_key
-from maskpolicy.store.shared_folder import FolderClaims
+from maskpolicy.store.key_writer import KeyWriter
 from maskpolicy.types import Json
 
 USED = "used"
 _RECORDED = timedelta(hours=12)  # for which the record of a use is not written again
-_PARSED = 50_000  # manifests that are kept in memory, unless more are asked for at once
-_FRESH = 3.0  # seconds for which a listing is believed while no key is held
-IN_USE = 3600  # seconds since its last use for which a copy is left alone
+_PARSED = 50_000  # manifests in memory, unless more are needed at once
+_FRESH = 3.0  # seconds for which a listing is used again while no key is held
+IN_USE = 3600  # seconds since its last use for which a copy stays
 _log = logging.getLogger(__name__)
 
 
 class BucketStore(Store):
     """The artifacts of a bucket; `root` is the cache, a folder with copies of some of them.
 
-    Whoever holds a key sees all that others have committed of it. Other answers may be some
-    seconds old.
+    While this process holds a key, it reads the current state of the bucket. Otherwise answers may
+    be up to 3 seconds old.
     """
 
     patience = 30.0  # each look lists what is committed
 
     def __init__(self, bucket: Bucket, cache: Path, lease: float = LEASE) -> None:
-        """Take a bucket and the folder of its copies, which the first of them creates."""
+        """Take a bucket and the folder of its copies, which the first copy creates."""
         super().__init__(cache, lease, "--cache")
         self.bucket = bucket
         self._files = BucketFiles(bucket)
@@ -96,18 +96,18 @@ class BucketStore(Store):
         return name in self._listing("artifacts")
 
     def committed(self) -> set[str]:
-        """Return the keys of all artifacts; reads one listing."""
+        """Return the keys of all artifacts; reads one new listing."""
         return {_key(name) for name in self._listing("artifacts", afresh=True)}
 
     def peek(self, key: str) -> Json | None:
-        """Return the manifest of an artifact, or None; the files are not looked at."""
+        """Return the manifest of an artifact, or None; the files are not checked."""
         check_key(key)
         return self._record("artifacts", key)
 
     def verify(self, key: str) -> str | None:
-        """Read the files of an artifact in the bucket, and return what does not match its manifest.
+        """Read all files of an artifact in the bucket, and return what is damaged, or None.
 
-        Returns None if all is well; nothing is moved, and the cache is not looked at.
+        Nothing is moved, and the cache is not used.
         """
         name = _name("artifacts", key)
         try:
@@ -119,7 +119,7 @@ class BucketStore(Store):
         return f"{self.place}/{name} does not match {names}" if damaged else None
 
     def prefetch(self, keys: Iterable[str]) -> None:
-        """Read the manifests of several keys at a time, instead of one after the other."""
+        """Read the manifests of these keys in parallel, and keep them in memory."""
         there = self._listing("artifacts")
         names = (_name("artifacts", key) for key in keys)
         self._known([there[name] for name in names if name in there])
@@ -137,7 +137,7 @@ class BucketStore(Store):
                 self.bucket.write(name, json.dumps(listed).encode())
 
     def file(self, key: str, name: str) -> Path | None:
-        """Return one file of an artifact, or None; it is fetched alone if there is no copy."""
+        """Return the path of one file, or None; without a copy, that file alone is fetched."""
         known = self.peek(key)
         entries = () if known is None else known["files"]
         entry = next((entry for entry in entries if entry["path"] == name), None)
@@ -148,13 +148,13 @@ class BucketStore(Store):
         return self._fetch_file(entry)
 
     def checkpoints(self, key: str) -> Checkpoints:
-        """Return the checkpoints of a key; inside `write`, those whose seconds are recorded."""
+        """Return the checkpoints of a key; inside `write`, always the same object."""
         return self._under_way.get(key) or BucketCheckpoints(
-            self._claimed(key), self.bucket, lambda: self._names_below(f"checkpoints/{key}")
+            self._writer(key), self.bucket, lambda: self._names_below(f"checkpoints/{key}")
         )
 
     def is_busy(self, key: str) -> bool:
-        """Return whether another process works on the key; writes nothing."""
+        """Return whether another process holds the key; writes nothing."""
         return bool(self._names_below(f"claims/{key}")) and super().is_busy(key)
 
     def holder(self, key: str) -> Holder | None:
@@ -171,7 +171,10 @@ class BucketStore(Store):
         return {**sizes, "cache": upkeep.folder_size(self.root)}
 
     def _load(self, key: str) -> Artifact | None:
-        """Return an artifact's copy, fetched if need be; manifest.Damaged if the bucket's is."""
+        """Return the copy of an artifact, which is fetched if it is missing.
+
+        Raises manifest.Damaged if the artifact in the bucket is damaged.
+        """
         known = self.peek(key)
         if known is None and not self.has(key):
             return None
@@ -184,7 +187,7 @@ class BucketStore(Store):
             return self._fetch(key)
 
     def _fetch(self, key: str) -> Artifact | None:
-        """Download an artifact, unless another process has done so meanwhile."""
+        """Download an artifact, unless another process has just done so."""
         content = self.bucket.read(_name("artifacts", key))
         if content is None:
             return None
@@ -195,31 +198,31 @@ class BucketStore(Store):
                 return found
         except manifest.Damaged as damage:
             _log.warning("a copy is damaged and is fetched again: %s", damage)
-        claimed = Claimed(self._fetching, self._fetches, key)
-        with claimed.temporary(ours=True) as folder:
+        writer = KeyWriter(self._fetching, self._fetches, key)
+        with writer.temporary(ours=True) as folder:
             self._files.download(folder, known["files"])
             manifest.write_json(folder / manifest.NAME, known)
             self._forget(key)
             self._disk.folder("artifacts")
-            claimed.place(folder, self.path(key))
-        self._verified.learn(key, known)
+            writer.place(folder, self.path(key))
+        self._artifact_digests.learn(key, known)
         return Artifact(key, self.path(key), known)
 
     def _fetch_file(self, entry: Json) -> Path:
-        """Return the copy of one file, which lies under its digest."""
+        """Return the copy of one file, whose folder is named after its digest."""
         digest, name = str(entry["sha256"]), Path(entry["path"]).name
         path = self.root / "files" / digest / name
-        claimed = Claimed(self._fetching, self._fetches, digest)
+        writer = KeyWriter(self._fetching, self._fetches, digest)
         with self._fetches.hold(digest, wait=True):
             if not path.is_file() or sha256(path) != digest:
-                with claimed.temporary(ours=True) as folder:
+                with writer.temporary(ours=True) as folder:
                     self._files.download(folder, [{**entry, "path": name}])
                     self._disk.folder("files", digest)
-                    claimed.place(folder / name, path)
+                    writer.place(folder / name, path)
         return path
 
     def _publish(self, key: str, temporary: Path, sealed: Json) -> Json | None:
-        """Commit a sealed folder; return the manifest of an earlier artifact, which stays."""
+        """Commit a sealed folder, unless there is an artifact already; return its manifest then."""
         files = sealed["files"]
         written = self._files.upload(temporary, files)
         self._locks.check(key)
@@ -231,7 +234,7 @@ class BucketStore(Store):
             self._quarantine(key)
             self._locks.check(key)
         self._listed.pop("artifacts", None)
-        # what was there already may have been pruned, as no manifest listed it
+        # files that were in the bucket before may have been pruned, as no manifest listed them
         self._files.upload(temporary, [entry for entry in files if entry not in written])
         with self._fetches.hold(key, wait=True):
             self._forget(key)
@@ -246,14 +249,14 @@ class BucketStore(Store):
         self._withdraw(key, _name("dropped", key))
 
     def _quarantine(self, key: str) -> None:
-        """Keep only the manifest of a damaged artifact, and delete those files that are."""
+        """Move the manifest of a damaged artifact to quarantine/, and delete its damaged files."""
         content = self._withdraw(key, f"quarantine/{key}-{uuid4().hex[:12]}.json")
         with suppress(manifest.Damaged):
             files = manifest.decode(content, key)["files"]
             self._files.remove(entry["sha256"] for entry in self._files.damaged(files))
 
     def _withdraw(self, key: str, target: str) -> bytes:
-        """Move a manifest elsewhere in the bucket, so that nobody finds the artifact any more."""
+        """Move a manifest out of artifacts/, and return its content."""
         name = _name("artifacts", key)
         content = self.bucket.read(name) or b""
         self.bucket.write(target, content)
@@ -267,11 +270,14 @@ class BucketStore(Store):
     def _forget(self, key: str) -> None:
         """Remove the copy of an artifact from the cache."""
         if self.path(key).exists():
-            with self._verified.removing(key):
-                Claimed(self._fetching, self._fetches, key).discard(self.path(key))
+            with self._artifact_digests.removing(key):
+                KeyWriter(self._fetching, self._fetches, key).discard(self.path(key))
 
     def records(self, dropped: bool = True, afresh: bool = False) -> list[Json]:
-        """Return the manifests of all artifacts, of dropped ones too unless told otherwise."""
+        """Return the manifests of all artifacts, and of dropped ones unless `dropped` is False.
+
+        With `afresh`, from new listings.
+        """
         entries = [*self._listing("artifacts", afresh).values()]
         entries += self._listing("dropped", afresh).values() if dropped else ()
         return self._known(entries)
@@ -298,23 +304,23 @@ class BucketStore(Store):
 
     def evict(self, key: str) -> bool:
         """Remove a copy from the cache, unless another process is fetching it."""
-        with self._fetches.hold(key, wait=False) as mine:
-            if mine:
+        with self._fetches.hold(key, wait=False) as is_mine:
+            if is_mine:
                 self._forget(key)
-            return mine
+            return is_mine
 
     def sweep(self) -> None:
-        """Remove from the cache what dead processes left, and copies of checkpoints.
+        """Remove temporary folders of dead processes, and copies of checkpoints, from the cache.
 
-        What belongs to a key that a process holds or fetches stays.
+        Those of a key that a process holds or fetches stay.
         """
         for path in upkeep.entries(self._fetching.root, "temporary"):
             with self._fetches.hold(path.name[:KEY_LENGTH], wait=False):
-                pass  # to take a claim removes what earlier holders left
+                pass  # claiming the key removes what earlier holders left
         for name in ("temporary", "checkpoints"):
             for path in upkeep.entries(self.root, name):
-                with self.try_lock(path.name[:KEY_LENGTH]) as mine:
-                    if mine and name == "checkpoints":
+                with self.try_lock(path.name[:KEY_LENGTH]) as is_mine:
+                    if is_mine and name == "checkpoints":
                         shutil.rmtree(path, ignore_errors=True)
 
     def _record(self, name: str, key: str) -> Json | None:
@@ -327,7 +333,7 @@ class BucketStore(Store):
         return next(iter(self._known([entry])), None) if entry else None
 
     def _known(self, entries: Iterable[Entry]) -> list[Json]:
-        """Return the manifests in a listing, without those that are damaged or gone."""
+        """Return the manifests of these objects, without those that are damaged or gone."""
         marks = {f"{_key(entry.name)}-{_short(entry)}": entry for entry in entries}
         new = [mark for mark in marks if mark not in self._parsed]
         if len(self._parsed) + len(new) > _PARSED:
@@ -341,14 +347,14 @@ class BucketStore(Store):
         return [self._parsed[mark] for mark in marks if mark in self._parsed]
 
     def _read(self, mark: str, entry: Entry) -> Json | None:
-        """Return the manifest in an object, from the cache if it was read before."""
+        """Return the manifest in an object, from the cache if there is a copy."""
         path = self.root / "manifests" / f"{mark}.json"
         with suppress(manifest.Damaged):
             return manifest.parse(path)
         with suppress(manifest.Damaged):
             known = manifest.decode(self.bucket.read(entry.name) or b"", entry.name)
             part = path.with_name(f".{path.name}.{uuid4().hex[:12]}")
-            with suppress(OSError):  # it is read again if it cannot be kept
+            with suppress(OSError):  # without a copy it is read again
                 path.parent.mkdir(exist_ok=True)
                 part.write_bytes(manifest.encode(known))
                 part.replace(path)
@@ -363,7 +369,7 @@ class BucketStore(Store):
         return [name for name in self._listing(top) if name.startswith(f"{prefix}/")]
 
     def _listing(self, prefix: str, afresh: bool = False) -> dict[str, Entry]:
-        """Return what lies below a prefix; at most some seconds old, or read now."""
+        """Return the objects below a prefix by name; at most 3 s old, or new with `afresh`."""
         now = time.monotonic()
         since, known = self._listed.get(prefix, (0.0, {}))
         if afresh or prefix not in self._listed or now - since > _FRESH:

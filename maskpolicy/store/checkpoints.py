@@ -1,4 +1,4 @@
-"""Checkpoints from which an interrupted stage resumes; they are committed like artifacts."""
+"""Checkpoints, from which an interrupted stage resumes; they are committed like artifacts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from maskpolicy.files import sha256
 from maskpolicy.store import manifest
-from maskpolicy.store.claimed import Claimed
+from maskpolicy.store.key_writer import KeyWriter
 
 KEPT = 2
 _log = logging.getLogger(__name__)
@@ -18,22 +18,22 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints of one key. Only the holder of the key may change them."""
 
-    def __init__(self, claimed: Claimed) -> None:
-        """Start the clock of this attempt at the stage."""
-        self._claimed = claimed
-        self._disk = claimed.disk
-        self._key = claimed.key
+    def __init__(self, writer: KeyWriter) -> None:
+        """Take the writer of the key, and start the clock of this attempt."""
+        self._writer = writer
+        self._disk = writer.disk
+        self._key = writer.key
         self._folder = self._disk.root / "checkpoints" / self._key
         self._started = time.monotonic()
         self._before = 0.0
 
     @property
     def seconds(self) -> float:
-        """Seconds spent on the stage: in this attempt, and before the resumed checkpoint."""
+        """Seconds spent on the stage, those before the resumed checkpoint included."""
         return self._before + time.monotonic() - self._started
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, in ascending order, without verifying them."""
+        """Return the steps that have a checkpoint, in ascending order; nothing is verified."""
         if not self._folder.is_dir():
             return []
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
@@ -41,29 +41,29 @@ class Checkpoints:
     def save(self, step: int, write: Callable[[Path], None]) -> None:
         """Commit the files that `write` puts into a folder, and keep the two newest checkpoints.
 
-        A checkpoint of the same step is replaced. Raises StoreError when the disk is full, and
+        A checkpoint of the same step is replaced. Raises StoreError if the disk is full, and
         ClaimLost if another process has taken over the key.
         """
-        with self._claimed.temporary() as temporary:
+        with self._writer.temporary() as temporary:
             write(temporary)
             with self._disk.explained():
                 manifest.seal(temporary, {"key": self._key, "step": step, "seconds": self.seconds})
             self._remove(step)
             target = self._disk.folder("checkpoints", self._key) / folder_name(step)
-            self._claimed.place(temporary, target)
+            self._writer.place(temporary, target)
         for old in self.steps()[:-KEPT]:
             self._remove(old)
 
     def latest(self) -> tuple[int, Path] | None:
         """Return step and folder of the newest checkpoint that matches its manifest, or None.
 
-        A damaged checkpoint goes to quarantine, and the one before it is tried.
+        A damaged checkpoint is moved to quarantine/, and the one before it is tried.
         """
         while steps := self.steps():
             step = steps[-1]
             path = self._folder / folder_name(step)
             try:
-                self._bring(step)
+                self._fetch(step)
                 with self._disk.explained():
                     found = manifest.read(path, key=self._key, step=step)
                     manifest.verify(path, found, sha256)
@@ -78,18 +78,18 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove all checkpoints."""
         if self._folder.is_dir():
-            self._claimed.discard(self._folder)
+            self._writer.discard(self._folder)
 
-    def _bring(self, step: int) -> None:
-        """Make sure that a checkpoint's files are on this disk; raises manifest.Damaged."""
+    def _fetch(self, step: int) -> None:
+        """Fetch the files of a checkpoint if they are not on this disk; raises manifest.Damaged."""
 
     def _quarantine(self, step: int) -> None:
-        """Set a damaged checkpoint aside."""
-        self._claimed.quarantine(self._folder / folder_name(step), f"{self._key}-{step}")
+        """Move a damaged checkpoint to quarantine/."""
+        self._writer.quarantine(self._folder / folder_name(step), f"{self._key}-{step}")
 
     def _remove(self, step: int) -> None:
         if (self._folder / folder_name(step)).exists():
-            self._claimed.discard(self._folder / folder_name(step))
+            self._writer.discard(self._folder / folder_name(step))
 
 
 def folder_name(step: int) -> str:

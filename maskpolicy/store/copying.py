@@ -1,4 +1,4 @@
-"""Copy artifacts between stores, so that several people join what they have computed."""
+"""Copy artifacts between stores, so that several people can combine their results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from maskpolicy.store.artifacts import Store
 
 @dataclass
 class Copied:
-    """What a copy has done, by key."""
+    """What a copy has done; keys of artifacts."""
 
     new: list[str] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)  # in the store that is read
-    missing: list[str] = field(default_factory=list)  # wanted, and not in the store that is read
-    different: dict[str, list[str]] = field(default_factory=dict)  # names of files, in both stores
+    damaged: list[str] = field(default_factory=list)  # in the source
+    missing: list[str] = field(default_factory=list)  # not in the source
+    different: dict[str, list[str]] = field(default_factory=dict)  # the files that differ, by key
 
 
 def copy(
@@ -26,12 +26,12 @@ def copy(
     keys: Collection[str] | None = None,
     track: Callable[[Sequence[str]], Iterable[str]] = iter,
 ) -> Copied:
-    """Copy the artifacts that `target` lacks, each with its manifest; `keys` are by default all.
+    """Copy the artifacts of `keys` (default: all) that `target` lacks, with their manifests.
 
-    An artifact is committed at a time, so a copy may be interrupted and repeated. What both stores
-    have is compared by the digests in the manifests. Nothing is claimed or moved in `source`, and
-    an artifact in `target` with missing files is replaced. `track` may show how many of the keys
-    are done.
+    Each artifact is committed by itself, so a copy can be interrupted and repeated. Artifacts that
+    both stores have are compared by the digests in their manifests. Nothing is claimed or changed
+    in `source`. An artifact in `target` that lacks files is replaced. `track` wraps the keys, and
+    may show how many of them are done. Raises StoreError if a store cannot be used.
     """
     if source.place == target.place:
         raise StoreError(f"store {source.place}: cannot be copied to itself: name two stores")
@@ -41,7 +41,7 @@ def copy(
     for key in track(wanted):
         new_copies = [store for store in (source, target) if not store.path(key).exists()]
         if key not in there:
-            if source.recall(key) is None:  # else it was dropped after use
+            if source.recall(key) is None:  # otherwise it was dropped after use
                 copied.missing.append(key)
         elif key in done and (two := target.peek(key)) is not None:
             one = source.peek(key)
@@ -53,7 +53,7 @@ def copy(
                     target.adopt(artifact)
                     copied.new.append(key)
             except manifest.Damaged:
-                if source.has(key):  # else it was dropped meanwhile
+                if source.has(key):  # otherwise it was dropped meanwhile
                     copied.damaged.append(key)
         for store in new_copies:
             store.evict(key)

@@ -19,7 +19,7 @@ _NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
 
 
 class Disk:
-    """The sub-folders of one store; all on one file system, so that renames are atomic."""
+    """The sub-folders of one store, all on one file system, so that renames are atomic."""
 
     def __init__(self, root: Path, option: str = "--store") -> None:
         """Take a folder, which the first write creates, and the option that names it."""
@@ -33,14 +33,14 @@ class Disk:
             with self.explained():
                 self.root.mkdir(parents=True, exist_ok=True)
                 path.mkdir(parents=True, exist_ok=True)
-                for made in (path, *path.parents):  # each entry up to the root's
-                    sync(made)
-                    if made == self.root:
+                for created in (path, *path.parents):  # up to the root
+                    sync(created)
+                    if created == self.root:
                         break
         return path
 
     def temporary(self, key: str) -> Path:
-        """Create an empty folder and return it."""
+        """Create an empty temporary folder of a key, and return it."""
         path = self.folder("temporary") / f"{key}-{uuid4().hex[:12]}"
         with self.explained():
             path.mkdir()
@@ -53,7 +53,7 @@ class Disk:
         return [path for path in paths if path.name.startswith(f"{key}-")]
 
     def place(self, source: Path, target: Path) -> None:
-        """Rename a finished folder or file to its final path, and flush that to disk."""
+        """Rename a finished folder or file to its final path, and flush the rename to disk."""
         with self.explained():
             source.rename(target)
             sync(target.parent)
@@ -67,10 +67,10 @@ class Disk:
 
     @contextmanager
     def explained(self, ours: bool = True) -> Iterator[None]:
-        """Raise a StoreError of one line for a full disk or a read-only store.
+        """Raise a StoreError of one line instead of an error of the disk.
 
-        Set `ours` to False around a stage's own code: then errors that do not concern this store
-        pass unchanged.
+        With `ours` False, for blocks that run the code of a stage, this is done only for a full
+        disk and for denied access to the store. Other errors pass unchanged.
         """
         try:
             yield
@@ -98,15 +98,15 @@ class Disk:
         return f"{_first_line(error)}: check the disk" if ours and number is not None else None
 
     def _is_full(self, error: BaseException | None) -> bool:
-        # safetensors and torch raise errors of their own on a full disk, torch without a reason
-        mute = any(isinstance(one, RuntimeError) for one in (error, error and error.__cause__))
+        # on a full disk safetensors and torch raise errors of their own, torch without a reason
+        unclear = any(isinstance(one, RuntimeError) for one in (error, error and error.__cause__))
         while error is not None:
             if isinstance(error, OSError) and error.errno in _FULL:
                 return True
             if any(text in str(error) for text in _FULL_TEXTS):
                 return True
             error = error.__cause__ or error.__context__
-        return mute and self.root.is_dir() and shutil.disk_usage(self.root).free < _NOTHING_LEFT
+        return unclear and self.root.is_dir() and shutil.disk_usage(self.root).free < _NOTHING_LEFT
 
     def _is_inside(self, error: Exception) -> bool:
         name = getattr(error, "filename", None)

@@ -1,4 +1,4 @@
-"""Who holds a key: host, process and since when; and whether that process is surely dead."""
+"""The process that holds a key: its host and number, and whether it is certainly dead."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Holder:
 
     host: str
     pid: int
-    since: datetime  # by that host's clock: for people, no decision rests on it
-    lease: float  # seconds without a sign of life after which others may take the key
-    machine: str  # one boot of one host, and the namespace that `pid` belongs to
-    start: str | None  # of the process; a later process of the same number has another one
+    since: datetime  # by that host's clock, for people only
+    lease: float  # seconds without a refresh after which others may take the key
+    machine: str  # the boot of the host, and the namespace that `pid` belongs to
+    start: str | None  # when the process started: a later one may have the same `pid`
 
     def is_dead(self) -> bool:
         """Return whether this machine knows that the process has ended."""
@@ -35,7 +35,7 @@ class Holder:
 
 
 def decoded(content: bytes, lease: float) -> Holder:
-    """Return the holder that a file names; `lease` is that of a file without content."""
+    """Return the holder that a file names; `lease` is used for a file without content."""
     try:
         fields = json.loads(content)
         return Holder(**{**fields, "since": datetime.fromisoformat(fields["since"])})
@@ -44,7 +44,7 @@ def decoded(content: bytes, lease: float) -> Holder:
 
 
 def this_process(lease: float) -> Holder:
-    """Return this process as the holder of a claim that is made now."""
+    """Return this process as the holder of a new claim."""
     pid = os.getpid()
     now = datetime.now(UTC)
     return Holder(platform.node(), pid, now, lease, _machine(), _start(pid))
@@ -56,7 +56,7 @@ def _machine() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         space = f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         space = f"{uuid.getnode():x}"
     return f"{platform.node()}/{space}"
 
@@ -72,7 +72,7 @@ def _is_running(pid: int, start: str | None) -> bool:
 
 
 def _start(pid: int) -> str | None:
-    """Return when a process started, "ended" for a dead one, or None if that cannot be told."""
+    """Return when a process started, "ended" for a dead one, or None if that is unknown."""
     try:
         line = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""MANIFEST.json: lists a finished folder's files with their digests, and is written last."""
+"""MANIFEST.json lists the files of a finished folder with their digests; it is written last."""
 
 from __future__ import annotations
 
@@ -89,18 +89,18 @@ def encode(manifest: Json) -> bytes:
 
 
 def decode(content: bytes, place: str, **expected: Json) -> Json:
-    """Return the manifest that `encode` wrote; raises Damaged, which names its place.
+    """Return the manifest that `encode` wrote; raises Damaged with its `place`.
 
-    `expected` are facts that the manifest must contain. Others may have written it: what is read
-    of any manifest has the types that the store writes, and files lie in their folder.
+    `expected` are facts that the manifest must contain. Strangers may have written it, so types are
+    checked, and that no path leads out of the folder.
     """
     try:
         manifest = json.loads(content)
         rest = {name: value for name, value in manifest.items() if name != "sha256"}
-        whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest(rest)
-    except (ValueError, AttributeError, ConfigError) as error:  # not UTF-8, JSON, a mapping, finite
+        is_whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest(rest)
+    except (ValueError, AttributeError, ConfigError) as error:  # not JSON, or not a mapping
         raise Damaged(f"{place} is not a manifest") from error
-    if not whole:
+    if not is_whole:
         raise Damaged(f"{place} was changed after it was written")
     facts = _OF_CHECKPOINTS if "step" in manifest else _OF_ARTIFACTS
     for name, kind in facts.items():
@@ -168,19 +168,19 @@ def verify(folder: Path, manifest: Json, digest_of: Callable[[Path], str]) -> No
 
 
 def _present(folder: Path, listed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    # hidden files that are not listed come from file systems and desktops, not from stages
+    # file systems and desktops add hidden files, which no manifest lists
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if name == NAME or (path.is_dir() and not path.is_symlink()):
             continue
         if name in listed or not path.name.startswith("."):
             about = path.lstat()
-            yield name, about.st_size if stat.S_ISREG(about.st_mode) else -1  # no link
+            yield name, about.st_size if stat.S_ISREG(about.st_mode) else -1  # -1: e.g. a link
 
 
 @cache
 def surroundings() -> dict[str, Json]:
-    """Return versions, commit and machine that make an artifact; its key does not hold them."""
+    """Return versions, commit and machine, which manifests hold and keys do not."""
     versions = {"maskpolicy": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:

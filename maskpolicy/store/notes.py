@@ -1,6 +1,6 @@
-"""Small records by key that processes leave for each other: failures, and progress of stages.
+"""Notes by key, small JSON files for other processes: failures and progress of stages, digests.
 
-They decide no result: a note that is lost or late costs time, or a line on a screen.
+No result depends on them. A note that is lost or late costs time, or a line on the screen.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from maskpolicy.errors import StoreError
+from maskpolicy.store.claims import check_key, is_key
 from maskpolicy.store.disk import Disk
-from maskpolicy.store.locks import check_key, is_key
 from maskpolicy.types import Json
 
 _SUFFIX = ".json"
@@ -34,7 +34,7 @@ class Notes:
         return {name for name in names if is_key(name)}
 
     def read(self, key: str) -> dict[str, Json] | None:
-        """Return a key's note, or None if there is none that can be read."""
+        """Return a key's note, or None if there is no readable one."""
         try:
             found = json.loads(self._path(key).read_bytes())
         except (OSError, ValueError):
@@ -42,7 +42,7 @@ class Notes:
         return found if isinstance(found, dict) else None
 
     def write(self, key: str, note: Mapping[str, Json]) -> None:
-        """Replace a key's note, atomically; a store that cannot be written keeps the old one."""
+        """Write or replace a key's note atomically; an error of the disk keeps the old one."""
         path = self._path(key)
         with suppress(StoreError), self._disk.explained():
             part = self._disk.folder(self._name) / f".{key}.{uuid4().hex[:12]}"

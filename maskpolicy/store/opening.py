@@ -32,7 +32,7 @@ def open_store(place: str | Path, cache: str | Path | None = None) -> Store:
 
     bucket = open_bucket(place.rstrip("/"))
     folder = (Path(cache) if cache else default_cache()) / slug(place.rstrip("/"))
-    return BucketStore(bucket, _claimed(folder))
+    return BucketStore(bucket, _created(folder))
 
 
 def default_cache() -> Path:
@@ -46,7 +46,7 @@ def default_cache() -> Path:
         ) from error
 
 
-def _claimed(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "CACHEDIR.TAG").write_text(_TAG)

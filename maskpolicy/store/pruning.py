@@ -1,4 +1,4 @@
-"""Remove what no command needs again from a store."""
+"""Remove from a store what no command will need."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from maskpolicy.store import upkeep
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.bucket_pruning import prune_bucket, prune_cache
 from maskpolicy.store.bucket_store import BucketStore
+from maskpolicy.store.claims import KEY_LENGTH
+from maskpolicy.store.data_digests import DataDigests
 from maskpolicy.store.disk import Disk
-from maskpolicy.store.hashes import Remembered
-from maskpolicy.store.locks import KEY_LENGTH
 
 _DAY = 86_400  # seconds
 
 
 def prune(store: Store, older: float | None = None, cache: int | None = None) -> dict[str, int]:
-    """Remove what no command needs again, and return the bytes freed in each sub-folder.
+    """Remove what no command will need, and return the bytes freed in each sub-folder.
 
-    These are quarantine/, temporary folders and claims of dead processes, checkpoints that are
-    damaged or whose stage has committed, manifests of dropped artifacts that exist again, notes of
-    dead processes, and what is remembered of files that have changed. Artifacts and resumable
-    checkpoints stay. With `older`, those of them are removed that no run has used for so many days,
-    neither themselves nor anything made from them. With `cache`, the copies of what a bucket holds
-    are removed until they have at most so many bytes.
+    Removed are quarantine/; temporary folders, claims and notes of dead processes; checkpoints that
+    are damaged or whose stage is committed; manifests of dropped artifacts that were computed
+    again; and digests of files that have changed. Artifacts and resumable checkpoints stay, unless
+    no run has used them, or anything computed from them, for `older` days. Local copies of a
+    bucket's artifacts are removed until they take at most `cache` bytes.
     """
     before = store.size()
     if isinstance(store, BucketStore):
@@ -43,9 +42,10 @@ def prune(store: Store, older: float | None = None, cache: int | None = None) ->
 
 
 def _prune_folder(store: Store, since: float) -> None:
-    """Remove quarantine/, and what is not needed again of each key that no process holds.
+    """Prune a store in a folder; keys that a process holds are left alone.
 
-    Artifacts and resumable checkpoints are removed only if no run has used them since `since`.
+    Artifacts and resumable checkpoints are removed if no run has used them since `since` (seconds
+    of the epoch).
     """
     if since > -math.inf:
         there = store.committed()
@@ -57,25 +57,25 @@ def _prune_folder(store: Store, since: float) -> None:
     for name in ("checkpoints", "dropped", "temporary", "progress", "failed", "deaths", "locks"):
         for path in upkeep.entries(store.root, name):
             key = path.name[:KEY_LENGTH]
-            with store.try_lock(key) as mine:
-                if mine:
+            with store.try_lock(key) as is_mine:
+                if is_mine:
                     _prune(store, key, name, path, since)
-    Remembered(Disk(store.root)).prune()
+    DataDigests(Disk(store.root)).prune()
     for name in ("failed", "progress", "deaths", "verified"):
-        for path in (store.root / name).glob(".*"):  # parts of notes
+        for path in (store.root / name).glob(".*"):  # notes that were not written to the end
             with suppress(FileNotFoundError):
                 if time.time() - path.lstat().st_mtime > _DAY:
                     path.unlink()
     for path in upkeep.entries(store.root, "verified"):
         if not store.path(path.name[:KEY_LENGTH]).exists():
             path.unlink(missing_ok=True)
-    (store.root / "hashes.sqlite").unlink(missing_ok=True)  # of a former version
+    (store.root / "hashes.sqlite").unlink(missing_ok=True)  # of an earlier version
 
 
 def _prune(store: Store, key: str, name: str, path: Path, since: float) -> None:
     is_committed = store.path(key).exists()
     useless = {
-        "locks": path.name != key,  # not the claim of this process
+        "locks": path.name != key,  # KEY-TOKEN of a dead process; KEY is this one's
         "progress": True,
         "dropped": is_committed,
         "failed": is_committed,
@@ -91,7 +91,7 @@ def _prune(store: Store, key: str, name: str, path: Path, since: float) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Remove a folder or file, unless another process is faster."""
+    """Remove a folder or file, which another process may remove at the same time."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Measure a store, and find the artifacts that no run has used for a time."""
+"""The size of a store, and which of its artifacts no run has used recently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from maskpolicy.store import manifest
-from maskpolicy.store.locks import KEY_LENGTH, is_key
+from maskpolicy.store.claims import KEY_LENGTH, is_key
 from maskpolicy.types import Json
 
 FOLDERS = (
@@ -18,22 +18,22 @@ FOLDERS = (
 
 
 def entries(root: Path, name: str) -> list[Path]:
-    """Return the entries of a sub-folder that the store created, and no other files."""
+    """Return the entries of a sub-folder whose names begin with a key."""
     folder = root / name
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
 
 
 def size(root: Path) -> dict[str, int]:
-    """Return the bytes in each sub-folder; a file with names in several counts in the first."""
+    """Return the bytes in each sub-folder; a file that is linked into several counts once."""
     seen: set[tuple[int, int]] = set()
     return {name: folder_size(root / name, seen) for name in FOLDERS}
 
 
 def folder_size(folder: Path, seen: set[tuple[int, int]] | None = None) -> int:
-    """Return the bytes of all files in a folder; those with several names count once.
+    """Return the bytes of all files in a folder; a file with several links counts once.
 
-    Files in `seen` (device, inode) are left out, and the others with several names added to it.
+    Files in `seen` (device, inode) do not count; other files with several links are added to it.
     """
     total, seen = 0, set() if seen is None else seen
     for parent, _, names in os.walk(folder):
@@ -61,9 +61,9 @@ def used(folder: Path) -> float:
 
 
 def unused(keys: Iterable[str], records: Iterable[Json], recent: Iterable[str]) -> list[str]:
-    """Return the keys that were not used recently, and that nothing recent was made from.
+    """Return those of `keys` that are neither in `recent` nor an input of those, at any depth.
 
-    `records` are manifests, of dropped artifacts too, `recent` the keys that were used recently.
+    `records` are the manifests of all artifacts, dropped ones included.
     """
     inputs = {known["key"]: known["record"].get("inputs", {}).values() for known in records}
     kept: set[str] = set()

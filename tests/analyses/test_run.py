@@ -344,7 +344,7 @@ def test_a_plan_says_what_is_made_on_the_way(call, home, tmp_path):
     assert code == 0
     lines = [line for line in out.splitlines() if "first 2 of 6 steps" in line]
     assert len(lines) == 4
-    assert all("is made on the way of intermediate" in line for line in lines)
+    assert all("is a by-product of intermediate" in line for line in lines)
 
 
 @pytest.mark.parametrize("steps", ["[6]", "[0]", "[-1]", "[x]"])

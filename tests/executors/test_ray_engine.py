@@ -59,7 +59,7 @@ def test_an_address_where_nobody_answers(asked):
 
 def test_an_address_where_somebody_else_answers(asked, monkeypatch):
     pytest.importorskip("ray")
-    monkeypatch.setattr(ray_engine, "_ANSWER", 1.0)
+    monkeypatch.setattr(ray_engine, "_CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert "answers, but lets nobody in" in asked(f"ray=127.0.0.1:{port}")
+        assert "accepts connections, but is no Ray cluster" in asked(f"ray=127.0.0.1:{port}")

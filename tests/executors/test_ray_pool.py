@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import raylets
 from maskpolicy.errors import ConfigError
-from maskpolicy.executors import working
+from maskpolicy.executors import stage_worker
 from maskpolicy.executors.ray_engine import on_ray
 from maskpolicy.executors.request import Request, plan_digest
 from maskpolicy.graph.outcomes import Silent
@@ -40,7 +40,7 @@ def file(folder):
 def planned(file, folder):
     """The experiment in this process, without the notes and pauses of the nodes' workers."""
     request = Request(str(file), store=str(folder / "refused"), kinds=())
-    return working.plan(request)
+    return stage_worker.plan(request)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_nodes_are_killed_during_every_kind_of_stage(folder, file, alone, cluste
         held[kind].unlink()
         cluster.add()
     said = clusters.finish(running)
-    assert said.count("was lost: another one takes over what it was at") >= len(KINDS)
+    assert said.count("was lost: another one takes over its stage") >= len(KINDS)
     assert any("worker" in line and "annotates" in line for line in said.splitlines())
     assert "Traceback" not in said
     assert raylets.artifacts(folder / "killed" / "store") == raylets.artifacts(alone / "store")

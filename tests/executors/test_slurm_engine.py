@@ -97,7 +97,7 @@ def preempt(notes, pids):
 @pytest.mark.slow
 def test_jobs_compute_a_run_and_a_preempted_one_is_queued_again(file, tmp_path, monkeypatch):
     clusters.finish(clusters.start(file, tmp_path / "alone"))
-    monkeypatch.setattr(slurm_engine, "_LOOK", 1.0)
+    monkeypatch.setattr(slurm_engine, "_POLL", 1.0)
     store = open_store(tmp_path / "store")
     experiment = load_experiment(file, ["slurm.tasks=2", "slurm.gpus=false"])
     targets = stages.build(experiment, store.hash_file, store.cut_file).targets

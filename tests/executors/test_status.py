@@ -11,8 +11,8 @@ from tiny import node
 
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.executors.request import Request
+from maskpolicy.executors.stage_worker import Planned
 from maskpolicy.executors.status import Failed, UnderWay, status_of
-from maskpolicy.executors.working import Planned
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, topological
 from maskpolicy.store.artifacts import Store

@@ -9,7 +9,7 @@ import tiny
 from tiny import node
 
 from maskpolicy.graph.nodes import Stage, topological, users_of
-from maskpolicy.graph.scheduling import BackOff, Ready, looks_after, makers_of, pressure
+from maskpolicy.graph.scheduling import BackOff, Ready, makers_of, poll_interval, priorities
 
 
 def ready(*stages):
@@ -32,7 +32,7 @@ def test_the_longest_path_comes_first_then_the_order_of_the_graph():
     d = node("d", 4, {"c": node("e", 5, {"c": c})})
     order = topological([a, b, d])
     users = users_of(order)
-    assert {s.label: pressure(order, users)[s.key] for s in order} == {
+    assert {s.label: priorities(order, users)[s.key] for s in order} == {
         **{"a": 1, "b": 1},
         **{"c": 3, "e": 2, "d": 1},
     }
@@ -62,7 +62,7 @@ def test_a_training_is_as_pressing_as_what_it_makes_on_its_way():
     last = node("z", 4, {"x": node("y", 3, {"x": early})})
     long = replace(node("l", 5), byproducts={"2": early})
     order = topological([a, long, last])
-    found = pressure(order, users_of(order))
+    found = priorities(order, users_of(order))
     assert found[long.key] == found[early.key] == 3
     assert makers_of(order) == {early.key: [long]}
 
@@ -100,11 +100,11 @@ def test_pauses_grow_with_the_time_waited_up_to_some_seconds(monkeypatch):
         pauses = [back_off.pause(0.0) for _ in range(20)]
         assert len(set(pauses)) > 1
         assert longest / 2 <= min(pauses) <= max(pauses) <= longest
-    assert back_off.pause(look=2.0) >= 20
+    assert back_off.pause(poll=2.0) >= 20
     back_off.reset()
     assert back_off.pause(0.0) == pytest.approx(0.075, abs=0.026)
 
 
 def test_where_looking_takes_long_a_process_that_computes_looks_rarely():
-    assert looks_after(0.001) == 1.0
-    assert looks_after(2.0) == 40.0
+    assert poll_interval(0.001) == 1.0
+    assert poll_interval(2.0) == 40.0

@@ -177,7 +177,7 @@ def test_unknown_addresses_and_folders_are_refused(tmp_path):
 
 def test_a_bucket_in_memory_is_refused_by_other_processes():
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        assert "is there in one process only" in pool.submit(said, "memory://x").result()
+        assert "exists in one process only" in pool.submit(said, "memory://x").result()
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated():

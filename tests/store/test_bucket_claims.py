@@ -14,9 +14,9 @@ from turns import Turns
 from maskpolicy.errors import ClaimLost
 from maskpolicy.store.bucket import Bucket, open_bucket
 from maskpolicy.store.bucket_claims import BucketClaims
+from maskpolicy.store.claims import Locks
 from maskpolicy.store.disk import Disk
 from maskpolicy.store.holders import this_process
-from maskpolicy.store.locks import Locks
 
 KEY = "a" * 64
 LEASE = 0.5
@@ -69,7 +69,7 @@ def test_who_gives_no_sign_of_life_loses_its_claim(bucket, tmp_path):
         assert time.monotonic() - started >= LEASE
         assert not claims.holds(lost)
         claims.end(lost)
-        assert claims.look(KEY).claim.number == 2
+        assert claims.read(KEY).claim.number == 2
     assert names(bucket) == []
 
 
@@ -91,7 +91,7 @@ def test_several_keys_are_held_all_or_none(bucket, tmp_path):
 def test_a_lost_claim_is_told_to_who_checks_it(bucket, tmp_path):
     one = locks(bucket, tmp_path)
     with one.hold(KEY, wait=True):
-        found = BucketClaims(bucket).look(KEY)
+        found = BucketClaims(bucket).read(KEY)
         assert BucketClaims(bucket).take(KEY, this_process(LEASE), found)
         with pytest.raises(ClaimLost, match="another process has taken over"):
             one.check(KEY)
@@ -108,7 +108,7 @@ def test_the_claim_of_a_dead_process_of_this_machine_is_free_at_once(bucket, tmp
 def test_a_former_holder_ends_no_claim_of_others(bucket):
     claims = BucketClaims(bucket)
     lost = claims.take(KEY, this_process(LEASE), None)
-    taken = claims.take(KEY, this_process(LEASE), claims.look(KEY))
+    taken = claims.take(KEY, this_process(LEASE), claims.read(KEY))
     claims.end(taken)
     new = claims.take(KEY, this_process(LEASE), None)
     assert (lost.number, new.number) == (1, 1)
@@ -122,14 +122,14 @@ def test_signs_of_life_that_come_late_are_no_claim(bucket):
     lost = claims.take(KEY, this_process(LEASE), None)
     claims.end(lost)
     claims.refresh(lost)
-    assert claims.look(KEY) is None
+    assert claims.read(KEY) is None
     assert claims.take(KEY, this_process(LEASE), None)
 
 
 def test_who_was_taken_over_holds_nothing_when_the_other_ends_meanwhile(bucket, monkeypatch):
     claims = BucketClaims(bucket)
     first = claims.take(KEY, this_process(LEASE), None)
-    second = claims.take(KEY, this_process(LEASE), claims.look(KEY))
+    second = claims.take(KEY, this_process(LEASE), claims.read(KEY))
     requests = []
 
     def between(request):
@@ -163,7 +163,7 @@ def test_in_any_order_of_requests_one_process_holds_a_key(order, is_dead_claim_t
         claims = BucketClaims(mine)
         claims._is_prepared = True
         for _ in range(2):
-            found = claims.look(KEY)
+            found = claims.read(KEY)
             if found is not None and found.claim != dead:
                 continue  # another process's
             claim = claims.take(KEY, this_process(LEASE), found)

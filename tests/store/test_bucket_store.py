@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from turns import Turns
 
 from maskpolicy.errors import ClaimLost, StoreError
+from maskpolicy.graph.execution import execute
+from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.keys import digest
 from maskpolicy.store import manifest
 from maskpolicy.store.bucket import MARKER, Bucket, open_bucket
@@ -273,7 +275,7 @@ def taken_over(bucket, key=KEY):
     """Take a key, as another machine does that has seen no sign of life of its holder."""
     claims = BucketClaims(bucket)
     far = replace(this_process(1000), machine="far")
-    return claims, claims.take(key, far, claims.look(key))
+    return claims, claims.take(key, far, claims.read(key))
 
 
 def test_who_has_lost_a_key_commits_nothing(host, bucket):
@@ -580,6 +582,35 @@ def test_a_machine_that_fails_at_some_request_leaves_nothing_broken(what, every)
         output, errors = start(what, folder, every).communicate()
     assert errors == ""
     assert int(output) > 300
+
+
+@dataclass(frozen=True)
+class Number:
+    """Which stage it is."""
+
+    number: int
+
+
+@stage("three-files")
+def three_files(params: Number, inputs, out, run) -> None:
+    for name in ("a", "b", "c"):
+        (out / name).write_text(f"{name} of {params.number}")
+
+
+def test_a_stage_takes_as_many_requests_as_docs_scale_says(tmp_path, monkeypatch):
+    first, second = (Stage("three-files", f"stage {n}", Number(n), {}) for n in range(2))
+    with s3.serve() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        store = open_store(server.url, tmp_path / "here")
+        execute([first], store)  # the first claim of a process tests the bucket, too
+        server.requests.clear()
+        execute([second], store)
+        assert len(server.requests) < 40
+        other = open_store(server.url, tmp_path / "there")
+        server.requests.clear()
+        assert other.get(second.key) is not None
+        assert len(server.requests) == 3 + 3
 
 
 def test_an_outage_in_the_middle_is_one_line(tmp_path, monkeypatch):

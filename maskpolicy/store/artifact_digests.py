@@ -1,6 +1,7 @@
-"""Digests of the files of artifacts: each large file is read once, not once in each process.
+"""Digests of the files of artifacts, so that not every process reads each large file again.
 
-verified/KEY.json holds the marks under which the large files of an artifact matched its manifest.
+verified/KEY.json holds the marks (size, times, inode) that the large files of an artifact had when
+they matched its manifest.
 """
 
 from __future__ import annotations
@@ -12,27 +13,27 @@ from pathlib import Path
 
 from maskpolicy.files import sha256
 from maskpolicy.store import manifest
+from maskpolicy.store.data_digests import Mark, mark
 from maskpolicy.store.disk import Disk
-from maskpolicy.store.hashes import Mark, mark
 from maskpolicy.store.notes import Notes
 from maskpolicy.types import Json
 
-_LARGE = 1 << 20  # bytes; to read a smaller file takes no longer than to look its digest up
+_LARGE = 1 << 20  # bytes; reading a smaller file takes no longer than reading its note
 
 
 @dataclass
 class _Folder:
-    """What this process knows of a folder: its manifest's digest, and those of files by name."""
+    """The digests of a folder that this process knows: of its manifest, and of files by name."""
 
     manifest: str = ""
     files: dict[str, tuple[Mark, str]] = field(default_factory=dict)
 
 
-class Verified:
-    """What is known of the artifacts of a store, and of folders that become artifacts."""
+class ArtifactDigests:
+    """Digests of the files of a store's artifacts, and of folders that will become artifacts."""
 
     def __init__(self, disk: Disk) -> None:
-        """Start with what processes have noted in the store."""
+        """Take the disk of a store; notes are read when they are needed."""
         self._artifacts = disk.root / "artifacts"
         self._notes = Notes(disk, "verified")
         self._folders: dict[Path, _Folder] = {}
@@ -40,7 +41,7 @@ class Verified:
     def check(self, key: str, found: Json, afresh: bool = False) -> None:
         """Compare the files of an artifact with its manifest; raises manifest.Damaged.
 
-        With `afresh`, all of them are read, whatever is remembered.
+        With `afresh`, all files are read, even if their digests are known.
         """
         folder = self._artifacts / key
         known = self._folders.setdefault(folder, _Folder())
@@ -57,7 +58,7 @@ class Verified:
     def digest_new(self, folder: Path, path: Path) -> str:
         """Return the sha256 of a file in a folder that is being committed.
 
-        If it is a link to a file of an artifact that this process has verified, it is not read.
+        The file is not read if it is a link to a file that this process has verified.
         """
         about = path.stat()
         if about.st_nlink > 1 and about.st_size >= _LARGE:
@@ -71,29 +72,29 @@ class Verified:
         return self._digest(folder, path)
 
     def commit(self, key: str, folder: Path, sealed: Json) -> None:
-        """Take what is known of a folder for the artifact that it has become."""
+        """Move the digests of a folder to the artifact that it has become."""
         known = self._folders.pop(folder, _Folder())
         known.manifest = sealed["sha256"]
         self._folders[self._artifacts / key] = known
         self._note(self._artifacts / key)
 
     def learn(self, key: str, found: Json) -> None:
-        """Take the digests in a manifest as those of an artifact whose files were just checked."""
+        """Record the digests of a manifest, because all files were just compared with it."""
         folder = self._artifacts / key
         files = {e["path"]: (mark(folder / e["path"]), e["sha256"]) for e in found["files"]}
         self._folders[folder] = _Folder(found["sha256"], files)
         self._note(folder)
 
     def forget(self, folder: Path) -> None:
-        """Forget a folder."""
+        """Forget the digests of a folder."""
         self._folders.pop(folder, None)
 
     @contextmanager
     def removing(self, key: str) -> Iterator[None]:
-        """Forget an artifact that the block removes.
+        """Forget an artifact, which the block removes.
 
-        Files of other artifacts that are links to its files get another ctime by that, and stay
-        known.
+        The removal changes the ctime of files in other artifacts that are links to its files. Their
+        digests stay known.
         """
         gone = self._artifacts / key
         self.forget(gone)
@@ -122,7 +123,7 @@ class Verified:
         return files[name][1]
 
     def _recall(self, key: str, found: Json) -> None:
-        """Take over what has been noted of large files that this process has not verified."""
+        """Read the note about the large files, if this process has not verified all of them."""
         folder = self._artifacts / key
         files = self._folders[folder].files
         large = {

@@ -1,8 +1,9 @@
-"""Claims on keys: one process at a time works on a stage, whatever hosts share the store.
+"""Claims on keys: leases with heartbeats, so that only one process of all hosts computes a stage.
 
-The holder refreshes its claim. Another process takes the key once it has seen no refresh for as
-long as the claim's lease, by its own monotonic clock, or at once if it runs on the same machine and
-the holder is dead. A holder that was stopped for so long finds its claim gone.
+The holder of a key refreshes its claim. Another process may take the key over when it has seen no
+refresh for the duration of the claim's lease, by its own monotonic clock; or at once if it runs on
+the same machine and the holder is dead. A holder that was stopped for that long finds its claim
+gone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from maskpolicy.store.holders import Holder, this_process
 _log = logging.getLogger(__name__)
 KEY_LENGTH = 64
 LEASE = 90.0
-"""Seconds. An NFS client may answer from its cache for 60 s, and a process may be kept from
-refreshing by a long call that holds Python's lock."""
-_REFRESHES = 6  # in each lease
+"""Seconds. It must be longer than 60 s, for which an NFS client may answer from its cache, and than
+calls into libraries that hold Python's global lock and so delay refreshes."""
+_REFRESHES = 6  # in the duration of a lease
 _PAUSES = 0.02, 1.0  # seconds between two attempts, at first and at most
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,73 +49,73 @@ def check_key(name: str) -> None:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim on a key; its token is random, so that no other claim is mistaken for it."""
+    """One claim on a key, with a random token, which no other claim has."""
 
     key: str
     token: str
-    number: int = 1  # where claims on a key are counted
+    number: int = 1  # in a bucket: how many claims on the key there were, this one included
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A claim that was read; each refresh gives it another sight."""
+class SeenClaim:
+    """A claim as it was read; each refresh changes its `state`."""
 
     claim: Claim
     holder: Holder
-    sight: Hashable
-    heard: datetime  # when it was last refreshed, by the clock of the disk or bucket; for people
+    state: Hashable
+    refreshed: datetime  # by the clock of the disk or bucket, for people only
 
 
 class Claims(Protocol):
-    """Where claims lie: in a folder that hosts share, or in a bucket.
+    """How claims are stored: in a folder that hosts share, or in a bucket.
 
-    Methods raise OSError or StoreError if it cannot be used.
+    Methods raise OSError or StoreError if the folder or bucket cannot be used.
     """
 
-    place: str  # as messages name it
+    place: str  # the folder or URL, for messages
 
-    def each(self, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-        """Return work(item) for each item; several at a time where that is faster."""
+    def each(self, call: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        """Return call(item) for each item; several at a time if that is faster."""
 
-    def look(self, key: str) -> Seen | None:
+    def read(self, key: str) -> SeenClaim | None:
         """Return the claim on a key, or None; writes nothing."""
 
     def keys(self) -> set[str]:
-        """Return the keys that have a claim, which may be over; reads one list of names."""
+        """Return the keys that have a claim, perhaps an expired one; reads one list of names."""
 
-    def take(self, key: str, holder: Holder, over: Seen | None) -> Claim | None:
-        """Claim a key in place of a claim that is over; None if another process was faster."""
+    def take(self, key: str, holder: Holder, expired: SeenClaim | None) -> Claim | None:
+        """Claim a key, in place of a claim that has expired; None if another process was faster."""
 
     def holds(self, claim: Claim) -> bool:
-        """Return whether a claim is still there, and no other one in its place."""
+        """Return whether a claim is still there, and no other process has taken it over."""
 
     def refresh(self, claim: Claim) -> None:
-        """Show a sign of life, if the claim is still there."""
+        """Refresh a claim, if it is still there."""
 
     def end(self, claim: Claim) -> None:
         """Remove a claim and no other one, if it is still there."""
 
 
 class Locks:
-    """The claims of one store that this process holds, and what it knows of others."""
+    """The claims of one store: those that this process holds, and those of others."""
 
     def __init__(self, disk: Disk, claims: Claims, lease: float = LEASE) -> None:
-        """Start without a claim; `lease` is that of claims made here, others state their own."""
+        """Start without a claim; `lease` (seconds) is that of the claims of this process."""
         self._disk = disk
         self._claims = claims
         self._lease = lease
         self._held: dict[str, Claim] = {}
-        self._former: dict[str, Holder] = {}
-        self._seen: dict[str, tuple[Hashable, float]] = {}
+        self._former: dict[str, Holder] = {}  # from whom held keys were taken over
+        self._seen: dict[str, tuple[Hashable, float]] = {}  # last state, and when it was new
         self._idle = threading.Event()
-        self._changing = threading.Lock()  # of what is held
-        self._told = False
+        self._changing = threading.Lock()  # of `_held`
+        self._is_logged = False
 
     @contextmanager
     def hold(self, key: str, wait: bool) -> Iterator[bool]:
         """Hold a key and yield True; yield False if it is taken and `wait` is False.
 
-        The holder of a key can take it again. Raises ClaimLost if it no longer holds it.
+        A process that holds the key can enter again; raises ClaimLost if it has lost the key.
         """
         check_key(key)
         if key in self._held:
@@ -122,10 +123,10 @@ class Locks:
             yield True
             return
         pause, longest = _PAUSES
-        while not (mine := self._try(key)) and wait:
+        while not (is_mine := self._try(key)) and wait:
             time.sleep(random.uniform(0.5, 1) * pause)
             pause = min(1.5 * pause, longest)
-        if not mine:
+        if not is_mine:
             yield False
             return
         try:
@@ -137,7 +138,7 @@ class Locks:
     def hold_all(self, keys: Iterable[str]) -> Iterator[bool]:
         """Hold several keys and yield True; yield False at once if one of them is taken.
 
-        So no process waits for a key while it keeps others from those that it holds already.
+        No process waits for a key while it holds some of the others, so there is no deadlock.
         """
         wanted = sorted(set(keys) - self._held.keys())
         try:
@@ -147,7 +148,7 @@ class Locks:
             self._claims.each(self._release, [key for key in wanted if key in self._held])
 
     def former(self, key: str) -> Holder | None:
-        """Return who lost a key that this process holds: a dead process, or one without a sign."""
+        """Return the process from which this one took over a key that it holds, or None."""
         return self._former.get(key)
 
     def check(self, key: str) -> None:
@@ -158,8 +159,8 @@ class Locks:
             if not self._claims.holds(self._held[key]):
                 raise ClaimLost(
                     f"store {self._claims.place}: another process has taken over {key[:12]}, "
-                    f"because this one gave no sign of life for {self._lease:g} s: run the command "
-                    "again"
+                    f"because this one did not refresh its claim for {self._lease:g} s: run the "
+                    "command again"
                 )
 
     def check_all(self) -> None:
@@ -179,24 +180,24 @@ class Locks:
         """Return who holds a key, perhaps this process, or None; writes nothing."""
         check_key(key)
         with self._disk.explained():
-            found = self._look(key)
-        return None if found is None or self._is_over(found) else found.holder
+            found = self._read(key)
+        return None if found is None or self._has_expired(found) else found.holder
 
-    def heard(self, key: str) -> datetime | None:
+    def last_refresh(self, key: str) -> datetime | None:
         """Return when the claim on a key was last refreshed, by the clock of the disk or bucket."""
         with self._disk.explained():
-            found = self._claims.look(key)
-        return None if found is None else found.heard
+            found = self._claims.read(key)
+        return None if found is None else found.refreshed
 
     def claimed(self) -> set[str]:
-        """Return the keys that have a claim, which may be over; see `holder`."""
+        """Return the keys that have a claim, perhaps an expired one; see `holder`."""
         with self._disk.explained():
             return self._claims.keys()
 
     def _try(self, key: str) -> bool:
         with self._disk.explained():
-            found = self._look(key)
-            if found is not None and not self._is_over(found):
+            found = self._read(key)
+            if found is not None and not self._has_expired(found):
                 return False
             claim = self._claims.take(key, this_process(self._lease), found)
         if claim is None:
@@ -208,13 +209,15 @@ class Locks:
             self._held[key] = claim
             if len(self._held) == 1:
                 self._idle = threading.Event()
-                beating = threading.Thread(target=self._beat, args=(self._idle,), daemon=True)
-                beating.start()
+                refreshing = threading.Thread(
+                    target=self._refresh_all, args=(self._idle,), daemon=True
+                )
+                refreshing.start()
         self._clean(key)
         return True
 
     def _clean(self, key: str) -> None:
-        """Move away what an earlier holder left: if it still runs, it can commit no more of it."""
+        """Move away the folders of an earlier holder, which may still run: see `KeyWriter`."""
         try:
             leftovers = self._disk.leftovers(key)
             if leftovers:
@@ -234,8 +237,8 @@ class Locks:
         with suppress(OSError, StoreError):  # a claim that cannot be removed expires
             self._claims.end(claim)
 
-    def _beat(self, idle: threading.Event) -> None:
-        """Refresh the claims while there are any."""
+    def _refresh_all(self, idle: threading.Event) -> None:
+        """Refresh the claims of this process, in a thread, until it holds none."""
         while not idle.wait(self._lease / _REFRESHES):
             self._claims.each(self._refresh, tuple(self._held.values()))
 
@@ -243,21 +246,21 @@ class Locks:
         try:
             self._claims.refresh(claim)
         except (OSError, StoreError):
-            pass  # the next time may succeed, and commits check
+            pass  # the next refresh may succeed, and each commit checks the claim
         except Exception:  # noqa: BLE001 - without this thread all claims would expire
-            if not self._told:
+            if not self._is_logged:
                 _log.exception("a claim could not be refreshed, and will be tried again")
-            self._told = True
+            self._is_logged = True
 
-    def _look(self, key: str) -> Seen | None:
-        """Return the claim on a key, and remember when it was last refreshed."""
-        found = self._claims.look(key)
+    def _read(self, key: str) -> SeenClaim | None:
+        """Return the claim on a key, and remember when this process first saw its state."""
+        found = self._claims.read(key)
         if found is None:
             self._seen.pop(key, None)
-        elif self._seen.get(key, (None, 0.0))[0] != found.sight:
-            self._seen[key] = found.sight, time.monotonic()
+        elif self._seen.get(key, (None, 0.0))[0] != found.state:
+            self._seen[key] = found.state, time.monotonic()
         return found
 
-    def _is_over(self, found: Seen) -> bool:
+    def _has_expired(self, found: SeenClaim) -> bool:
         silent = time.monotonic() - self._seen[found.claim.key][1]
         return silent >= found.holder.lease or found.holder.is_dead()

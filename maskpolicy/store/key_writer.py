@@ -1,4 +1,4 @@
-"""What the holder of a key changes in a store, and no process that has lost the key."""
+"""Changes of a store by the holder of a key; a process that has lost the key changes nothing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from uuid import uuid4
 
 from maskpolicy.errors import ClaimLost, StoreError
+from maskpolicy.store.claims import Locks
 from maskpolicy.store.disk import Disk
-from maskpolicy.store.locks import Locks
 
 
-class Claimed:
+class KeyWriter:
     """The changes that the holder of one key may make.
 
-    All of them are renames from or to a temporary folder of that key. The next holder moves these
-    folders away before anything else. So a holder that is stopped between the check of its claim
-    and the rename, and loses the key meanwhile, changes nothing either.
+    Each is a check of the claim, and then a rename from or to a temporary folder of that key. A
+    holder may be stopped between the two and lose the key. Its rename then fails, because the first
+    thing that the next holder does is to move these folders away.
     """
 
     def __init__(self, disk: Disk, locks: Locks, key: str) -> None:
-        """Take the key, which the process holds by the time of the first change."""
+        """Take the key, which the process must hold before the first change."""
         self.disk = disk
         self.key = key
         self._locks = locks
@@ -35,8 +35,8 @@ class Claimed:
     def temporary(self, ours: bool = False) -> Iterator[Path]:
         """Yield a new folder, which is removed at the end unless it was renamed.
 
-        `ours` is that of `Disk.explained`, which the block is run in. Whatever error a process
-        meets that has lost its claims is raised as ClaimLost.
+        The block runs in `Disk.explained(ours)`. If it fails and the process has lost a claim,
+        ClaimLost is raised instead of the error.
         """
         self.check()
         folder = self.disk.temporary(self.key)
@@ -52,12 +52,12 @@ class Claimed:
             shutil.rmtree(folder, ignore_errors=True)
 
     def place(self, source: Path, target: Path) -> None:
-        """Rename something in a temporary folder, or that folder, to its final path."""
+        """Rename a temporary folder, or an entry of it, to its final path."""
         self.check()
         self.disk.place(source, target)
 
     def discard(self, path: Path) -> None:
-        """Remove a folder; nobody finds half of it."""
+        """Remove a folder as a whole: it is renamed first, then deleted."""
         with self.temporary(ours=True) as folder:
             self.place(path, folder / path.name)
 
@@ -73,5 +73,5 @@ class Claimed:
             self._locks.check_all()
         except ClaimLost as lost:
             raise lost from error
-        except StoreError:  # the claims cannot be looked at now: the first error says more
+        except StoreError:  # the claims cannot be read now: the first error is more helpful
             pass

@@ -1,11 +1,11 @@
-"""Claims in a folder that hosts may share.
+"""Claims in a folder that several hosts may share.
 
-locks/KEY/TOKEN        the claim on a key; its time is refreshed
-locks/KEY-TOKEN/TOKEN  the same before it is made, by renaming the folder
+locks/KEY/TOKEN        the claim on a key; a refresh sets its modification time
+locks/KEY-TOKEN/TOKEN  a claim that is being made: renaming the folder to locks/KEY makes it
 
-A folder can be renamed to one that exists only if that one is empty. So of all processes that try
-to claim a key, one succeeds, and whoever ends a claim removes the file of that claim and no other
-one. Servers of network file systems decide both; no lock of the operating system is used.
+A folder can be renamed to an existing one only if that one is empty. So one of all processes that
+try to claim a key succeeds. Ending a claim removes the file with its token and no other one. On
+network file systems the server decides both; no lock of the operating system is used.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from maskpolicy.errors import StoreError
+from maskpolicy.store.claims import LEASE, Claim, SeenClaim, T, U, is_key
 from maskpolicy.store.disk import Disk
 from maskpolicy.store.holders import Holder, decoded
-from maskpolicy.store.locks import LEASE, Claim, Seen, T, U, is_key
 
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY}
 
@@ -32,62 +32,62 @@ class FolderClaims:
     """The claims in one folder."""
 
     def __init__(self, disk: Disk, lease: float = LEASE) -> None:
-        """Take the folder; `lease` is that of a claim which a crash of the disk has emptied."""
+        """Take the folder; `lease` is used for a claim whose file a crash of the host emptied."""
         self.place = str(disk.root)
         self._disk = disk
         self._lease = lease
 
-    def each(self, work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-        """Return work(item) for each item, one after the other."""
-        return [work(item) for item in items]
+    def each(self, call: Callable[[T], U], items: Sequence[T]) -> list[U]:
+        """Return call(item) for each item, one after the other."""
+        return [call(item) for item in items]
 
-    def look(self, key: str) -> Seen | None:
+    def read(self, key: str) -> SeenClaim | None:
         """Return the claim on a key, or None; writes nothing."""
         paths: list[Path] = []
         with suppress(FileNotFoundError):
             paths = sorted(self._folder(key).iterdir(), reverse=True)
-        for path in paths:  # last the files that NFS keeps while they are open
+        for path in paths:  # those that NFS keeps while they are open (.nfs..) come last
             with suppress(FileNotFoundError), path.open("rb") as file:
                 about, holder = os.fstat(file.fileno()), decoded(file.read(), self._lease)
-                sight = (path.name, about.st_mtime_ns, about.st_ctime_ns)
-                heard = datetime.fromtimestamp(about.st_mtime, UTC)
-                return Seen(Claim(key, path.name), holder, sight, heard)
+                state = (path.name, about.st_mtime_ns, about.st_ctime_ns)
+                refreshed = datetime.fromtimestamp(about.st_mtime, UTC)
+                return SeenClaim(Claim(key, path.name), holder, state, refreshed)
         return None
 
     def keys(self) -> set[str]:
-        """Return the keys that have a claim, which may be over."""
+        """Return the keys that have a claim, perhaps an expired one."""
         folder = self._disk.root / "locks"
         names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
         return {name for name in names if is_key(name)}
 
-    def take(self, key: str, holder: Holder, over: Seen | None) -> Claim | None:
-        """Claim a key in place of a claim that is over; None if another process was faster.
+    def take(self, key: str, holder: Holder, expired: SeenClaim | None) -> Claim | None:
+        """Claim a key, in place of a claim that has expired; None if another process was faster.
 
-        Raises StoreError if a process of a former version of maskpolicy has locked the key.
+        Raises StoreError if a process of an earlier version of maskpolicy has locked the key.
         """
         self._check_former(key)
         claim = Claim(key, uuid4().hex)
-        made = self._disk.folder("locks") / f"{key}-{claim.token}"
+        new = self._disk.folder("locks") / f"{key}-{claim.token}"
         path = self._path(claim)
         try:
-            if over is not None:
-                self.end(over.claim)
-            with suppress(OSError):  # SMB renames no folder to an empty one
+            if expired is not None:
+                self.end(expired.claim)
+            with suppress(OSError):  # SMB cannot rename a folder to an empty one
                 path.parent.rmdir()
-            made.mkdir()
-            (made / claim.token).write_bytes(holder.encoded())
-            made.rename(path.parent)
+            new.mkdir()
+            (new / claim.token).write_bytes(holder.encoded())
+            new.rename(path.parent)
         except OSError as error:
-            if path.exists():  # only the server's answer was lost
+            if path.exists():  # the rename succeeded, and only the server's answer was lost
                 return claim
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
             if error.errno in _TAKEN:
                 return None
             raise
         return claim
 
     def holds(self, claim: Claim) -> bool:
-        """Return whether a claim is still there; if so, it is refreshed."""
+        """Return whether a claim is still there, and refresh it."""
         try:
             os.utime(self._path(claim))
         except FileNotFoundError:
@@ -95,11 +95,11 @@ class FolderClaims:
         return True
 
     def refresh(self, claim: Claim) -> None:
-        """Set a claim's time to now, if it is still there."""
+        """Set the modification time of a claim to now, if it is still there."""
         self.holds(claim)
 
     def end(self, claim: Claim) -> None:
-        """Remove a claim, and its folder unless the next claim is there already."""
+        """Remove a claim, and its folder unless that has the next claim already."""
         self._path(claim).unlink(missing_ok=True)
         with suppress(OSError):
             self._path(claim).parent.rmdir()

@@ -1,4 +1,4 @@
-"""What every worker does: compute the stages of an experiment that no other process computes."""
+"""A worker: it computes the stages of an experiment that no other process is computing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DONE, FAILED, LEFT = 0, 1, 3  # exit codes of a worker; 2 is bad input, as every
 
 @dataclass(frozen=True)
 class Tally:
-    """What a worker knows of the experiment when it ends."""
+    """The state of the stages when a worker ends."""
 
-    done: int  # stages that are in the store, or that nothing needs
-    computed: int  # of these, by this worker
+    done: int  # stages that are in the store, or that are not needed
+    computed: int  # those that this worker computed
     failed: tuple[str, ...]  # one line for each stage that failed
     blocked: int  # stages that were not run, because another one failed
-    left: tuple[str, ...]  # names of the stages that others compute, or that nobody may
+    left: tuple[str, ...]  # names of the stages that other workers compute or are to compute
 
     @property
     def code(self) -> int:
@@ -51,10 +51,10 @@ class Planned:
 
 
 def plan(request: Request) -> Planned:
-    """Read an experiment and build its stages; computes nothing.
+    """Read an experiment and build its stages; compute nothing.
 
     Raises ConfigError or DataError for a mistake in the experiment, and ConfigError if the plan is
-    not the one that the request expects.
+    not the one that the request names.
     """
     check_kinds(request.kinds or ())
     paths = [Path(file) for file in request.plugins]
@@ -63,21 +63,21 @@ def plan(request: Request) -> Planned:
     part = stages.part(stages.build(experiment, store.hash_file, store.cut_file), request.only)
     order = topological(part.targets)
     check_plan(order, request.plan)
-    check_room(experiment.resources, order, part.targets, store, request.kinds)
+    check_resources(experiment.resources, order, part.targets, store, request.kinds)
     return Planned(request, experiment, order, part.targets, store)
 
 
-def check_room(
+def check_resources(
     resources: Resources,
     order: list[Stage],
     targets: Iterable[Stage],
     store: Store,
     kinds: Collection[str] | None = None,
 ) -> None:
-    """Raise ConfigError if this machine lacks the GPUs that its missing stages take.
+    """Raise ConfigError if this machine lacks the GPUs of a missing stage that it may compute.
 
-    `kinds` are those that it computes (None: all). Raises ConfigError too if a launcher has started
-    several processes, and the experiment asks for others.
+    `kinds` are those that it may compute (None: all). Also raises ConfigError if the experiment
+    asks for several processes and a launcher has started some already.
     """
     if resources == Resources():
         return
@@ -91,32 +91,32 @@ def check_room(
     check_machine(resources, wanted & set(wanted if kinds is None else kinds), hardware.gpus())
 
 
-def work(
+def plan_and_compute(
     request: Request,
     progress: Progress | None = None,
     *,
     wait: bool = True,
     retry: bool = False,
 ) -> Tally:
-    """Compute what this worker can claim of an experiment, until nothing is left to do.
+    """Plan an experiment, and compute the stages that this worker can claim; return their state.
 
-    Other workers compute the same experiment at the same time: the claims of the store distribute
-    the stages. With `wait`, a worker goes on until every stage is settled, so that it takes over
-    what a lost worker was at; otherwise it ends once others are at all that is left. A stage that
-    failed on another worker is not tried here; `retry` tries all of them again. Raises what `plan`
-    raises, before any work, and StoreError if the store cannot be used.
+    Other workers may compute the same experiment at the same time: claims in the store distribute
+    the stages. With `wait`, the worker stays until every stage is settled, and takes over the
+    stages of lost workers; without, it ends when other workers compute all that is left. A stage
+    that failed on another worker is not tried here, unless `retry` is True. Raises the errors of
+    `plan`, before any computation, and StoreError if the store cannot be used.
     """
-    return carry_out(plan(request), progress, wait=wait, retry=retry)
+    return compute(plan(request), progress, wait=wait, retry=retry)
 
 
-def carry_out(
+def compute(
     planned: Planned,
     progress: Progress | None = None,
     *,
     wait: bool = True,
     retry: bool = False,
 ) -> Tally:
-    """Compute what this worker can claim of a plan; see `work`."""
+    """Compute the stages of a plan that this worker can claim; see `plan_and_compute`."""
     request = planned.request
     set_threads(planned.experiment, request.threads)
     outcomes = execute(

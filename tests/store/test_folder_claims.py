@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.disk import Disk
+from maskpolicy.store.folder_claims import FolderClaims
 from maskpolicy.store.holders import this_process
-from maskpolicy.store.shared_folder import FolderClaims
 
 KEY = "a" * 64
-STEPS = ["look", "take", "break", "end"]
+STEPS = ["read", "take", "break", "end"]
 PATIENCE = 600  # seconds until a moment that never comes fails the test
 
 
@@ -186,19 +186,19 @@ def test_one_claim_at_most_whatever_processes_do(steps):
         hosts = [FolderClaims(Disk(Path(folder))) for _ in range(3)]
         seen, claims = [None] * 3, [[] for _ in range(3)]
         for host, step in steps:
-            if step == "look":
-                seen[host] = hosts[host].look(KEY)
+            if step == "read":
+                seen[host] = hosts[host].read(KEY)
             elif step == "end" and claims[host]:
                 hosts[host].end(claims[host].pop())
             elif step in ("take", "break"):  # the latter after a look that may be long ago
                 over = seen[host] if step == "break" else None
-                was_free = hosts[host].look(KEY) is None
+                was_free = hosts[host].read(KEY) is None
                 taken = hosts[host].take(KEY, this_process(1), over)
                 assert not (was_free and taken is None)
                 claims[host] += [taken] if taken is not None else []
             held = [one for mine in claims for one in mine if hosts[0].holds(one)]
             assert len(held) <= 1
-            found = hosts[0].look(KEY)
+            found = hosts[0].read(KEY)
             assert (None if found is None else found.claim) == (held[0] if held else None)
         assert len(list(Path(folder).glob("locks/*"))) <= 1
 

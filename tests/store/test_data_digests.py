@@ -11,10 +11,10 @@ from contextlib import closing
 import pytest
 
 from maskpolicy.errors import DataError
-from maskpolicy.store import hashes
+from maskpolicy.store import data_digests
 from maskpolicy.store.artifacts import Store
+from maskpolicy.store.data_digests import DataDigests, mark
 from maskpolicy.store.disk import Disk
-from maskpolicy.store.hashes import Remembered, mark
 from maskpolicy.store.pruning import prune
 
 ONE, TWO = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
@@ -40,7 +40,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def memory(store):
-    return Remembered(Disk(store.root))
+    return DataDigests(Disk(store.root))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def read(monkeypatch):
         paths.append(path.name)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(hashes, "sha256", recorded)
+    monkeypatch.setattr(data_digests, "sha256", recorded)
     return paths
 
 
@@ -127,7 +127,7 @@ def test_the_pass_that_finds_cuts_also_hashes_and_is_made_once(store, old, read,
     cuts = store.cut_file(old, 5, "line")
     assert cuts == [(8, 2)]
     assert store.cut_file(old, 1, "line") == [(4, 1), (8, 2)]
-    monkeypatch.setattr(hashes, "scan", None)
+    monkeypatch.setattr(data_digests, "scan", None)
     assert Store(store.root).cut_file(old, 5, "line") == cuts
     assert Store(store.root).hash_file(old) == hashlib.sha256(old.read_bytes()).hexdigest()
     assert read == []

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from maskpolicy.files import sha256
-from maskpolicy.store import verified
+from maskpolicy.store import artifact_digests
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.pruning import prune
 
@@ -30,7 +30,7 @@ def read(monkeypatch):
         paths.append(path.name)
         return sha256(path)
 
-    monkeypatch.setattr(verified, "sha256", recorded)
+    monkeypatch.setattr(artifact_digests, "sha256", recorded)
     return paths
 
 
@@ -59,10 +59,12 @@ def test_other_processes_read_the_small_files_alone(store, read):
 
 
 def test_a_file_written_just_now_is_read_again_by_one_more_process(store, read, monkeypatch):
-    monkeypatch.setattr("maskpolicy.store.hashes._YOUNG", 10**18)
+    monkeypatch.setattr("maskpolicy.store.data_digests._YOUNG", 10**18)
     commit(store)
     monkeypatch.undo()
-    monkeypatch.setattr(verified, "sha256", lambda path: read.append(path.name) or sha256(path))
+    monkeypatch.setattr(
+        artifact_digests, "sha256", lambda path: read.append(path.name) or sha256(path)
+    )
     read.clear()
     for _ in range(2):
         assert Store(store.root).get(KEY) is not None

@@ -1,6 +1,6 @@
-"""Remember digests of data files for as long as their size, times and inode stay the same.
+"""Digests and cuts of data files, which are kept while size, times and inode stay the same.
 
-hashes/ID.json holds what is known of a file; ID is the digest of its path.
+hashes/ID.json holds those of one file; ID is the sha256 of its path.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from maskpolicy.store.disk import Disk
 from maskpolicy.store.notes import Notes
 from maskpolicy.types import Json
 
-_YOUNG = 2_000_000_000  # ns; a file written this recently may change again within one mtime tick
+_YOUNG = 2_000_000_000  # ns; file systems may record times in steps of up to this
 
 
 class Mark(NamedTuple):
-    """Of a file: it counts as unchanged while its mark is the same.
+    """Size, times and inode of a file, which counts as unchanged while these stay the same.
 
-    Each write changes the ctime, which no program can set. So do links to the file.
+    Each write changes the ctime, which no program can set. A new link to the file changes it too.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Mark(NamedTuple):
     inode: int
 
     def is_young(self) -> bool:
-        """Return whether the file was written so recently that another write may show no trace."""
+        """Return whether another write may still leave the same times."""
         return time.time_ns() - self.mtime <= _YOUNG
 
 
@@ -46,14 +46,14 @@ def mark(path: Path) -> Mark:
     return Mark(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-class Remembered:
-    """Digests of data files, and what else is known of them, which all processes share.
+class DataDigests:
+    """Digests of data files and further facts about them, shared by all processes of a store.
 
-    Where the memory cannot be read or written, files are read again.
+    If a note cannot be read or written, the file is read again.
     """
 
     def __init__(self, disk: Disk) -> None:
-        """Take the store, which is not created: until it exists, facts wait for `save`."""
+        """Take the disk of a store. If its folder does not exist, `save` writes the facts later."""
         self._root = disk.root
         self._notes = Notes(disk, "hashes")
         self._waiting: dict[Path, Json] = {}
@@ -69,15 +69,15 @@ class Remembered:
         return str(known)
 
     def recall(self, path: Path) -> dict[str, Json]:
-        """Return the facts that are remembered of a file; none of them if it has changed since."""
+        """Return the known facts about a file; none if it has changed since they were noted."""
         path = path.absolute()
         note = self._waiting.get(path) or self._notes.read(_id(path)) or {}
         return note if note.get("mark") == list(mark(path)) else {}
 
     def learn(self, path: Path, before: Mark, **facts: Json) -> None:
-        """Add facts (JSON) to what is remembered of a file, unless it has changed since `before`.
+        """Add facts (JSON) about a file, unless it has changed since `before`.
 
-        `before` is its mark before it was read.
+        `before` is its mark from before it was read.
         """
         path = path.absolute()
         if before.is_young() or mark(path) != before:
@@ -89,7 +89,7 @@ class Remembered:
             self._waiting[path] = note
 
     def cuts(self, path: Path, size: int, unit: Unit) -> list[Cut]:
-        """Return the cuts of a file; raises DataError if it cannot be read."""
+        """Return the cuts of a file, as `cuts.scan`; raises DataError if it cannot be read."""
         name = f"{unit}, {size}"
         with readable(path):
             known = self.recall(path).get("cuts", {})
@@ -101,13 +101,13 @@ class Remembered:
         return found
 
     def save(self) -> None:
-        """Write the facts that waited for the store's folder."""
+        """Write the facts that were found before the store's folder existed."""
         waiting, self._waiting = self._waiting, {}
         for path, note in waiting.items():
             self._notes.write(_id(path), note)
 
     def prune(self) -> None:
-        """Remove what is known of files that have changed, or are no longer there."""
+        """Remove the notes of files that have changed or no longer exist."""
         for name in sorted(self._notes.keys()):
             note = self._notes.read(name) or {}
             try:
