@@ -232,7 +232,7 @@ class Store:
 
     @contextmanager
     def reading(self, keys: Iterable[str]) -> Iterator[None]:
-        """Keep the artifacts of these keys during the block; in a folder, only `drop` removes any."""
+        """Keep these artifacts while the block runs; in a folder, only `drop` removes any."""
         yield
 
     def drop(self, key: str) -> bool:
