@@ -247,11 +247,11 @@ def test_who_held_a_key_before_is_known_if_it_was_lost(store):
         assert store.former_holder(KEY) is None
 
 
-def test_the_last_sign_of_life_is_told(store):
-    assert store.heard(KEY) is None
+def test_the_last_refresh_is_returned(store):
+    assert store.last_refresh(KEY) is None
     before = datetime.now(UTC)
     with store.lock(KEY):
-        assert abs((store.heard(KEY) - before).total_seconds()) < 60
+        assert abs((store.last_refresh(KEY) - before).total_seconds()) < 60
 
 
 # versions that locked files
