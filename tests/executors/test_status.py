@@ -129,7 +129,7 @@ def test_who_gives_no_sign_of_life_is_told_and_counts_as_no_worker(store, monkey
     busy(monkeypatch, [a, b], started=600)
     now = datetime.now(UTC)
     heard = {a.key: now - timedelta(seconds=300), b.key: now - timedelta(seconds=20)}
-    monkeypatch.setattr(Store, "heard", lambda self, key: heard.get(key))
+    monkeypatch.setattr(Store, "last_refresh", lambda self, key: heard.get(key))
     found = status_of(planned(store, done, a, b))
     silent = {each.stage: each.silent for each in found.under_way}
     told = heard[a.key].isoformat(timespec="seconds")
