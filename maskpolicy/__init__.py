@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from maskpolicy.findings import Findings
     from maskpolicy.formats.sources import Hub
     from maskpolicy.masking.placement import scatter
-    from maskpolicy.masking.selection import choose, draw
+    from maskpolicy.masking.selection import choose, draw, draw_weighted, fill
     from maskpolicy.plugins.discovery import file_of
     from maskpolicy.plugins.registry import analysis, policy, task
     from maskpolicy.plugins.scoring import metric
+    from maskpolicy.plugins.statistics import Statistics
     from maskpolicy.results.cell import Result, Run
     from maskpolicy.schema import Count, Positive, Range, Rate, Schedule, Seed, Share, Steps, Weight
     from maskpolicy.store.artifacts import Store
@@ -46,6 +47,7 @@ __all__ = [
     "Seed",
     "Share",
     "Spans",
+    "Statistics",
     "Steps",
     "Store",
     "StoreError",
@@ -55,7 +57,9 @@ __all__ = [
     "as_spans",
     "choose",
     "draw",
+    "draw_weighted",
     "file_of",
+    "fill",
     "metric",
     "policy",
     "scatter",
@@ -67,7 +71,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.findings": ("Findings",),
     "maskpolicy.formats.sources": ("Hub",),
     "maskpolicy.masking.placement": ("scatter",),
-    "maskpolicy.masking.selection": ("choose", "draw"),
+    "maskpolicy.masking.selection": ("choose", "draw", "draw_weighted", "fill"),
     "maskpolicy.plugins.discovery": ("file_of",),
     "maskpolicy.plugins.registry": ("analysis", "policy", "task"),
     "maskpolicy.plugins.scoring": ("metric",),
@@ -75,6 +79,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.schema": (
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
     ),
+    "maskpolicy.plugins.statistics": ("Statistics",),
     "maskpolicy.store.artifacts": ("Store",),
     "maskpolicy.training.collator": ("MaskingCollator",),
     "maskpolicy.types": ("Example", "Json", "Passage", "Spans", "as_spans"),

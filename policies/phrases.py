@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from maskpolicy import Json, Passage, Rate, Spans, as_spans, policy
+from maskpolicy import Json, Passage, Rate, Spans, fill, policy
 from maskpolicy.corpus import find_phrases, pipeline_identity
 
 
@@ -47,11 +47,4 @@ class Phrases:
         The budget is floor(ratio * t + u) of the t tokens, u uniform in [0, 1).
         """
         budget = int(self.ratio * len(passage.tokens) + rng.random())
-        phrases = passage.columns["phrases"]
-        sizes = (phrases[:, 1] - phrases[:, 0]).tolist()
-        chosen = []
-        for place in rng.permutation(len(phrases)).tolist():
-            if sizes[place] <= budget:
-                chosen.append(place)
-                budget -= sizes[place]
-        return as_spans(phrases[np.sort(np.asarray(chosen, int))])
+        return fill(passage.columns["phrases"], budget, rng)

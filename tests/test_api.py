@@ -21,10 +21,10 @@ ROOT = Path(__file__).parent.parent
 API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELOG.md says so
     "maskpolicy": {
         *("policy", "task", "metric", "analysis"),
-        *("Passage", "Spans", "Example", "Json", "as_spans"),
+        *("Passage", "Spans", "Example", "Json", "Statistics", "as_spans"),
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
         *("MaskpolicyError", "ConfigError", "DataError", "StoreError", "unknown"),
-        *("choose", "draw", "scatter", "file_of", "Hub"),
+        *("choose", "draw", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
         *("Findings", "Run", "Result", "Store"),
         *("MaskingCollator", "__version__"),
     },

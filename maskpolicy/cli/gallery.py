@@ -44,7 +44,8 @@ def gallery(
 
     log_to(console(err=True))
     discovery.load_files(plugin or (), fresh=True)
-    tokenizer = showing.tokenizer_of(model, open_store(store_of(store, []), cache))
+    artifacts = open_store(store_of(store, []), cache)
+    tokenizer = showing.tokenizer_of(model, artifacts)
     masked, others = [], []
     for row in (*_policies(plugin or ()), *(rows or ())):
         name, *words = shlex.split(row)
@@ -52,11 +53,13 @@ def gallery(
             others.append(f"`{name}` {lacking}")
             continue
         block = policy_blocks.policy_block(showing.given_block(name, words, None), "policy", {})
-        found = preview.show(text, block, tokenizer, None, seed)
+        read = showing.statistics_of(block, model, None, artifacts)
+        found = preview.show(text, block, tokenizer, None, seed, statistics=read)
         masked.append([f"`{row}`", *_cells(found)])
     typer.echo("# Every policy on one passage\n")
-    about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model} and"
-    typer.echo(f"Written by `maskpolicy gallery`. {about} this text:\n\n> {text}\n")
+    about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model}"
+    where = "the statistics of the embedded world where a policy reads some, and this text"
+    typer.echo(f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {text}\n")
     typer.echo(markdown.table(["policy", "source", "target"], masked))
     if others:
         typer.echo(f"\nNot here: {'; '.join(others)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,12 @@ from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.results.cell import Run, read_run
 from maskpolicy.store.artifacts import available
 from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import annotate_names, statistics_names
 from maskpolicy.types import Json, Passage
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class PolicyOfRun:
     tokenizer: Path
     label: str
     fitted: Mapping[str, Path]  # of learned policies, by the label of the row or of its member
+    trained: str | None  # the key of its intermediate stage
 
 
 def show(
@@ -56,21 +60,25 @@ def show(
     fitted: Mapping[str, Path] | None = None,
     seed: int = 0,
     progress: float = 0.0,
+    statistics: Sequence[Statistics | None] = (),
 ) -> MaskedText:
     """Mask `text` as one passage with the policy of `block` and a seed.
 
     `fitted` holds the artifacts of learned policies, by the label of the row or of its member.
-    `progress` is the share of the training that is done, for a policy that follows it. Raises
-    ConfigError for text without words.
+    `progress` is the share of the training that is done, for a policy that follows it, and
+    `statistics` are those that each policy that selects reads. Raises ConfigError for text without
+    words.
     """
     if not block.has_stage:
         raise ConfigError(f"policy {block.name}: masks nothing: it has no intermediate stage")
     passage, known = _passage(text, tokenizer), fitted or {}
+    leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
+    read = statistics or [None] * len(leaves)
     views = [
-        [_annotated(leaf, passage, known.get(leaf.label))]
-        for leaf, _ in leaf_blocks(block, "policy")
+        [_annotated(leaf, passage, known.get(leaf.label), own)]
+        for leaf, own in zip(leaves, read, strict=True)
     ]
-    masker = Masker.of(instance("policy", block.name, block.fields), block.denoising)
+    masker = Masker.of(instance("policy", block.name, block.fields), block.denoising, read)
     found = masker.select(views, [0], seed, [0], progress=progress)
     spans, marks = found.spans[0], Specials.of(tokenizer).marks
     masked = denoising_pair(passage, spans, found.denoisings[0], marks, seed)
@@ -82,13 +90,15 @@ def show(
     )
 
 
-def _annotated(leaf: PolicyBlock, passage: Passage, fitted: Path | None) -> Passage:
+def _annotated(
+    leaf: PolicyBlock, passage: Passage, fitted: Path | None, statistics: Statistics | None
+) -> Passage:
     """Return the passage with the columns of a policy that selects."""
     policy = instance("policy", leaf.name, leaf.fields)
     if hooks.ANNOTATE.of(policy) is None:
         return passage
-    columns = {name: rows[0] for name, rows in annotate(policy, [passage], fitted).items()}
-    return replace(passage, columns=columns)
+    found = annotate(policy, [passage], fitted, statistics=statistics)
+    return replace(passage, columns={name: rows[0] for name, rows in found.items()})
 
 
 def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
@@ -110,7 +120,27 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
         if stage == f"fit {learned}{end}" and (learned == label or is_member):
             fitted[learned] = available(store, made, f"the fitted policy of {learned}").path
     tokenizer = available(store, key, f"the tokenizer of {folder}").path
-    return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted)
+    trained = cell.stage_key("intermediate")
+    return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained)
+
+
+def statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Statistics | None]:
+    """Return the statistics of the corpus that each policy of a row read; None if it read none.
+
+    `leaves` is the number of policies that select. Raises StoreError if its artifacts are missing.
+    """
+    inputs, found = _inputs(store, row.trained), []
+    for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):
+        key = inputs.get(own) or _inputs(store, inputs.get(name)).get(STATISTICS)
+        where = available(store, key, f"the statistics of {row.label}").path if key else None
+        found.append(Statistics.open(where) if where else None)
+    return found
+
+
+def _inputs(store: Store, key: str | None) -> Mapping[str, str]:
+    """Return the keys of a stage's inputs by name, {} if the store does not know the stage."""
+    known = store.peek(key) if key else None
+    return known["record"]["inputs"] if known else {}
 
 
 def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:

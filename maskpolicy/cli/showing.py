@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from maskpolicy.cli.preview import MaskedText
+    from maskpolicy.cli.preview import MaskedText, PolicyOfRun
+    from maskpolicy.config.experiment import Experiment, PolicyBlock
+    from maskpolicy.graph.nodes import Stage
+    from maskpolicy.plugins.statistics import Statistics
     from maskpolicy.store.artifacts import Store
 
 DEFAULT = "mini"  # the model whose tokenizer is used
@@ -76,7 +79,9 @@ def show(
         tokenizer = models.load_tokenizer(str(of_run.tokenizer))
     else:
         tokenizer = tokenizer_of(model or DEFAULT, artifacts)
-    masked = preview.show(text, block, tokenizer, of_run.fitted if of_run else None, seed, progress)
+    read = statistics_of(block, model or DEFAULT, of_run, artifacts)
+    fitted = of_run.fitted if of_run else None
+    masked = preview.show(text, block, tokenizer, fitted, seed, progress, read)
     if as_json:
         found = {"spans": masked.spans, "source": masked.source, "target": masked.target}
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -109,21 +114,62 @@ def given_block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:
 def tokenizer_of(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; that of a preset is trained once and kept in the store."""
     from maskpolicy import stages
-    from maskpolicy.config.experiment import NONE, WORLD
-    from maskpolicy.config.parse import make_experiment
-    from maskpolicy.graph.execution import execute
+    from maskpolicy.config.experiment import NONE
     from maskpolicy.models import bart as models
 
-    keys = {"model": name, "corpus": WORLD, "policies": [NONE], "tasks": []}
-    experiment = make_experiment(keys, "show", "", (), needs=())
+    experiment = _of_world(name, [NONE])
     if not experiment.model.is_scratch:
         return models.load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
-    outcomes = execute([stage], artifacts)
-    for outcome in outcomes.values():
+    _compute([stage], artifacts)
+    return models.load_tokenizer(str(artifacts.path(stage.key)))
+
+
+def statistics_of(
+    block: PolicyBlock, model: str, of_run: PolicyOfRun | None, artifacts: Store
+) -> list[Statistics | None]:
+    """Return the statistics that each policy of a block that selects reads.
+
+    They are those of the run, or else of the embedded world's corpus in the model's tokens, which
+    are counted once and kept in the store.
+    """
+    from maskpolicy import stages
+    from maskpolicy.cli import preview
+    from maskpolicy.config.experiment import resolved_policy
+    from maskpolicy.config.policy_blocks import leaf_blocks
+    from maskpolicy.plugins import hooks
+    from maskpolicy.plugins.discovery import find_plugin
+    from maskpolicy.plugins.statistics import Statistics
+
+    if not block.has_stage:
+        return []
+    leaves = [find_plugin("policy", leaf.name) for leaf, _ in leaf_blocks(block, "policy")]
+    if not any(hooks.masks_by_statistics(leaf.plugin) for leaf in leaves):
+        return [None] * len(leaves)
+    if of_run:
+        return preview.statistics_of_run(of_run, len(leaves), artifacts)
+    experiment = _of_world(model, [resolved_policy(block)], baseline=block.label)
+    made = stages.statistics(experiment, 0, artifacts.hash_file)
+    _compute([stage for stage in made if stage is not None], artifacts)
+    return [Statistics.open(artifacts.path(stage.key)) if stage else None for stage in made]
+
+
+def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
+    """Return an experiment on the embedded world without tasks."""
+    from maskpolicy.config.experiment import WORLD
+    from maskpolicy.config.parse import make_experiment
+
+    keys = {"model": model, "corpus": WORLD, "policies": policies, "tasks": [], **more}
+    return make_experiment(keys, "show", "", (), needs=())
+
+
+def _compute(stages: Sequence[Stage], artifacts: Store) -> None:
+    """Compute stages that are not in the store; raises the error of one that fails."""
+    from maskpolicy.graph.execution import execute
+
+    for outcome in execute(list(stages), artifacts).values():
         if outcome.exception is not None:
             raise outcome.exception
-    return models.load_tokenizer(str(artifacts.path(stage.key)))
 
 
 def _coloured(masked: MaskedText) -> Text:

@@ -126,6 +126,7 @@ class Experiment:
     corpus: CorpusBlock
     policies: tuple[PolicyBlock, ...]
     tasks: tuple[TaskBlock, ...]
+    contrast_corpus: CorpusBlock | None = None  # None: the general stage's, if there is one
     data: str = WORLD  # the source of tasks whose block names none: world | hub | a folder
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1

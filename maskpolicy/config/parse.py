@@ -21,7 +21,7 @@ from maskpolicy.config.experiment import (
     Tracker,
 )
 from maskpolicy.config.model_and_corpus import corpus_block, model_block, world_block
-from maskpolicy.config.policy_blocks import denoising_block
+from maskpolicy.config.policy_blocks import compares_corpora, denoising_block
 from maskpolicy.config.resources import resources_block
 from maskpolicy.config.row_blocks import baseline_row, row_blocks
 from maskpolicy.config.slurm import Slurm
@@ -46,6 +46,9 @@ class File:
     corpus: NameOrKeys  # the text of the intermediate stage: world, or a block
     policies: list[NameOrKeys]  # the rows of the leaderboard
     tasks: list[NameOrKeys]  # its columns
+    # general text that policies compare the corpus with, as `corpus`; left out: that of the general
+    # stage, which only a model built from scratch has
+    contrast_corpus: NameOrKeys | None = None
     data: str = WORLD  # the source of tasks whose block names none: world, hub or a folder
     seeds: tuple[Seed, ...] = (0,)  # of fine-tuning: each cell is computed once per seed
     intermediate_seeds: Count = 1  # runs of each intermediate stage, divided among `seeds`
@@ -141,12 +144,18 @@ def make_experiment(
     for row, block in zip(rows, policies, strict=True):
         learned_policies.check(block, tasks, data, row.place)
         learned_policies.tell_warmups(block, row.place)
+        if not model.is_scratch and file.contrast_corpus is None:
+            _check_contrast(block, row.place)
+    contrast = None
+    if file.contrast_corpus is not None:
+        contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
     return Experiment(
         name=name,
         model=model,
         corpus=corpus_block(file.corpus, at(where, "corpus"), folders),
         policies=policies,
         tasks=tasks,
+        contrast_corpus=contrast,
         data=data,
         seeds=file.seeds,
         intermediate_seeds=runs,
@@ -265,3 +274,12 @@ def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:
     for seed in file.seeds:
         if file.seeds.count(seed) > 1:
             raise ConfigError(f"{at(where, 'seeds')}: seed {seed} is given twice")
+
+
+def _check_contrast(block: PolicyBlock, where: str) -> None:
+    """Raise ConfigError for a policy that compares the corpus with another one."""
+    if compares_corpora(block):
+        raise ConfigError(
+            f"{where}: {block.name} compares the corpus with general text: set contrast_corpus, "
+            "e.g. {files: [general/*.txt]}"
+        )

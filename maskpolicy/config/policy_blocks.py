@@ -152,9 +152,20 @@ def _drawn(block: PolicyBlock) -> Iterator[str]:
         yield from _drawn(policy_block(item, hooks.MEMBERS.name, {}))
 
 
+def compares_corpora(block: PolicyBlock) -> bool:
+    """Return whether a row's policy, or one that it draws, compares the corpus with another one."""
+    if not block.has_stage:
+        return False
+    return any(
+        hooks.reads_statistics(plugin) and hooks.CONTRAST in hooks.CONDENSE.extra(plugin)
+        for leaf, _ in leaf_blocks(block, block.label)
+        for plugin in [find_plugin("policy", leaf.name).plugin]
+    )
+
+
 def _check_schedules(policy: Any, where: str) -> None:
     """Raise ConfigError for a schedule of a field that is read once, before the training."""
-    if hooks.ANNOTATE.of(policy) is None:
+    if hooks.ANNOTATE.of(policy) is None and not hooks.reads_statistics(policy):
         return
     for name in schema.fields_of(type(policy)):
         if name not in hooks.ONLY_SELECT.of(policy) and is_scheduled(getattr(policy, name)):

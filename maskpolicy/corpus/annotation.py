@@ -6,7 +6,7 @@ import logging
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from maskpolicy import hardware
 from maskpolicy.corpus.passages import FIXED
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError, cause
-from maskpolicy.plugins import discovery, isolation
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins import discovery, hooks, isolation
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name, statistics_for
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.types import Passage
 
 R = TypeVar("R")
@@ -31,14 +32,16 @@ def annotate(
     fitted: Path | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    statistics: Statistics | None = None,
 ) -> dict[str, list[NDArray[Any]]]:
     """Return a policy's columns, one array per passage; they do not depend on `workers`.
 
-    All arrays of a column have the same dtype and the same shape but for the first dimension, e.g.
-    spans (n, 2) or scores (n,). Raises StageError with the passages' ids if the policy fails.
+    `statistics` are those of the corpus, for a policy that reads them. All arrays of a column have
+    the same dtype and the same shape but for the first dimension, e.g. spans (n, 2) or scores (n,).
+    Raises StageError with the passages' ids if the policy fails.
     """
     columns: dict[str, list[NDArray[Any]]] = {}
-    for found in batches(policy, passages, fitted, workers, progress):
+    for found in batches(policy, passages, fitted, workers, progress, statistics):
         for name, rows in found.items():
             columns.setdefault(name, []).extend(rows)
     return columns
@@ -50,11 +53,13 @@ def batches(
     fitted: Path | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    statistics: Statistics | None = None,
 ) -> Iterator[dict[str, list[NDArray[Any]]]]:
     """Yield a policy's columns for BATCH passages at a time; see `annotate`."""
+    more = statistics_for(hooks.ANNOTATE, policy, statistics)
     names: set[str] = set()
     done = 0
-    for found in batched(partial(_columns, policy, fitted), passages, workers):
+    for found in batched(partial(_columns, policy, fitted, more), passages, workers):
         names = names or _named(policy, set(found), passages)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
@@ -165,22 +170,23 @@ def _guarded(work: Callable[[Sequence[Passage]], R], batch: Sequence[Passage]) -
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise StageError(f"annotating {_span(batch)} failed: {cause(error)}") from error
+        raise StageError(f"annotating {span_of(batch)} failed: {cause(error)}") from error
 
 
-def _span(batch: Sequence[Passage]) -> str:
+def span_of(batch: Sequence[Passage]) -> str:
+    """Return the passages of a batch in words."""
     return f"passages {batch[0].id!r} to {batch[-1].id!r}"
 
 
 def _columns(
-    policy: Any, fitted: Path | None, batch: Sequence[Passage]
+    policy: Any, fitted: Path | None, more: Mapping[str, Any], batch: Sequence[Passage]
 ) -> dict[str, list[NDArray[Any]]]:
     try:
-        columns: dict[str, list[NDArray[Any]]] = policy.annotate(batch, fitted)
+        columns: dict[str, list[NDArray[Any]]] = policy.annotate(batch, fitted, **more)
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise plugin_error("policy", policy, f"annotating {_span(batch)}", error) from error
+        raise plugin_error("policy", policy, f"annotating {span_of(batch)}", error) from error
     if not isinstance(columns, dict):
         raise StageError(
             f"{plugin_name('policy', policy)}: annotate must return a dict of columns, not "

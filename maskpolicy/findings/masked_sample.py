@@ -19,6 +19,7 @@ from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
 from maskpolicy.masking.members import Masker
 from maskpolicy.plugins.discovery import code_digests, instance, plugin_of_run
+from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.ragged import Ragged, RaggedWriter
 from maskpolicy.results.cell import Run, plugin_files
 from maskpolicy.schema import Count, Seed
@@ -26,7 +27,7 @@ from maskpolicy.seeding import Streams
 from maskpolicy.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.training.batching import Order
-from maskpolicy.training.steps import open_views
+from maskpolicy.training.steps import open_statistics, open_views
 from maskpolicy.types import Denoising
 
 FILE = "hidden.safetensors"
@@ -133,8 +134,10 @@ class MaskedParams(PolicyParams):
 @stage("hidden")
 def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Mask a sample of passages."""
-    masker = Masker.of(instance("policy", params.policy, params.fields), Denoising())
-    views, sampling = open_views(inputs, len(masker.leaves)), params.sampling
+    policy, sampling = instance("policy", params.policy, params.fields), params.sampling
+    leaves = len(Masker.of(policy, Denoising()).leaves)
+    masker = Masker.of(policy, Denoising(), open_statistics(inputs, leaves))
+    views = open_views(inputs, leaves)
     places, streams = sampling.places(len(views[0])), Streams()
     pace = params.pace or (1, len(views[0]))  # one step: the progress is 0
     order = Order(views[0].lengths, pace[1], params.seed)
@@ -208,7 +211,8 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
         raise ConfigError(
             f"policy {trained.policy} has changed since its training: run its experiment again"
         )
-    inputs = {k: v for k, v in row.inputs.items() if k == "corpus" or k.startswith("annotate")}
+    own = ("corpus", "annotate", STATISTICS)
+    inputs = {name: key for name, key in row.inputs.items() if name.startswith(own)}
     if row.version != version_of("intermediate"):
         raise ConfigError(
             f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "
@@ -227,7 +231,8 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
         pace=(trained.spec.steps, trained.spec.batch_size) if follows else None,
     )
     arrays = ragged.load(derive(store, "hidden", row.label, params, inputs).path / FILE)
-    passages = Passages.open(*(available(store, key, name).path for name, key in inputs.items()))
+    shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
+    passages = Passages.open(*(available(store, key, name).path for name, key in shown.items()))
     return Sample(row, passages, arrays["places"].flat, arrays["spans"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from maskpolicy.masking.selection import follows_progress, select
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.seeding import Streams
 from maskpolicy.types import Denoising, Passage, Spans
 
@@ -40,15 +41,27 @@ class Masker:
     denoising: Denoising
     members: tuple[Masker, ...] = ()
     level: int = 0  # the number of policies around this one that draw members
+    statistics: Statistics | None = None  # of the corpus, for a leaf that reads them
 
     @classmethod
-    def of(cls, policy: Any, denoising: Denoising, level: int = 0) -> Masker:
-        """Return the masker of a policy; raises ConfigError for a member that cannot be used."""
-        members = (
-            cls.of(instance("policy", block.name, block.fields), block.denoising, level + 1)
+    def of(
+        cls, policy: Any, denoising: Denoising, statistics: Iterable[Statistics | None] = ()
+    ) -> Masker:
+        """Return the masker of a policy; raises ConfigError for a member that cannot be used.
+
+        `statistics` are those that each leaf reads.
+        """
+        return cls._of(policy, denoising, iter(statistics), 0)
+
+    @classmethod
+    def _of(
+        cls, policy: Any, denoising: Denoising, rest: Iterator[Statistics | None], level: int
+    ) -> Masker:
+        members = tuple(
+            cls._of(instance("policy", block.name, block.fields), block.denoising, rest, level + 1)
             for block in member_blocks(policy, plugin_name("policy", policy))
         )
-        return cls(policy, denoising, tuple(members), level)
+        return cls(policy, denoising, members, level, None if members else next(rest, None))
 
     @property
     def leaves(self) -> tuple[Masker, ...]:
@@ -79,7 +92,8 @@ class Masker:
         streams = streams or Streams()
         if not self.members:
             passages = [views[0][item] for item in items]
-            spans = select(self.policy, passages, seed, epochs, streams, progress)
+            given = (seed, epochs, streams, progress, self.statistics)
+            spans = select(self.policy, passages, *given)
             return Selection(passages, spans, [self.denoising] * len(items))
         drawn = self._draw([views[0][item] for item in items], seed, epochs, streams, progress)
         parts, order, first = [], np.argsort(drawn, kind="stable"), 0

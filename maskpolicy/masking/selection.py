@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maskpolicy.config import rates
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name, statistics_for
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.seeding import Streams
 from maskpolicy.types import Passage, Policy, Spans, as_spans
 
@@ -28,6 +30,35 @@ def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
     chosen = rng.permutation(len(units))[:count]
     chosen.sort()
     return units.take(chosen, axis=0)
+
+
+def draw_weighted(
+    units: Spans, weights: NDArray[Any], ratio: float, rng: np.random.Generator
+) -> Spans:
+    """Draw floor(ratio * n + u) of n ranges one by one, each in proportion to its weight (n,).
+
+    u is that of `draw`, and nothing is put back. Ranges of weight 0 are drawn last. The ranges keep
+    their order in `units`. Source: the exponential keys of Efraimidis and Spirakis 2006.
+    """
+    count = min(len(units), int(ratio * len(units) + rng.random()))
+    waits = rng.exponential(size=len(units))
+    keys = np.divide(waits, weights, out=np.full(len(units), np.inf), where=weights > 0)
+    first = np.lexsort((waits, keys))[:count]
+    return units.take(np.sort(first), axis=0)
+
+
+def fill(units: Spans, budget: int, rng: np.random.Generator) -> Spans:
+    """Draw ranges in random order until they hold `budget` tokens.
+
+    A range that exceeds the rest of the budget is skipped. Returns them in their order in `units`.
+    """
+    sizes = (units[:, 1] - units[:, 0]).tolist()
+    chosen = []
+    for place in rng.permutation(len(units)).tolist():
+        if sizes[place] <= budget:
+            chosen.append(place)
+            budget -= sizes[place]
+    return as_spans(units[np.sort(np.asarray(chosen, int))])
 
 
 def choose(weights: Sequence[float], rng: np.random.Generator) -> int:
@@ -51,17 +82,21 @@ def select(
     epochs: Sequence[int],
     streams: Streams | None = None,
     progress: float = 0.0,
+    statistics: Statistics | None = None,
 ) -> list[Spans]:
     """Return the spans that `policy` masks in each passage, validated as one batch.
 
-    `progress` is the share of the training that is done, in [0, 1). Pass `streams` to reuse them
+    `progress` is the share of the training that is done, in [0, 1), and `statistics` those of the
+    corpus, for a policy that reads them. Pass `streams` to reuse them
     over batches. Raises ConfigError with the policy and the passage if a user's `select` fails, or
     if the spans are not an integer array of shape (n, 2) with sorted, disjoint, non-empty ranges
     within the passage.
     """
     streams = streams or Streams()
     spans: list[Spans] = []
-    more = dict.fromkeys(hooks.SELECT.extra(policy), progress)
+    more: dict[str, Any] = statistics_for(hooks.SELECT, policy, statistics)
+    if "progress" in hooks.SELECT.extra(policy):
+        more["progress"] = progress
     now = rates.at(policy, progress)
     for passage, epoch in zip(passages, epochs, strict=True):
         rng = streams.at(seed, epoch, passage.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,6 +31,7 @@ Lookup: TypeAlias = Callable[[Json, Example], str | None]
 
 log = logging.getLogger(__name__)
 
+STATISTICS, CONTRAST = "statistics", "contrast"  # parameters that get statistics of a corpus
 SIMILAR = 0.8  # difflib's ratio from which a name is taken for a misspelt hook
 
 
@@ -81,9 +82,9 @@ SELECT: Hook[Callable[[Passage, np.random.Generator], Spans] | None] = Hook(
     None,
     "the token spans of a passage to mask. Runs in every epoch. A method with a parameter "
     "`progress` gets the share of the training that is done, in [0, 1): a function of the step "
-    "alone",
+    "alone. A parameter `statistics` gets those of the corpus, as that of `annotate` does",
     takes=("passage", "rng"),
-    may_take=("progress",),
+    may_take=("progress", STATISTICS),
     gives="Spans",
     required=True,
     instead="choose_member",
@@ -112,15 +113,52 @@ ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], _Columns] | None] = Ho
     None,
     "columns that `select` reads from `passage.columns`, one array for each passage: spans, or "
     "numbers that go with them. Runs once for each corpus, in shards and over processes; the "
-    "result is an artifact of its own. `fitted` is the folder of a learned policy, or None",
+    "result is an artifact of its own. `fitted` is the folder of a learned policy, or None. A "
+    "method with a parameter `statistics` gets the statistics of the corpus "
+    "(`maskpolicy.Statistics`)",
     takes=("passages", "fitted"),
+    may_take=(STATISTICS,),
     gives="dict[str, list[NDArray]]",
+)
+COUNT: Hook[Callable[[Sequence[Passage]], Mapping[Any, int]] | None] = Hook(
+    "count",
+    None,
+    "what is to be added up over all passages, a whole number for each key: text, a whole number, "
+    "or a tuple of these. Runs in shards and over processes; the sums are the `statistics` that "
+    "`annotate` and `select` may take",
+    takes=("passages",),
+    may_take=(STATISTICS,),
+    gives="Mapping[Key, int]",
+)
+MIN_COUNT: Hook[int] = Hook(
+    "min_count",
+    1,
+    "the smallest sum that is kept: smaller ones are dropped when all passages have been counted",
+    form="field or property",
+)
+PASSES: Hook[int] = Hook(
+    "passes",
+    1,
+    "how often `count` sees the corpus, in which it may take `statistics`: None in the first pass, "
+    "then the sums of the pass before. Those of the last pass are kept",
+    form="class variable",
+    annotation=int,
+)
+CONDENSE: Hook[Callable[..., Any] | None] = Hook(
+    "condense",
+    None,
+    "what `annotate` and `select` get in place of the sums: numbers, as a mapping or as pairs that "
+    "are yielded one by one. Runs once for each corpus. A method with a parameter `contrast` gets "
+    "the sums of the experiment's `contrast_corpus` too",
+    takes=(STATISTICS,),
+    may_take=(CONTRAST,),
+    gives="Mapping[Key, float]",
 )
 DEPENDS: Hook[Callable[[], Json]] = Hook(
     "depends",
     dict,
-    "what `annotate` depends on besides the fields, and `fit` of a policy that learns from labels, "
-    "e.g. name and version of a spaCy pipeline: a part of the artifact's key",
+    "what `annotate` and `count` depend on besides the fields, and `fit` of a policy that learns "
+    "from labels, e.g. name and version of a spaCy pipeline: a part of the artifact's key",
     gives="Json",
 )
 ONLY_SELECT: Hook[Sequence[str]] = Hook(
@@ -138,8 +176,9 @@ FIT: Hook[Callable[..., Json] | None] = Hook(
     "and returns what is to be reported; an artifact of its own for each intermediate run. `data` "
     "are the contexts of the tasks in the field `train_on`, `spec` is the experiment's `fit`, "
     "`tools` the model's and tokenizer's folders and the one training loop "
-    "(`maskpolicy.learned.Tools`)",
+    "(`maskpolicy.learned.Tools`). It may have a parameter `statistics`, too",
     takes=("data", "spec", "out", "tools"),
+    may_take=(STATISTICS,),
     gives="Json",
     needs="annotate",
 )
@@ -182,6 +221,7 @@ FITS_TO_DENOISING: Hook[bool] = Hook(
     annotation=bool,
     old_name="fits_to_how",
 )
+_OF_STATISTICS: tuple[Hook[Any], ...] = (COUNT, MIN_COUNT, PASSES, CONDENSE)
 EXAMPLE: Hook[Callable[[Json], Example | list[Example] | None] | None] = Hook(
     "example",
     None,
@@ -269,6 +309,7 @@ FILES: Hook[Sequence[str]] = Hook(
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
         *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, DEPENDS, ONLY_SELECT),
+        *_OF_STATISTICS,
         *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),
     ),
     "task": (
@@ -285,13 +326,26 @@ def field_names(plugin: Any) -> set[str]:
     return {field.name for field in fields(plugin)} if is_dataclass(plugin) else set()
 
 
+def reads_statistics(plugin: Any) -> bool:
+    """Return whether a policy, its class or an instance, reads statistics of the corpus."""
+    return STATISTICS in FIT.extra(plugin) or masks_by_statistics(plugin)
+
+
+def masks_by_statistics(plugin: Any) -> bool:
+    """Return whether `annotate` or `select` of a policy reads statistics of the corpus."""
+    return any(STATISTICS in hook.extra(plugin) for hook in (SELECT, ANNOTATE))
+
+
 def check(kind: str, plugin: type, what: str) -> None:
     """Raise ConfigError where a class does not fit the hooks of its kind; `what` begins the line.
 
     A hook must have the form and the parameters of the table. A public attribute whose name is
-    close to that of a missing hook is reported as a misspelling; other attributes are ignored.
+    close to that of a missing hook is reported as a misspelling; other attributes are ignored. So
+    are those with the names of hooks of statistics if the class reads none.
     """
     known, own = {hook.name: hook for hook in HOOKS[kind]}, field_names(plugin)
+    if kind == "policy" and not reads_statistics(plugin):
+        known = {name: hook for name, hook in known.items() if hook not in _OF_STATISTICS}
     there = {name for name in dir(plugin) if not name.startswith("_")} | own
     for hook in known.values():
         if hook.old_name in there:
@@ -311,6 +365,10 @@ def check(kind: str, plugin: type, what: str) -> None:
                 raise ConfigError(f"{what} has `{hook.name}` but no `{hook.needs}`: add it")
         elif hook.required and hook.instead not in there:
             raise ConfigError(f"{what} has no {hook.form} `{hook.name}`: add {hook.signature}")
+    if COUNT.name in known and COUNT.name not in there:
+        raise ConfigError(
+            f"{what} takes `{STATISTICS}` but has no `{COUNT.name}`: add {COUNT.signature}"
+        )
     if kind == "policy":
         for name in ONLY_SELECT.of(plugin) if ONLY_SELECT.name not in own else ():
             if name not in own:

@@ -6,8 +6,10 @@ import inspect
 import traceback
 from typing import Any
 
-from maskpolicy.errors import PluginError, StageError, cause
-from maskpolicy.plugins import registry
+from maskpolicy.errors import ConfigError, PluginError, StageError, cause
+from maskpolicy.plugins import hooks, registry
+from maskpolicy.plugins.hooks import Hook
+from maskpolicy.plugins.statistics import Statistics
 
 
 def cause_at(error: BaseException, file: str) -> str:
@@ -40,3 +42,18 @@ def plugin_name(kind: str, plugin: Any) -> str:
     entries = [entry for entry in registry.entries() if entry.kind == kind]
     names = sorted(entry.name for entry in entries if entry.plugin is type(plugin))
     return f"{kind} {' or '.join(names) or type(plugin).__name__}"
+
+
+def statistics_for(hook: Hook[Any], plugin: Any, statistics: Statistics | None) -> dict[str, Any]:
+    """Return the arguments of a policy's method that are statistics; {} if it takes none.
+
+    Raises ConfigError if it takes them and there are none.
+    """
+    if hooks.STATISTICS not in hook.extra(plugin):
+        return {}
+    if statistics is None:
+        raise ConfigError(
+            f"{plugin_name('policy', plugin)}: needs the statistics of a corpus: name a finished "
+            "run with --run (or `statistics=` in Python)"
+        )
+    return {hooks.STATISTICS: statistics}

@@ -23,6 +23,7 @@ from maskpolicy.config.experiment import (
     resolved_policy,
     resolved_task,
 )
+from maskpolicy.config.policy_blocks import compares_corpora
 from maskpolicy.files import PART, json_bytes, read_json, write_file
 from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage, topological
@@ -47,14 +48,15 @@ from maskpolicy.results.cell import (
 )
 from maskpolicy.stages import Graph
 from maskpolicy.stages.evaluation import AUDIT
-from maskpolicy.stages.params import AnnotateParams, IntermediateParams
+from maskpolicy.stages.params import AnnotateParams, CondenseParams, IntermediateParams
 from maskpolicy.stages.preparation import SHARD_KINDS
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 from maskpolicy.world.settings import RECORD
 
 log = logging.getLogger(__name__)
-_CODE = (*TRAININGS, "annotate", "evaluate")  # stages whose version a result records
+# stages whose version a result records
+_CODE = (*TRAININGS, "annotate", "count", "condense", "evaluate")
 
 
 def collect(
@@ -141,6 +143,8 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config["world"] = whole["world"]
     if policy.has_stage:
         names = ["corpus", "intermediate", "intermediate_seeds"]
+        if compares_corpora(policy) and experiment.contrast_corpus is not None:
+            names.append("contrast_corpus")
         if learned_policies.is_learned(policy):
             names.append("fit")
             tasks = learned_policies.trained_on(experiment, policy)
@@ -227,7 +231,7 @@ def _code(behind: Iterable[Stage]) -> Json:
     for stage in found.values():
         if isinstance(stage.params, IntermediateParams):
             rests_on["code"] = stage.params.code
-        elif isinstance(stage.params, AnnotateParams):
+        elif isinstance(stage.params, AnnotateParams | CondenseParams):
             rests_on["depends"] = stage.params.depends
     versions = {kind: stage.version for kind, stage in found.items()}
     return {

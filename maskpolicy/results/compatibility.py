@@ -56,12 +56,19 @@ _MERGED = (
 )
 """Harmless settings that may differ even within one row, e.g. between machines."""
 
-_READS = {"world": "world", "corpus": "corpus intermediate", "model": "pretrained"}
+_READS = {
+    "world": "world",
+    "corpus": "corpus intermediate",
+    "contrast_corpus": "corpus contrast",
+    "model": "pretrained",
+}
 """The stage that reads the contents of a section: if its keys are equal, so are the contents."""
 
+_CORPORA = ("corpus", "contrast_corpus")
 _SCHEMAS: Mapping[str, Any] = {
     **dict.fromkeys(TRAININGS, Training),
-    **{"model": ModelBlock, "corpus": CorpusBlock, "task": TaskBlock, "world": Settings},
+    **dict.fromkeys(_CORPORA, CorpusBlock),
+    **{"model": ModelBlock, "task": TaskBlock, "world": Settings},
 }
 _NUMBERS = ("seed", "seeds")  # suffixes: the run or model of a result, and their number
 _OUTSIDE = ("label", "fields")  # keys of a task that results do not have
@@ -89,7 +96,7 @@ def parts(result: Result) -> dict[str, ComparedPart]:
     config = result.config
     found = {
         name: ComparedPart(_settings(name, config[name], HARMLESS), _reads(result, name))
-        for name in ("model", "world", "general", "corpus", "fit", "intermediate", "finetune")
+        for name in ("model", "world", "general", *_CORPORA, "fit", "intermediate", "finetune")
         if name in config
     }
     found["tokenizer"] = ComparedPart({}, result.stage_key("tokenizer"))
@@ -170,8 +177,8 @@ def _is_of_world(name: str, result: Result) -> bool:
     config = result.config
     if "world" not in config:
         return False
-    if name == "corpus":
-        return bool(config["corpus"].get("name") == WORLD)
+    if name in _CORPORA:
+        return bool(config[name].get("name") == WORLD)
     if name == f"{result.task}.task":
         return bool(config["task"].get("data") == WORLD)
     return name in ("model", "tokenizer") and "general" in config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maskpolicy.stages.assembly import Graph, build, tokenizer
+from maskpolicy.stages.assembly import Graph, build, statistics, tokenizer
 from maskpolicy.stages.parts import part
 
-__all__ = ["Graph", "build", "part", "tokenizer"]
+__all__ = ["Graph", "build", "part", "statistics", "tokenizer"]

@@ -19,12 +19,17 @@ from maskpolicy.graph.nodes import Stage
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
-from maskpolicy.stages import evaluation, model_training  # noqa: F401 (they register the stages)
+from maskpolicy.stages import (  # noqa: F401 (they register the stages)
+    count,
+    evaluation,
+    model_training,
+)
 from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.stages.input_graph import Digest, Inputs, scan
 from maskpolicy.stages.params import (
     AnnotateParams,
     AuditParams,
+    CondenseParams,
     EvaluateParams,
     FinetuneParams,
     FitParams,
@@ -32,7 +37,7 @@ from maskpolicy.stages.params import (
     IntermediateParams,
     MajorityParams,
 )
-from maskpolicy.training.steps import annotate_names
+from maskpolicy.training.steps import annotate_names, statistics_names
 
 GENERAL_POLICY = "original"  # pre-trains models built from scratch
 
@@ -72,6 +77,13 @@ def build(experiment: Experiment, digest: Digest = sha256, cut: CutFile = scan) 
 def tokenizer(experiment: Experiment, digest: Digest = sha256) -> Stage:
     """Return the stage that trains or loads the tokenizer of an experiment."""
     return Inputs(experiment, digest, cut=None).tokenizer
+
+
+def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> list[Stage | None]:
+    """Return the stages of the statistics that a row's policy reads, or each that it draws."""
+    builder = _Builder(Inputs(experiment, digest, cut=None))
+    leaves = leaf_blocks(experiment.policies[row], f"policies[{row}]")
+    return [builder.statistics(leaf) for leaf, _ in leaves]
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,7 @@ class _Builder:
             tokenizer=self.inputs.tokenizer,
             corpus=self.inputs.intermediate_corpus,
             **self.annotations(block, run),
+            **self.select_statistics(block),
         )
         before = [step for step in self.steps_of(block) if step < (until or spec.steps)]
         kept = {str(step): self.pretrained(block, run, step) for step in before}
@@ -218,10 +231,30 @@ class _Builder:
         if hooks.ANNOTATE.of(policy) is None:
             return None
         fit = self.fit(block, run) if learned_policies.is_learned(block) else None
+        reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
+        statistics = self.statistics(block) if reads else None
         fields = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
         params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
-        return self.inputs.annotate(label, params, fit)
+        return self.inputs.annotate(label, params, fit=fit, statistics=statistics)
+
+    def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
+        """The statistics that `select` of a row's policy reads, or of each that it draws."""
+        found: list[Stage | None] = []
+        for leaf, _ in leaf_blocks(block, "policies"):
+            policy = discovery.instance("policy", leaf.name, leaf.fields)
+            reads = hooks.STATISTICS in hooks.SELECT.extra(policy)
+            found.append(self.statistics(leaf) if reads else None)
+        return dict(zip(statistics_names(len(found)), found, strict=True))
+
+    def statistics(self, block: PolicyBlock) -> Stage | None:
+        """The statistics of the corpus that a policy reads; None if it reads none."""
+        policy = discovery.instance("policy", block.name, block.fields)
+        if not hooks.reads_statistics(policy):
+            return None
+        fields = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
+        params = CondenseParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        return self.inputs.statistics(block.label, policy, params)
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """The training of a learned policy; with `of`, only as the start of that row (label)."""
@@ -245,10 +278,14 @@ class _Builder:
         if before is not None:
             before = replace(before, trainings=block.trainings)
         label = f"{of}{block.label}, run {run}"
+        plugin = find_plugin("policy", block.name).plugin
+        methods = (hooks.FIT, hooks.ANNOTATE) if block.fields.get("train_on") else (hooks.FIT,)
+        reads = any(hooks.STATISTICS in method.extra(plugin) for method in methods)
         inputs: dict[str, Stage | None] = {
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
             "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
+            "statistics": self.statistics(block) if reads else None,
         }
         tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):

@@ -23,6 +23,8 @@ from maskpolicy.models import bart as models
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks, plugin_errors
 from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.stages.params import FitParams, TaskParams
 from maskpolicy.types import Denoising, Json, Spans
 
@@ -79,7 +81,7 @@ def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun)
     """Fit a learned policy.
 
     inputs: "model", "tokenizer", the contexts of each task, "init" if it starts from another, and
-    "classifier" if it needs one.
+    "classifier" and "statistics" if it needs them.
     """
     plugin_files.load_files(run.local.plugins)
     policy: Any = instance("policy", params.policy, params.fields)
@@ -98,35 +100,46 @@ def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun)
         denoising,
         inputs.get(CLASSIFIER),
     )
+    statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     report = {
-        "training": _fitted(policy, data, spec, out, tools),
+        "training": _fitted(policy, data, spec, out, tools, statistics),
         "contexts": {one.name: dict(one.counts) for one in data},
     }
-    report["dev"] = _dev(policy, data, out)
+    report["dev"] = _dev(policy, data, out, statistics)
     text = json.dumps(report, indent=1, sort_keys=True)
     (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
     run.facts.update(report)
 
 
 def _fitted(
-    policy: Any, data: list[fit_tools.Contexts], spec: Training, out: Path, tools: fit_tools.Tools
+    policy: Any,
+    data: list[fit_tools.Contexts],
+    spec: Training,
+    out: Path,
+    tools: fit_tools.Tools,
+    statistics: Statistics | None,
 ) -> Json:
+    more = plugin_errors.statistics_for(hooks.FIT, policy, statistics)
     try:
-        return policy.fit(data, spec, out, tools)
+        return policy.fit(data, spec, out, tools, **more)
     except MaskpolicyError:
         raise
     except Exception as error:
         raise plugin_errors.plugin_error("policy", policy, "fit", error) from error
 
 
-def _dev(policy: Any, data: list[fit_tools.Contexts], fitted: Path) -> Json:
+def _dev(
+    policy: Any, data: list[fit_tools.Contexts], fitted: Path, statistics: Statistics | None
+) -> Json:
     """Return how often an answer of dev is among the best spans; None if none are ranked."""
     if hooks.LEARNS_FROM.of(policy) == "labels":
         return None
     found: list[list[Spans]] = []
     for one in data:
         passages = [context.passage for context in hits.answered(one.dev)]
-        columns = annotation.annotate(policy, passages, fitted) if passages else {CANDIDATES: []}
+        columns: dict[str, list[Any]] = {CANDIDATES: []}
+        if passages:
+            columns = annotation.annotate(policy, passages, fitted, statistics=statistics)
         if CANDIDATES not in columns:
             return None
         found.append(columns[CANDIDATES])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from maskpolicy import hub
 from maskpolicy.config.experiment import HUB, WORLD, CorpusBlock, Experiment, TaskBlock
@@ -29,8 +29,11 @@ from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages.params import (
     AnnotateParams,
     AnnotateShardParams,
+    CondenseParams,
     CorpusParams,
     CorpusShardParams,
+    CountParams,
+    CountShardParams,
     ModelTokenizer,
     NewTokenizer,
     PretrainedParams,
@@ -42,6 +45,7 @@ GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=Corp
 """The corpus that pre-trains models built from scratch."""
 Digest = Callable[[Path], str]
 """digest(data file) -> its sha256."""
+_Shards: TypeAlias = list[tuple[ShardSource, CorpusBlock]]
 
 
 def scan(path: Path, size: int, unit: Unit) -> Sequence[Cut]:
@@ -131,7 +135,7 @@ class Inputs:
         return documents.identify(self.experiment.corpus, self.digest)
 
     @cached_property
-    def shards(self) -> list[tuple[ShardSource, CorpusBlock]]:
+    def shards(self) -> _Shards:
         """The shards of the corpus of the intermediate stage; none if it is one stage."""
         if self.cut is None:
             return []
@@ -152,34 +156,79 @@ class Inputs:
     @cached_property
     def intermediate_corpus(self) -> Stage:
         """The corpus of the intermediate stage."""
-        corpus = self.experiment.corpus
-        shards = {
-            f"{SHARD}{number:05d}": self.corpus_shard(number, *shard)
-            for number, shard in enumerate(self.shards)
-        }
-        made = self.corpus("intermediate", self.source, **shards)
-        if not shards:  # else they read the files
-            made = made.adjusted(files=documents.digests(self.source, corpus))
+        return self.corpus_of("intermediate", self.experiment.corpus, self.source, self.shards)
+
+    @cached_property
+    def contrast(self) -> tuple[Stage, int]:
+        """The corpus that policies compare that one with, and the number of its shards."""
+        corpus = self.experiment.contrast_corpus
+        if corpus is None:
+            return self.general_corpus, 0
+        shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
+        source = documents.identify(corpus, self.digest)
+        return self.corpus_of("contrast", corpus, source, shards), len(shards)
+
+    def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
+        """The passages of a corpus that a block of the experiment describes."""
+        parts = {}
+        for number, (part, block) in enumerate(shards):
+            params, name = CorpusShardParams(shard=part), f"{label} {number + 1} of {len(shards)}"
+            made = self.stage("corpus-shard", name, params, tokenizer=self.tokenizer)
+            made = made.adjusted(files=documents.digests(part, block), transient=True)
+            parts[f"{SHARD}{number:05d}"] = self.located(made, corpus=block)
+        made = self.corpus(label, source, **parts)
+        if not parts:  # else they read the files
+            made = made.adjusted(files=documents.digests(source, corpus))
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
-    def corpus_shard(self, number: int, source: ShardSource, corpus: CorpusBlock) -> Stage:
-        """A shard of the corpus of the intermediate stage."""
-        label = f"intermediate {number + 1} of {len(self.shards)}"
-        params = CorpusShardParams(shard=source)
-        made = self.stage("corpus-shard", label, params, tokenizer=self.tokenizer)
-        made = made.adjusted(files=documents.digests(source, corpus), transient=True)
-        return self.located(made, corpus=corpus)
-
-    def annotate(self, label: str, params: AnnotateParams, fit: Stage | None) -> Stage:
+    def annotate(self, label: str, params: AnnotateParams, **inputs: Stage | None) -> Stage:
         """The columns that a policy computes from the corpus of the intermediate stage."""
-        inputs = {"corpus": self.intermediate_corpus, "fit": fit}
-        count, shards = len(self.shards), {}
+        corpus = (self.intermediate_corpus, len(self.shards))
+        return self.over("annotate", label, params, AnnotateShardParams, corpus, **inputs)
+
+    def over(
+        self,
+        kind: str,
+        label: str,
+        params: Any,
+        shard_params: type,
+        corpus: tuple[Stage, int],
+        **inputs: Stage | None,
+    ) -> Stage:
+        """A stage over the passages of a corpus, merged from as many shards as the corpus has."""
+        inputs, count, shards = {"corpus": corpus[0], **inputs}, corpus[1], {}
+        known = {field.name for field in fields(shard_params)}
+        shared = {name: value for name, value in vars(params).items() if name in known}
         for number in range(count):
-            part = AnnotateShardParams(**vars(params), number=number, count=count)
+            part = shard_params(**shared, number=number, count=count)
             name = f"{label} {number + 1} of {count}"
-            made = self.stage("annotate-shard", name, part, **inputs)
+            made = self.stage(f"{kind}-shard", name, part, **inputs)
             shards[f"{SHARD}{number:05d}"] = made.adjusted(transient=True)
-        return self.stage("annotate", label, params, **inputs, **shards)
+        return self.stage(kind, label, params, **inputs, **shards)
+
+    def statistics(self, label: str, policy: Any, params: CondenseParams) -> Stage:
+        """The statistics that a policy reads: its sums, or what it makes of them."""
+        counted, own = CountParams(**vars(params)), (self.intermediate_corpus, len(self.shards))
+        pruned = replace(counted, min_count=hooks.MIN_COUNT.of(policy))
+        found = self.count(label, policy, pruned, own)
+        if hooks.CONDENSE.of(policy) is None:
+            return found
+        other = None
+        if hooks.CONTRAST in hooks.CONDENSE.extra(policy):
+            other = self.count(f"{label}, contrast", policy, counted, self.contrast)
+            other = other.adjusted(transient=True)
+        found = found.adjusted(transient=True)
+        return self.stage("condense", label, params, count=found, contrast=other)
+
+    def count(
+        self, label: str, policy: Any, params: CountParams, corpus: tuple[Stage, int]
+    ) -> Stage:
+        """The sums of what a policy counts in a corpus, after its last pass."""
+        found = self.over("count", label, params, CountShardParams, corpus)
+        for number in range(2, hooks.PASSES.of(policy) + 1):
+            before, name = found.adjusted(transient=True), f"{label}, pass {number}"
+            found = self.over("count", name, params, CountShardParams, corpus, before=before)
+        return found
 
     def of_kind(self) -> dict[str, Any]:
         """The fields of `ModelParams`."""

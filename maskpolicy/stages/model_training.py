@@ -30,7 +30,7 @@ from maskpolicy.stages.params import (
     PretrainedParams,
 )
 from maskpolicy.training.interfaces import Keep
-from maskpolicy.training.steps import MaskedSteps, open_views
+from maskpolicy.training.steps import MaskedSteps, open_statistics, open_views
 from maskpolicy.types import Example
 
 WORK = "work.json"
@@ -83,9 +83,10 @@ def _pretrain(
     kind, denoising = MODEL_KINDS[params.kind], params.how
     spec = _bounded(params.spec, model, run)
     policy: Any = instance("policy", params.policy, params.fields)
-    views = open_views(inputs, len(Masker.of(policy, denoising).leaves))
+    leaves = len(Masker.of(policy, denoising).leaves)
+    views, statistics = open_views(inputs, leaves), open_statistics(inputs, leaves)
     specials = kind.specials(tokenizer, model)
-    steps = MaskedSteps(views[0], policy, denoising, specials, spec, kind.pairs, views)
+    steps = MaskedSteps(views[0], policy, denoising, specials, spec, kind.pairs, views, statistics)
     if spec.steps and steps.hide_nothing():
         raise DataError(
             f"policy {params.policy}: masks nothing in the {spec.steps} steps of its training: "

@@ -116,6 +116,28 @@ class AnnotateShardParams(AnnotateParams):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CondenseParams(PolicyParams):
+    """What a policy makes of its sums."""
+
+    depends: Json  # what the sums depend on besides the fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountParams(CondenseParams):
+    """The sums of what a policy counts in a corpus."""
+
+    min_count: int = omitted(1)  # the smallest sum that is kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountShardParams(CondenseParams):
+    """The sums of shard `number` of `count` of a corpus; none is too small."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitParams(PolicyParams):
     """The training of a learned policy."""
 

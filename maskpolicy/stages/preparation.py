@@ -24,6 +24,8 @@ from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.models import bart as models
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.stages.params import (
     AnnotateParams,
     AnnotateShardParams,
@@ -35,8 +37,8 @@ from maskpolicy.stages.params import (
 from maskpolicy.types import Spans
 from maskpolicy.world.settings import Settings
 
-SHARD = "shard-"  # inputs of corpus and annotate: shard-00000, shard-00001, ..
-SHARD_KINDS = ("corpus-shard", "annotate-shard")
+SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
+SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
 
 
@@ -87,7 +89,7 @@ def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: S
     """Split a corpus into passages and tokenize them, or merge its shards."""
     source = params.corpus
     malformed = documents.malformed_rows(source)
-    if folders := _shards(inputs):
+    if folders := shard_folders(inputs):
         _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)
         return
     found = documents.read(source, inputs, run.local.corpus, malformed)
@@ -124,9 +126,9 @@ def annotate_shard(
 def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Compute a policy's columns for a corpus, or merge those of its shards.
 
-    A learned policy needs the input "fit".
+    A learned policy needs the input "fit", and one that reads statistics the input "statistics".
     """
-    if folders := _shards(inputs):
+    if folders := shard_folders(inputs):
         arrays = shards.merge(folders, out)
     else:
         opened = Passages.open(inputs["corpus"])
@@ -146,11 +148,13 @@ def _columns(
     plugin_files.load_files(run.local.plugins)
     policy = instance("policy", params.policy, params.fields)
     once = Passages(passages.arrays, remembered=0)
-    for columns in annotation.batches(policy, once, inputs.get("fit"), run.workers, run.progress):
+    statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
+    more = (inputs.get("fit"), run.workers, run.progress, statistics)
+    for columns in annotation.batches(policy, once, *more):
         for row in zip(*columns.values(), strict=True):
             yield dict(zip(columns, row, strict=True))
 
 
-def _shards(inputs: Mapping[str, Path]) -> list[Path]:
+def shard_folders(inputs: Mapping[str, Path]) -> list[Path]:
     """Return the folders of a corpus's shards, in order; none if it is one stage."""
     return [inputs[name] for name in sorted(inputs) if name.startswith(SHARD)]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.policy_blocks import denoising_block, policy_block
-from maskpolicy.corpus import annotation
-from maskpolicy.corpus.passages import Document, encode, passage
+from maskpolicy.corpus import annotation, sums
+from maskpolicy.corpus.passages import Document, encode, passage, tokenize
 from maskpolicy.datafiles import fields
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking.denoising import mixed_pairs
@@ -25,6 +25,7 @@ from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.plugin_errors import plugin_name
 from maskpolicy.plugins.registry import DENOISING_KEYS
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.training.batching import IGNORE, collate
 from maskpolicy.training.specials import Specials, has_masks
 from maskpolicy.types import Corruption, Denoising, Join, Passage, Policy, Spans, Target, as_spans
@@ -66,6 +67,8 @@ class MaskingCollator:
         max_target: int = 512,
         cache: int = 10_000,
         total_rows: int | None = None,
+        statistics: str | Path | Sequence[str] | None = None,
+        contrast: Sequence[str] = (),
     ) -> None:
         """Create a collator for a policy and a tokenizer.
 
@@ -77,8 +80,10 @@ class MaskingCollator:
         `max_source` and `max_target` are in tokens and include special tokens. The tokens and
         annotations of the latest `cache` texts are cached. `total_rows` is the number of rows that
         the training reads, over all epochs; a policy that follows the progress of the training
-        needs it. The tokenizer must be a fast one with a mask token or sentinels; it is copied.
-        Raises ConfigError if the policy or the tokenizer cannot be used.
+        needs it. `statistics`, for a policy that reads those of a corpus, are the texts to count,
+        or the folder of an artifact (`count`, `condense`); `contrast` are general texts, for a
+        policy that compares the two. The tokenizer must be a fast one with a mask token or
+        sentinels; it is copied. Raises ConfigError if the policy or the tokenizer cannot be used.
         """
         asked = {
             "target": target,
@@ -99,6 +104,8 @@ class MaskingCollator:
         self.room = Training(max_source=max_source, max_target=max_target)
         self.total_rows = total_rows
         self.masker = _masker(self.policy, self.denoising, asked)
+        read = [self._statistics(leaf.policy, statistics, contrast) for leaf in self.masker.leaves]
+        self.masker = Masker.of(self.policy, self.denoising, read)
         if total_rows is None and self.masker.follows_progress:
             raise ConfigError(
                 "MaskingCollator: the policy follows the progress of the training: set total_rows, "
@@ -164,18 +171,40 @@ class MaskingCollator:
         keys = [self._key(row) for row in rows]
         new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._known}
         made = [self._passage(key, row) for key, row in new.items()]
-        leaves = [self._annotated(leaf.policy, made) for leaf in self.masker.leaves]
+        leaves = [self._annotated(leaf, made) for leaf in self.masker.leaves]
         self._known.update(zip(new, map(list, zip(*leaves, strict=True)), strict=True))
         found = [self._known[key] for key in keys]
         for key in list(islice(self._known, max(0, len(self._known) - self.cache))):
             del self._known[key]
         return [list(view) for view in zip(*found, strict=True)]
 
-    def _annotated(self, policy: Any, made: list[Passage]) -> list[Passage]:
+    def _statistics(
+        self,
+        policy: Any,
+        given: str | Path | Sequence[str] | None,
+        contrast: Sequence[str],
+    ) -> Statistics | None:
+        """Return the statistics that one policy reads; None if it reads none."""
+        if not hooks.masks_by_statistics(policy):
+            return None
+        if given is None:
+            raise ConfigError(
+                f"MaskingCollator: {plugin_name('policy', policy)} needs the statistics of a "
+                "corpus: set statistics, a list of texts to count"
+            )
+        if isinstance(given, str | Path):
+            return Statistics.open(Path(given))
+        own, other = (
+            list(tokenize([Document(str(i), text) for i, text in enumerate(texts)], self.tokenizer))
+            for texts in (given, contrast)
+        )
+        return sums.statistics_of(policy, own, other)
+
+    def _annotated(self, leaf: Masker, made: list[Passage]) -> list[Passage]:
         """Return the passages with the columns of one policy."""
-        if not made or hooks.ANNOTATE.of(policy) is None:
+        if not made or hooks.ANNOTATE.of(leaf.policy) is None:
             return made
-        columns = annotation.annotate(policy, made, self.fitted)
+        columns = annotation.annotate(leaf.policy, made, self.fitted, statistics=leaf.statistics)
         return [
             replace(one, columns={**one.columns, **{name: c[i] for name, c in columns.items()}})
             for i, one in enumerate(made)

@@ -16,6 +16,8 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import Passages, encode
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.members import Masker, Selection
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import Streams
 from maskpolicy.training.batching import IGNORE, Order, Pairs, collate, micro_batches
@@ -56,11 +58,12 @@ class MaskedSteps:
         Specials.pairs
     )  # of the model's kind
     views: Sequence[Passages] = ()  # the passages with the columns of each leaf; (): `passages`
+    statistics: Sequence[Statistics | None] = ()  # that `select` of each leaf reads; (): none
 
     @cached_property
     def masker(self) -> Masker:
         """The policy, with the members that it draws from if it does."""
-        return Masker.of(self.policy, self.denoising)
+        return Masker.of(self.policy, self.denoising, self.statistics)
 
     @cached_property
     def order(self) -> Order:
@@ -143,7 +146,16 @@ class MaskedSteps:
 
 def annotate_names(leaves: int) -> list[str]:
     """Return the names of a stage's inputs with the columns of each leaf of a policy."""
-    return ["annotate"] if leaves == 1 else [f"annotate-{i:02d}" for i in range(leaves)]
+    return _numbered("annotate", leaves)
+
+
+def statistics_names(leaves: int) -> list[str]:
+    """Return the names of a stage's inputs with the statistics that each leaf's `select` reads."""
+    return _numbered(STATISTICS, leaves)
+
+
+def _numbered(name: str, leaves: int) -> list[str]:
+    return [name] if leaves == 1 else [f"{name}-{i:02d}" for i in range(leaves)]
 
 
 def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
@@ -152,6 +164,12 @@ def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
         Passages.open(inputs["corpus"], *([inputs[name]] if name in inputs else []))
         for name in annotate_names(leaves)
     ]
+
+
+def open_statistics(inputs: Mapping[str, Path], leaves: int) -> list[Statistics | None]:
+    """Open the statistics that `select` of each leaf of a policy reads; None if it reads none."""
+    names = statistics_names(leaves)
+    return [Statistics.open(inputs[name]) if name in inputs else None for name in names]
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,14 @@ def annotate(self, passages, fitted):
     return {}
 
 
+def by_statistics(self, passage, rng, statistics):
+    return passage.pieces[:0]
+
+
+def count(self, passages):
+    return {}
+
+
 def fit(self, data, spec, out, tools):
     return {}
 
@@ -50,6 +58,8 @@ def made(**attributes: Any) -> type:
         {"select": functools.wraps(select)(lambda *given: select(*given))},
         {"only_select": ("ratio",), "files": ["words.txt"]},
         {"helper": 1, "longest": lambda self: 3, "_anotate": 2},
+        {"select": by_statistics, "count": count, "min_count": 3, "passes": 2},
+        {"count": lambda self: 3, "condense": 1},  # no hooks, as nothing reads statistics
         {"selected": 1},  # almost `select`, which is there too
     ],
 )
@@ -81,6 +91,19 @@ def test_a_class_that_fits_is_taken(attributes):
         ({"only_select": lambda self: ()}, "`only_select` must be a class variable, not a method"),
         ({"fits_to_denoising": "no"}, "fits_to_denoising: must be true or false, not text 'no'"),
         ({"files": 3}, "files: must be a list, not a whole number 3"),
+        (
+            {"select": by_statistics},
+            "takes `statistics` but has no `count`: add count(self, passages) -> Mapping[Key, int]",
+        ),
+        ({"select": by_statistics, "counts": annotate}, "did you mean `count`?"),
+        (
+            {"select": by_statistics, "count": lambda self: {}},
+            "`count` cannot be called with (self, passages): ",
+        ),
+        (
+            {"select": by_statistics, "count": count, "passes": "2"},
+            "passes: must be a whole number",
+        ),
     ],
 )
 def test_a_class_that_does_not_fit_is_refused(attributes, says):
@@ -162,7 +185,10 @@ def test_built_in_plugins_name_the_parameters_as_the_table_does():
         for hook in hooks.HOOKS[entry.kind]:
             found = getattr(entry.plugin, hook.name, None)
             if hook.form == "method" and found is not None:
-                assert (*inspect.signature(found).parameters,) == ("self", *hook.takes), entry.where
+                names = ("self", *hook.takes)
+                given = (*inspect.signature(found).parameters,)
+                assert given[: len(names)] == names, entry.where
+                assert {*given[len(names) :]} <= {*hook.may_take}, entry.where
 
 
 def test_nothing_asks_for_a_hook_past_the_table():

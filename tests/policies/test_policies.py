@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,10 +21,11 @@ from maskpolicy.policies.span_corruption import SpanCorruption
 from maskpolicy.policies.uniform import Uniform
 from maskpolicy.policies.whole_word import WholeWord
 
+from maskpolicy.corpus.sums import statistics_of
 from maskpolicy.errors import ConfigError
 from maskpolicy.masking import selection
 from maskpolicy.masking.placement import scatter
-from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.types import Passage, as_spans
 
@@ -81,8 +83,10 @@ def ready(policy, passage: Passage) -> Passage:
     """Return the passage with the columns that the policy computes."""
     if not hasattr(policy, "annotate"):
         return passage
-    columns = {name: rows[0] for name, rows in policy.annotate([passage]).items()}
-    return Passage(**{**vars(passage), "columns": {**passage.columns, **columns}})
+    reads = hooks.reads_statistics(policy)
+    more = {"statistics": statistics_of(policy, [passage] * 10)} if reads else {}
+    columns = {name: rows[0] for name, rows in policy.annotate([passage], None, **more).items()}
+    return replace(passage, columns={**passage.columns, **columns})
 
 
 def test_every_policy_that_is_promised_is_there():

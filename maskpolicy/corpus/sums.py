@@ -1,0 +1,183 @@
+"""Add up what a policy counts in the passages of a corpus: batches, shards and the whole.
+
+Each batch becomes a sorted table (`plugins.statistics`). The tables lie on disk and are merged part
+by part, so memory holds a batch and one part of all tables, whatever the size of the corpus. The
+sums are of whole numbers and their order is that of the keys: the bytes do not depend on how
+the passages are divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from maskpolicy.corpus.annotation import BATCH, batched, span_of
+from maskpolicy.errors import ConfigError, MaskpolicyError
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins.statistics import PARTS, Statistics, StatisticsWriter, merged
+from maskpolicy.types import Passage
+
+_CHUNK = 1 << 18  # keys of `condense` that are sorted at a time
+_TOGETHER = 1 << 21  # records that are merged at a time
+
+
+def count(
+    policy: Any,
+    passages: Sequence[Passage],
+    out: Path,
+    before: Statistics | None = None,
+    least: int = 1,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Write the sums of what a policy counts in all passages into the folder `out`.
+
+    `before` are the statistics of the pass before. Keys whose sum is below `least` are left out.
+    Raises StageError or ConfigError with the policy and the passages if `count` fails.
+    """
+    found = batched(partial(_counted, policy, before), passages, workers)
+    write(_told(found, len(passages), progress), out, least)
+
+
+def _told(
+    tables: Iterator[Statistics], total: int, progress: Callable[[int, int], None]
+) -> Iterator[Statistics]:
+    for number, table in enumerate(tables, 1):
+        yield table
+        progress(min(number * BATCH, total), total)
+
+
+def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -> Statistics:
+    more = dict.fromkeys(hooks.COUNT.extra(policy), before)
+    doing = f"counting {span_of(batch)}"
+    try:
+        found = policy.count(batch, **more)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise plugin_error("policy", policy, doing, error) from error
+    return _table(policy, "count", found)
+
+
+def _table(policy: Any, method: str, found: Any) -> Statistics:
+    """Return what a method of a policy counted; ConfigError for what is no mapping of numbers."""
+    name = plugin_name("policy", policy)
+    if not isinstance(found, Mapping):
+        raise ConfigError(
+            f"{name}: {method} must return a mapping of keys to numbers, not {type(found).__name__}"
+        )
+    try:
+        made = Statistics.of(found)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {method}: {error}") from error
+    if made.values.dtype != np.int64:
+        raise ConfigError(
+            f"{name}: {method}: numbers must be whole, so that their sum is the same in any order: "
+            "count in smaller units"
+        )
+    return made
+
+
+def write(
+    tables: Iterable[Statistics], out: Path, least: int = 1, kind: type[np.number[Any]] = np.int64
+) -> None:
+    """Write the sum of tables of one `kind` of numbers, one of which is in memory, into `out`."""
+    spool = out / "spool"
+    spool.mkdir()
+    with StatisticsWriter(spool, kind) as writer:
+        for table in tables:
+            writer.append(table)
+    whole = Statistics.open(spool)
+    merge([whole.records(begin, end) for begin, end in pairwise(writer.ends)], out, least, kind)
+    rmtree(spool)
+
+
+def merge(
+    tables: Sequence[Statistics],
+    out: Path,
+    least: int = 1,
+    kind: type[np.number[Any]] = np.int64,
+) -> None:
+    """Write the sum of tables that lie on disk into the folder `out`, some parts at a time."""
+    sizes = sum((np.diff(table.bounds) for table in tables), np.zeros(PARTS, np.int64))
+    with StatisticsWriter(out, kind) as writer:
+        for first, last in _groups(sizes.tolist()):
+            writer.append(merged([table.parts(first, last) for table in tables], least))
+
+
+def _groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of parts that together have at most _TOGETHER records, or of one part."""
+    first = held = 0
+    for part, size in enumerate(sizes):
+        if held and held + size > _TOGETHER:
+            yield first, part
+            first, held = part, 0
+        held += size
+    if held:
+        yield first, len(sizes)
+
+
+def condense(policy: Any, counted: Statistics, contrast: Statistics | None, out: Path) -> None:
+    """Write what a policy makes of its statistics into the folder `out`.
+
+    `contrast` are those of the contrasting corpus. Raises StageError or ConfigError with the policy
+    if `condense` fails.
+    """
+    write(_condensed(policy, counted, contrast), out, kind=np.float64)
+
+
+def _condensed(
+    policy: Any, counted: Statistics, contrast: Statistics | None
+) -> Iterator[Statistics]:
+    more = dict.fromkeys(hooks.CONDENSE.extra(policy), contrast)
+    try:
+        found = policy.condense(counted, **more)
+        pairs = iter(found.items() if isinstance(found, Mapping) else found)
+        while chunk := dict(islice(pairs, _CHUNK)):
+            yield Statistics.of({key: float(number) for key, number in chunk.items()})
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        raise plugin_error("policy", policy, "condense", error) from error
+
+
+def statistics_of(
+    policy: Any, passages: Sequence[Passage], contrast: Sequence[Passage] = ()
+) -> Statistics:
+    """Return the statistics that a policy reads, of passages in memory.
+
+    Raises ConfigError if it compares them with other passages and `contrast` is empty.
+    """
+    if not contrast and "contrast" in hooks.CONDENSE.extra(policy):
+        raise ConfigError(
+            f"{plugin_name('policy', policy)}: compares the corpus with another one: give "
+            "`contrast`, general texts"
+        )
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        counted = _all_passes(policy, passages, root / "own", hooks.MIN_COUNT.of(policy))
+        if hooks.CONDENSE.of(policy) is not None:
+            other = _all_passes(policy, contrast, root / "other", 1) if contrast else None
+            condense(policy, counted, other, root)
+            counted = Statistics.open(root)
+        return replace(counted, folder=None)  # a file that is mapped outlives its folder
+
+
+def _all_passes(policy: Any, passages: Sequence[Passage], out: Path, least: int) -> Statistics:
+    found = None
+    for number in range(hooks.PASSES.of(policy)):
+        folder = out / str(number)
+        folder.mkdir(parents=True)
+        count(policy, passages, folder, found, least)
+        found = Statistics.open(folder)
+    assert found is not None
+    return found

@@ -1,0 +1,115 @@
+"""Statistics of a corpus: numbers by key, sorted by hash, merged part by part."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.plugins import statistics
+from maskpolicy.plugins.statistics import Statistics, merged
+
+parts = st.one_of(st.text(max_size=4), st.integers(-9, 2**40))
+keys = st.one_of(parts, st.tuples(parts), st.tuples(parts, parts))
+counters = st.dictionaries(keys, st.integers(-5, 10**12), max_size=12)
+
+
+@given(st.lists(counters, min_size=1, max_size=5))
+def test_a_merge_is_the_sum_of_its_tables(found):
+    whole: Counter = Counter()
+    for each in found:
+        whole.update(each)
+    made = merged([Statistics.of(each) for each in found])
+    assert dict(made.items()) == dict(whole)
+    assert [made[key] for key in whole] == list(whole.values())
+    assert len(made) == len(whole)
+
+
+@given(st.lists(counters, min_size=2, max_size=4))
+def test_the_order_of_tables_changes_no_byte(found):
+    tables = [Statistics.of(each) for each in found]
+    one, other = merged(tables), merged([merged(tables[:1]), merged(tables[1:][::-1])])
+    for name in ("hashes", "values", "ends", "codes"):
+        assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
+
+
+@given(st.lists(counters, min_size=1, max_size=4), counters)
+def test_keys_with_one_hash_are_told_apart(found, absent):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "_digest", lambda code: bytes([len(code) % 2] * 8))
+        whole: Counter = Counter()
+        for each in found:
+            whole.update(each)
+        made = merged([Statistics.of(each) for each in found])
+        assert dict(made.items()) == dict(whole)
+        assert made.numbers([*whole, *absent]).tolist() == [whole[key] for key in [*whole, *absent]]
+
+
+@given(counters)
+def test_the_parts_are_the_whole(found):
+    made = Statistics.of(found)
+    cuts = [0, 1, 7, 500, 501, statistics.PARTS]
+    each = [made.parts(*pair) for pair in pairwise(cuts)]
+    assert sum(map(len, each)) == len(made)
+    assert dict(pair for part in each for pair in part.items()) == found
+    assert np.concatenate([part.hashes for part in each]).tobytes() == made.hashes.tobytes()
+
+
+def test_a_key_without_a_number_has_0():
+    made = Statistics.of({"a": 3, ("a", 1): 4})
+    assert made["a"] == 3 and made["a", 1] == 4
+    assert [made["b"], made["a", "1"], made[1], made["",]] == [0, 0, 0, 0]
+    assert Statistics.of({})["a"] == 0
+    assert made.numbers([]).tolist() == []
+
+
+def test_text_and_numbers_are_different_keys():
+    made = Statistics.of({"1": 2, 1: 3, ("1",): 4, (1,): 5, '"': 6, "é\n": 7})
+    assert dict(made.items()) == {"1": 2, 1: 3, ("1",): 4, (1,): 5, '"': 6, "é\n": 7}
+
+
+def test_sums_below_the_least_are_left_out():
+    tables = [Statistics.of({"a": 2, "b": 1}), Statistics.of({"a": 1, "c": 2})]
+    assert dict(merged(tables, 3).items()) == {"a": 3}
+    assert len(merged(tables, 4)) == 0
+    assert dict(merged(tables, 2).items()) == {"a": 3, "c": 2}
+
+
+def test_numbers_of_numpy_are_taken_and_floats_stay_floats():
+    made = Statistics.of({np.int64(3): np.int32(4)})
+    assert dict(made.items()) == {3: 4} and made.values.dtype == np.int64
+    assert Statistics.of({"a": 0.25})["a"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ({1.5: 1}, "a key of statistics must be text, a whole number or a tuple of these, not 1.5"),
+        ({None: 1}, "not None"),
+        ({True: 1}, "not True"),
+        ({("a", ("b",)): 1}, r"not \('b',\)"),
+        ({frozenset(): 1}, "not frozenset"),
+        ({"a": "b"}, "statistics must be whole numbers, not 'b'"),
+        ({"a": 1, "b": 0.5}, "statistics must be whole numbers, not 0.5"),
+        ({"a": True}, "not True"),
+    ],
+)
+def test_other_keys_and_numbers_are_refused(numbers, says):
+    with pytest.raises(ConfigError, match=says):
+        Statistics.of(numbers)
+
+
+def test_statistics_are_pickled_with_their_arrays():
+    made = pickle.loads(pickle.dumps(Statistics.of({"a": 3, "b": 4})))
+    assert dict(made.items()) == {"a": 3, "b": 4}
+
+
+def test_a_folder_without_statistics_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no statistics: name the folder of"):
+        Statistics.open(tmp_path)
