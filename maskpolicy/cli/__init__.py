@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +31,8 @@ from maskpolicy.version import VERSION
 
 USER_ERROR = 2
 INTERRUPTED = 130
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # end a command as control-C does
+_ENDED = (INTERRUPTED, *(128 + number for number in _SIGNALS))
 _LONGEST = 500  # characters of an error's line
 
 
@@ -47,17 +53,47 @@ class Commands(TyperGroup):
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"] or ["--help"]
         try:
-            code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            with _orderly_end():
+                code = super().main(
+                    words, prog_name, complete_var, False, windows_expand_args, **extra
+                )
+        except SystemExit as error:
+            if error.code not in _ENDED:
+                raise
+            code = error.code
         except Exception as error:
             if debug:
                 raise
             typer.echo(f"error: {_line(error)}", err=True)
             code = USER_ERROR
-        if code == INTERRUPTED:
+        if code in _ENDED:
             typer.echo("interrupted: the same command continues where it stopped", err=True)
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
         return code
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Let signals of schedulers and terminals raise SystemExit, so that claims are given back.
+
+    Not in a process that a launcher such as torchrun started: it would wait for the others.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    ours = threading.current_thread() is threading.main_thread() and not os.environ.get(
+        "LOCAL_RANK"
+    )
+    before = [each for each in _SIGNALS if ours and signal.getsignal(each) == signal.SIG_DFL]
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _line(error: Exception) -> str:

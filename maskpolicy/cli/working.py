@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,11 +72,7 @@ def work(
         kinds=tuple(kind) if kind else None,
         plan=plan,
     )
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        tally = stage_worker.plan_and_compute(request, WorkerLog(), wait=wait, retry=retry_failed)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    tally = stage_worker.plan_and_compute(request, WorkerLog(), wait=wait, retry=retry_failed)
     for line in tally.failed:
         typer.echo(f"failed: {line}", err=True)
     if tally.blocked:
@@ -145,8 +140,3 @@ def _estimate(found: Status) -> str:
         f"time left: about {time}, estimated from {found.measured} finished stages of the same "
         f"kinds, for {workers} worker{'s' if workers > 1 else ''}"
     )
-
-
-def _end(*_: object) -> None:
-    """End as after Ctrl-C, so that claims are given back, when a scheduler preempts this worker."""
-    raise SystemExit(128 + signal.SIGTERM)

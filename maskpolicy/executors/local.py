@@ -16,7 +16,7 @@ from maskpolicy import hardware
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.executors.request import Request
 
-_TIMEOUT = 10  # seconds for a process to terminate
+_TIMEOUT = 60  # seconds for a process to finish a step, save a checkpoint and end
 _log = logging.getLogger(__name__)
 
 

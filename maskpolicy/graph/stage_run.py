@@ -91,6 +91,7 @@ class StageRun:
                 self.progress,
                 workers=workers,
                 log=log,
+                name=self.name,
                 **more,
             )
         self.facts["loss"] = done["loss"]

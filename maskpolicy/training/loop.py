@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.training.interfaces import Keep, Loss, Progress, Step, StepCheckpoints
 from maskpolicy.training.optimization import Optimization, rate
 from maskpolicy.training.prefetch import prefetch
+from maskpolicy.training.stopping import deferred
 from maskpolicy.training.tracking import Log
 
-if TYPE_CHECKING:
-    pass
-
+_log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
 
 
@@ -32,6 +32,7 @@ def train(
     log: Log | None = None,
     until: int = 0,
     keep: Mapping[int, Keep] | None = None,
+    name: str = "",
 ) -> dict[str, Any]:
     """Train `module` in place for `spec.steps` optimizer steps.
 
@@ -43,7 +44,7 @@ def train(
     end. `log(done, values)` sends loss, learning rate and dev score to a tracker.
     `on_step(done, module)` is called after each step. `keep[done]` receives a copy of the module as
     if training had ended there. `until` stops training before `spec.steps` without changing the
-    learning rate schedule.
+    learning rate schedule. `name` is that of the training in log lines.
     Returns {"steps", "loss", "work"}, and {"best_step", "best_score"} after validation.
     Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
     or returned.
@@ -51,6 +52,8 @@ def train(
     run = Optimization(module, spec, until or spec.steps)
     done = run.restore(checkpoints)
     if not run.finished(done):
+        if done and name:
+            _log.info("%s: continues after step %d of %d", name, done, run.end)
         watch = _Watch(progress, log, on_step, validate, keep or {})
         watch.begin(run, done)
         done = _loop(run, prefetch(steps, done, run.end, workers), loss, watch, checkpoints)
@@ -64,21 +67,29 @@ def _loop(
     watch: _Watch,
     checkpoints: StepCheckpoints,
 ) -> int:
-    """Run the remaining (number, step) pairs and return the number of steps done."""
+    """Run the remaining (number, step) pairs and return the number of steps done.
+
+    A signal that ends the process is handled after the current step and a checkpoint.
+    """
     import torch
 
     clock = _Clock(run.spec.checkpoint_every)
     loss = torch.compile(loss) if run.spec.compile else loss
     run.module.train()
-    with torch.random.fork_rng(devices=run.random_devices):
+    alone = run.accelerator.num_processes == 1  # others would wait for one that ends
+    with torch.random.fork_rng(devices=run.random_devices), deferred(alone) as is_ending:
         for number, step in data:
             run.step(number, step, loss)
             done = number + 1
             watch.after(run, done)
-            if run.finished(done):
-                break
-            if run.is_first and clock.due() and run.is_sound():
+            ending, finished = is_ending(), run.finished(done)
+            due = ending or (clock.due() and not finished)
+            if due and run.is_first and run.is_sound():
                 checkpoints.save(done, run.save)
+            if ending or finished:
+                break
+    if not run.finished(done):  # the handler of the signal did not end the process
+        raise KeyboardInterrupt
     return done
 
 

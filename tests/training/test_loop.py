@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import math
+import signal
 from dataclasses import replace
 from functools import partial
 
@@ -149,6 +151,35 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(precision, every, ch
     assert torch.equal(weights(again), weights(model))
     if every:
         assert done["best_step"] == 16  # the last interruption lies behind it
+
+
+def signal_after(last, done, module):
+    if done == last:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_control_c_saves_a_checkpoint_and_changes_no_bit(checkpoints, caplog):
+    spec = replace(SPEC, steps=8)
+    model, done = run(spec)
+    for last in (3, 5):
+        with pytest.raises(KeyboardInterrupt):
+            run(spec, checkpoints, on_step=partial(signal_after, last))
+        assert checkpoints.latest()[0] == last
+    with caplog.at_level(logging.INFO):
+        again, finished = run(spec, checkpoints, name="intermediate random")
+    assert caplog.messages == ["intermediate random: continues after step 5 of 8"]
+    assert finished == done
+    assert torch.equal(weights(again), weights(model))
+
+
+def test_control_c_in_the_last_step_loses_nothing(checkpoints):
+    spec = replace(SPEC, steps=4)
+    model, done = run(spec)
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, checkpoints, on_step=partial(signal_after, 4))
+    again, finished = run(spec, checkpoints, on_step=partial(stop_after, 4))  # takes no step
+    assert finished == done
+    assert torch.equal(weights(again), weights(model))
 
 
 def test_a_schedule_resumes_and_stops_early_with_the_same_bits(checkpoints):

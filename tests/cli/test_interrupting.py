@@ -1,0 +1,58 @@
+"""A command that a signal ends keeps what it has reached, and says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TEXT = """
+model: mini
+corpus: world
+data: world
+world: {people: 8, general_people: 4}
+general: {steps: 100000, warmup: 1, batch_size: 2, precision: fp32}
+policies: [none]
+tasks: [zsre]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(tmp_path, number):
+    (tmp_path / "it.yaml").write_text(TEXT)
+    command = [sys.executable, "-m", "maskpolicy", "run", "it.yaml"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment.pop("MASKPOLICY_STORE", None)
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    store = tmp_path / ".maskpolicy" / "store"
+    try:
+        _wait(lambda: any((store / "progress").glob("*.json")), running)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=120)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 128 + number
+    assert said.decode().splitlines()[-1] == (
+        "interrupted: the same command continues where it stopped"
+    )
+    (key,) = (path for path in (store / "checkpoints").iterdir())
+    assert any(path.name.isdigit() for path in key.iterdir())
+    assert not list((store / "locks").glob("*/*"))
+
+
+def _wait(is_true, running):
+    """Wait until a training has begun; far longer than it takes."""
+    for _ in range(1200):
+        assert running.poll() is None, running.stderr.read().decode()
+        if is_true():
+            return
+        time.sleep(0.1)
+    raise AssertionError("no training has begun")
