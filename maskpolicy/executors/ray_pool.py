@@ -56,8 +56,9 @@ class Pool:
         self.ray: Any = import_module("ray")
         self.session = session
         self.slots = slots_of(session.resources, session.kinds, self.has_gpus())
+        # not soft: Ray then prefers other nodes to one without cores, and loses it with them
         here = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(
-            self.ray.get_runtime_context().get_node_id(), soft=True
+            self.ray.get_runtime_context().get_node_id(), soft=False
         )
         placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
         self.queue = self.ray.remote(**placed)(MessageQueue).remote()
@@ -223,7 +224,7 @@ class Pool:
         """Return the messages of workers and of this process since the last call."""
         messages, self.own_messages = self.own_messages, []
         if self.ray.wait([self.fetching], timeout=0)[0]:
-            with suppress(self.ray.exceptions.RayActorError):  # the queue starts on another node
+            with suppress(self.ray.exceptions.RayActorError):  # its process died: it starts again
                 messages += self.ray.get(self.fetching)
             self.fetching = self.queue.fetch.remote()
         return messages
