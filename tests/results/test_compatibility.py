@@ -27,7 +27,8 @@ from tests.leaderboard.test_build import result, run
 
 SCHEMAS: dict[str, Any] = {
     **dict.fromkeys(TRAININGS, Training),
-    **{"model": ModelBlock, "corpus": CorpusBlock, "world": Settings, "task": TaskBlock},
+    **dict.fromkeys(("corpus", "contrast_corpus"), CorpusBlock),
+    **{"model": ModelBlock, "world": Settings, "task": TaskBlock},
 }
 NAMES = {"label", "fields"}  # of a column; its fields stand beside the other keys
 

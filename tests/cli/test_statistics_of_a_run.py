@@ -1,0 +1,109 @@
+"""Policies that read statistics of the corpus, in run, show, analyze and pretrain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import small
+
+TEXT = "Anna Kovar was born in Rome. Lindau is a town on the Oder."
+YAML = """
+model: {folder}/bart
+corpus: {{files: [{folder}/it.txt], words: 12}}
+contrast_corpus: {{files: [{folder}/general.txt], words: 12}}
+data: world
+policies:
+  - none
+  - {{name: pmi, min_count: 3, entries: 20}}
+  - {{name: rare, ratio: 0.2}}
+  - {{name: mixture, label: both, members: [rare, difference-masking]}}
+tasks: [zsre]
+plugins: [{folder}/rare.py]
+world: {{people: 12, general_people: 6}}
+fit: {{steps: 0}}
+intermediate: {{steps: 2, batch_size: 4, precision: fp32}}
+finetune: {{steps: 1, precision: fp32}}
+"""
+RARE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+RARE = RARE.partition("# rare.py\n")[2].partition("```")[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A small model, two corpora, and an own policy."""
+    folder = tmp_path_factory.mktemp("made")
+    small.bart().save_pretrained(folder / "bart")
+    small.tokenizer().save_pretrained(folder / "bart")
+    (folder / "it.txt").write_text(
+        "\n\n".join(f"{t} Number {i}." for i in range(4) for t in small.TEXTS)
+    )
+    (folder / "general.txt").write_text("Boats go down the river.\n\nIt rained in the town.")
+    (folder / "rare.py").write_text(RARE)
+    (folder / "it.yaml").write_text(YAML.format(folder=folder))
+    return folder
+
+
+@pytest.fixture
+def finished(call, folder) -> Path:
+    """The folder of a finished run, and its store."""
+    words = ("run", folder / "it.yaml", "--store", folder / "store", "--out", folder / "run")
+    code, _, err = call(*words)
+    assert code == 0, err
+    return folder / "run"
+
+
+def shown(call, run, name, *more):
+    words = ("--run", run, "--store", run.parent / "store", "--text", TEXT, "--json")
+    code, out, err = call("show", name, *words, "--plugin", run.parent / "rare.py", *more)
+    assert code == 0, err
+    return [part for _, _, part in json.loads(out)["spans"]]
+
+
+def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
+    assert shown(call, finished, "pmi", "policy.ratio=1.0")
+    rare = shown(call, finished, "rare", "policy.ratio=0.2")  # 15 words; these occur in no text
+    assert len(rare) == 3 and set(rare) <= set(TEXT.replace(".", " .").split())
+    assert shown(call, finished, "both", "--seed", 1)
+    configs = [json.loads(path.read_text())["config"] for path in finished.glob("results/*.json")]
+    assert sum("contrast_corpus" in config for config in configs) == 1  # of the row that reads it
+
+
+def test_an_analysis_samples_the_masks_of_the_training(call, finished):
+    code, out, err = call(
+        *("analyze", "coverage", finished, "--store", finished.parent / "store", "--plugin"),
+        finished.parent / "rare.py",
+    )
+    assert code == 0, err
+    assert "rare" in out and "pmi" in out and "both" in out
+
+
+def test_pretrain_counts_first(call, folder, tmp_path):
+    code, _, err = call(
+        *("pretrain", "--model", folder / "bart", "--corpus", folder / "it.txt", "--policy", "pmi"),
+        *("policy.min_count=3", "intermediate.steps=1", "intermediate.batch_size=2"),
+        *("--store", tmp_path / "store", "--out", tmp_path / "out"),
+    )
+    assert code == 0, err
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_pretrain_takes_general_text(call, refused, folder, tmp_path):
+    words = ["pretrain", "--model", folder / "bart", "--corpus", folder / "it.txt"]
+    words += ["--policy", "difference-masking", "intermediate.steps=1"]
+    words += ["--store", tmp_path / "store", "--out", tmp_path / "out"]
+    line = refused(*words)
+    assert "difference-masking compares the corpus with general text: set contrast_corpus" in line
+    code, _, err = call(*words, f"contrast_corpus={{files: [{folder}/general.txt]}}")
+    assert code == 0, err
+
+
+def test_a_corpus_without_frequent_ngrams_is_one_line(call, folder, tmp_path):
+    code, _, err = call(
+        *("run", folder / "it.yaml", "policies=[none, {name: pmi, min_count: 1000}]"),
+        *("--store", tmp_path / "store", "--out", tmp_path / "out"),
+    )
+    assert code == 2
+    (line,) = [line for line in err.splitlines() if "condense pmi" in line and "1000" in line]
+    assert "policy pmi: no n-gram occurs 1000 times in the corpus: lower min_count" in line
