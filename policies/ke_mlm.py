@@ -7,15 +7,16 @@ log-odds-ratio with an informative Dirichlet prior (Monroe et al. 2008, equation
     z = d / sqrt(1 / (y + a) + 1 / (y' + a))
 
 with y, y' the counts of the word in the class and in the others, n, n' the counts of all words
-there, a the count of the word in the background, and A the count of all words there. The words of
-the highest z of each class are masked.
+there, a the word's count in a background and A that of all words there. The background is the
+corpus of the intermediate stage together with the texts of the task, scaled to n + n' words. The
+words of the highest z of each class are masked.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 from pathlib import Path
@@ -23,10 +24,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from maskpolicy import Count, DataError, Json, Passage, Rate, Spans, as_spans, draw, policy
+from maskpolicy import (
+    Count,
+    DataError,
+    Json,
+    Passage,
+    Rate,
+    Spans,
+    Statistics,
+    as_spans,
+    draw,
+    policy,
+)
 from maskpolicy.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
+ALL = ""  # the key of the number of all words
 
 
 @policy("ke-mlm", target="spans")
@@ -43,29 +56,43 @@ class KeMlm:
     only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
     learns_from: ClassVar = "labels"
 
-    def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
+    def count(self, passages: Sequence[Passage]) -> Counter[str]:
+        """Count words, and all of them under ""; what has no letter is left out."""
+        found = Counter(word for one in passages for word in _words(one.texts(one.words)))
+        found[ALL] = found.total()
+        return found
+
+    def fit(
+        self,
+        data: Sequence[Contexts],
+        spec: Training,
+        out: Path,
+        tools: Tools,
+        statistics: Statistics,
+    ) -> Json:
         """Compare the words of each class with those of the others, and keep the best.
 
         Raises DataError for a task with a single class in train.
         """
-        found = {task.name: self._compare(task) for task in data}
+        found = {task.name: self._compare(task, statistics) for task in data}
         (out / FILE).write_text(json.dumps(found, ensure_ascii=False, indent=1), encoding="utf-8")
         return {"words": found}
 
-    def _compare(self, task: Contexts) -> dict[str, dict[str, float]]:
+    def _compare(self, task: Contexts, corpus: Statistics) -> dict[str, dict[str, float]]:
         """Return the best words of each class with their z, best first."""
         counts: dict[str, Counter[str]] = {}
         for context in task.train:
-            words = (word for word in map(str.lower, context.words) if _has_letter(word))
-            counts.setdefault(context.targets[0], Counter()).update(words)
+            counts.setdefault(context.targets[0], Counter()).update(_words(context.words))
         if len(counts) < 2:
             raise DataError(
                 f"policy ke-mlm: all texts of {task.name} have one label: name a task with two"
             )
-        background = sum(counts.values(), Counter[str]())
+        both = sum(counts.values(), Counter[str]())
+        scale = both.total() / (both.total() + corpus[ALL])
+        prior = {word: scale * (number + corpus[word]) for word, number in both.items()}
         found = {}
         for label in sorted(counts):
-            scores = z_scores(counts[label], background - counts[label], background)
+            scores = z_scores(counts[label], both - counts[label], prior, both.total())
             best = sorted(scores, key=lambda word: (-scores[word], word))[: self.words]
             found[label] = {word: round(scores[word], 3) for word in best if scores[word] > 0}
         return found
@@ -85,20 +112,22 @@ class KeMlm:
 
 
 def z_scores(
-    own: Mapping[str, int], others: Mapping[str, int], background: Mapping[str, int]
+    own: Counter[str], others: Counter[str], prior: Mapping[str, float], total: float
 ) -> dict[str, float]:
-    """Return z of each word of the background, given its counts in a class and in the others."""
-    n, m, a = (sum(counts.values()) for counts in (own, others, background))
+    """Return z of each word of the prior, given its counts in a class and in the others.
+
+    `total` is the sum of the prior over all words, also those that it leaves out.
+    """
+    n, m = own.total() + total, others.total() + total
     found = {}
-    for word, prior in background.items():
-        y, x = own.get(word, 0) + prior, others.get(word, 0) + prior
-        d = log(y / (n + a - y)) - log(x / (m + a - x))
-        found[word] = d / sqrt(1 / y + 1 / x)
+    for word, a in prior.items():
+        y, x = own[word] + a, others[word] + a
+        found[word] = (log(y / (n - y)) - log(x / (m - x))) / sqrt(1 / y + 1 / x)
     return found
 
 
-def _has_letter(word: str) -> bool:
-    return any(map(str.isalpha, word))
+def _words(texts: Iterable[str]) -> list[str]:
+    return [word for word in map(str.lower, texts) if any(map(str.isalpha, word))]
 
 
 def _occurrences(passage: Passage, telling: set[str]) -> Spans:

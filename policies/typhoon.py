@@ -2,8 +2,8 @@
 
 The saliency of a type of token is an exponential moving average, over the batches of a label task,
 of the absolute gradient of the loss in the token's one-hot input. The chance c that a token is
-masked is proportional to its saliency, but at most 1: c(t) = min(1, k s(t)), with k such that
-the expected share of masked tokens is `ratio`; tokens are drawn independently.
+masked is proportional to its saliency, but at most 1: c(t) = min(1, k s(t)), with k such that the
+expected share of masked tokens of the corpus is `ratio`, as each is drawn independently.
 
 Use it as a negative control: in version 2 of their paper the authors withdraw the gain that version
 1 reported. In 90 runs on MRPC and CoLA, none of its 12 paired comparisons with random and
@@ -12,6 +12,7 @@ whole-word masking was significant.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, Json, Passage, Range, Rate, Spans, policy
+from maskpolicy import Count, Json, Passage, Range, Share, Spans, Statistics, policy
 from maskpolicy.learned import Contexts, Tools, Training, require
 
-FILE = "saliency.npy"
+FILE = "chances.npy"
 
 
 @policy("typhoon", target="spans")
@@ -32,15 +33,25 @@ class Typhoon:
     """Mask tokens on which the loss of the task `train_on` depends most (Typhoon)."""
 
     train_on: tuple[str, ...]  # one label task
-    ratio: Rate = 0.15  # expected share of a passage's tokens to mask
+    ratio: Share = 0.15  # expected share of the corpus's tokens to mask
     decay: Annotated[float, Range(ge=0, lt=1)] = 0.9  # of the moving average, at each batch
     passes: Count = 1  # passes over the examples of train
-    only_select: ClassVar = ("ratio",)  # fields that neither fit nor annotate reads
     learns_from: ClassVar = "labels"
     needs_classifier: ClassVar = True
 
-    def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
-        """Keep the saliency of each type of token, (vocabulary,)."""
+    def count(self, passages: Sequence[Passage]) -> Counter[int]:
+        """Count the types of tokens by their ids."""
+        return Counter(np.concatenate([passage.tokens for passage in passages]).tolist())
+
+    def fit(
+        self,
+        data: Sequence[Contexts],
+        spec: Training,
+        out: Path,
+        tools: Tools,
+        statistics: Statistics,
+    ) -> Json:
+        """Keep the chance of each type of token, (vocabulary,)."""
         judge = tools.load_classifier(data[0], spec)
         examples = [context.example for context in data[0].train]
         steps, size = judge.steps(examples), judge.spec.batch_size
@@ -53,20 +64,22 @@ class Typhoon:
             update(average, np.concatenate(types), np.concatenate(values), self.decay)
             tools.run.progress(number + 1, total, "gradients")
         average[tools.load_tokenizer().all_special_ids] = 0
-        np.save(out / FILE, average.astype(np.float32))
-        return {"batches": total, "types": int((average > 0).sum())}
+        counts = statistics.numbers(range(len(average)))
+        found = chances(average, counts, self.ratio)
+        np.save(out / FILE, found.astype(np.float32))
+        expected = float(found @ counts / max(1, counts.sum()))
+        return {"batches": total, "types": int((average > 0).sum()), "share": round(expected, 6)}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Return the column "saliency": a number for each token of each passage."""
-        saliency = np.load(require("typhoon", fitted) / FILE)
-        return {"saliency": [saliency[passage.tokens] for passage in passages]}
+        """Return the column "chances": that of each token of each passage, (t,)."""
+        found = np.load(require("typhoon", fitted) / FILE)
+        return {"chances": [found[passage.tokens] for passage in passages]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw each token with its chance, independently of the others."""
-        given = chances(passage.columns["saliency"], self.ratio)
-        return passage.pieces[rng.random(len(given)) < given]
+        return passage.pieces[rng.random(len(passage.tokens)) < passage.columns["chances"]]
 
 
 def update(
@@ -85,18 +98,22 @@ def update(
     average[there] = np.where(before > 0, decay * before + (1 - decay) * means, means)
 
 
-def chances(saliency: NDArray[np.floating], ratio: float) -> NDArray[np.float64]:
-    """Return min(1, k s) for each of n saliencies, with k such that they add up to ratio * n.
+def chances(
+    saliency: NDArray[np.float64], counts: NDArray[np.int64], ratio: float
+) -> NDArray[np.float64]:
+    """Return min(1, k s) for each of n types, with k such that the mean over all tokens is `ratio`.
 
-    If fewer saliencies are above 0, each of these has the chance 1.
+    `counts` (n,) has the tokens of each type. If too few tokens have a saliency above 0, each of
+    these has the chance 1.
     """
-    s = saliency.astype(np.float64)
-    wanted, above = ratio * len(s), int((s > 0).sum())
-    if wanted >= above:
-        return (s > 0).astype(np.float64)
-    ordered = np.sort(s)[::-1][:above]
-    certain = np.arange(above)  # how many of the highest have the chance 1
-    scales = (wanted - certain) / np.cumsum(ordered[::-1])[::-1]
-    scale = scales[np.argmax(scales * ordered <= 1)]
-    found: NDArray[np.float64] = np.minimum(1, scale * s)
+    order = np.argsort(-saliency, kind="stable")[: int((saliency > 0).sum())]
+    s, weights = saliency[order], counts[order].astype(np.float64)
+    wanted = ratio * counts.sum()
+    if wanted >= weights.sum():
+        return (saliency > 0).astype(np.float64)
+    certain = np.cumsum(weights) - weights  # tokens of the types before, which have the chance 1
+    rest = np.cumsum((weights * s)[::-1])[::-1]
+    scales = np.divide(wanted - certain, rest, out=np.full(len(s), np.inf), where=rest > 0)
+    scale = scales[np.argmax(scales * s <= 1)]
+    found: NDArray[np.float64] = np.minimum(1, scale * saliency)
     return found

@@ -12,6 +12,7 @@ import pytest
 import small
 from maskpolicy.policies.ke_mlm import FILE, KeMlm, z_scores
 
+from maskpolicy import Statistics
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.learned import Context, Contexts
@@ -24,6 +25,7 @@ LINES = [
     ("0", "good film"),
     *[("0", "fine plot")] * 2,
 ]
+CORPUS = ["Good film .", "film", *["plot"] * 18, *["other"] * 19]
 TASK = Contexts(
     "reviews",
     tuple(
@@ -37,19 +39,22 @@ TASK = Contexts(
 
 def fitted(out: Path, **fields) -> dict[str, dict[str, float]]:
     """Return the words of each class of the 20 lines."""
-    KeMlm(("reviews",), **fields).fit([TASK], Training(), out, None)
+    policy = KeMlm(("reviews",), **fields)
+    statistics = Statistics.of(policy.count([small.words(text) for text in CORPUS]))
+    policy.fit([TASK], Training(), out, None, statistics)
     return json.loads((out / FILE).read_text())["reviews"]
 
 
 def test_words_have_the_z_scores_that_the_formula_gives_by_hand(tmp_path):
     # class 1: good 6, fine 4, film 10, of 20; class 0: bad 7, film 8, good 1, fine 2, plot 2, of 20
-    # both, the prior: good 7, fine 6, film 18, bad 7, plot 2, of 40
+    # with the corpus, of 40: good 8, fine 6, film 20, bad 7, plot 20, and 19 others; 80 in all, so
+    # that the prior has half of each
     found = fitted(tmp_path)
-    good = (log(13 / 47) - log(8 / 52)) / sqrt(1 / 13 + 1 / 8)
-    film = (log(28 / 32) - log(26 / 34)) / sqrt(1 / 28 + 1 / 26)
-    fine = (log(10 / 50) - log(8 / 52)) / sqrt(1 / 10 + 1 / 8)
-    bad = (log(14 / 46) - log(7 / 53)) / sqrt(1 / 14 + 1 / 7)
-    plot = (log(4 / 56) - log(2 / 58)) / sqrt(1 / 4 + 1 / 2)
+    good = (log(10 / 50) - log(5 / 55)) / sqrt(1 / 10 + 1 / 5)
+    film = (log(20 / 40) - log(18 / 42)) / sqrt(1 / 20 + 1 / 18)
+    fine = (log(7 / 53) - log(5 / 55)) / sqrt(1 / 7 + 1 / 5)
+    bad = (log(10.5 / 49.5) - log(3.5 / 56.5)) / sqrt(1 / 10.5 + 1 / 3.5)
+    plot = (log(12 / 48) - log(10 / 50)) / sqrt(1 / 12 + 1 / 10)
     wanted = {"1": {"good": good, "fine": fine, "film": film}, "0": {"bad": bad, "plot": plot}}
     assert found == {
         label: {word: pytest.approx(z, abs=5e-4) for word, z in words.items()}
@@ -60,15 +65,15 @@ def test_words_have_the_z_scores_that_the_formula_gives_by_hand(tmp_path):
 
 def test_z_is_antisymmetric_and_zero_where_shares_are_equal():
     one, other = Counter(a=3, b=1), Counter(a=1, b=3)
-    both = one + other
-    forth, back = z_scores(one, other, both), z_scores(other, one, both)
+    prior = {"a": 4.0, "b": 4.0}
+    forth, back = z_scores(one, other, prior, 8), z_scores(other, one, prior, 8)
     assert forth["a"] == pytest.approx(-back["a"])
-    assert z_scores(one, one, both) == {"a": 0, "b": 0}
+    assert z_scores(one, one, prior, 8) == {"a": 0, "b": 0}
 
 
-def test_a_larger_background_draws_z_towards_zero():
+def test_a_larger_prior_draws_z_towards_zero():
     one, other = Counter(a=3, b=1), Counter(a=1, b=3)
-    sizes = [z_scores(one, other, Counter(a=n, b=n))["a"] for n in (1, 10, 100)]
+    sizes = [z_scores(one, other, {"a": n, "b": n}, 2 * n)["a"] for n in (1, 10, 100)]
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
 
@@ -92,7 +97,7 @@ def test_it_masks_as_many_words_as_the_ratio_allows():
 def test_a_task_with_one_class_teaches_nothing(tmp_path):
     task = Contexts("reviews", TASK.train[:10], (), {})
     with pytest.raises(DataError, match="all texts of reviews have one label"):
-        KeMlm(("reviews",)).fit([task], Training(), tmp_path, None)
+        KeMlm(("reviews",)).fit([task], Training(), tmp_path, None, Statistics.of({"": 9}))
 
 
 def test_without_a_fit_it_is_refused_in_one_line():

@@ -22,7 +22,7 @@ from maskpolicy.store.artifacts import Store
 from maskpolicy.world import make, write
 
 POLICIES = ("selective-masking", "typhoon", "ke-mlm")
-COLUMNS = {"selective-masking": "important", "typhoon": "saliency", "ke-mlm": "telling"}
+COLUMNS = {"selective-masking": "important", "typhoon": "chances", "ke-mlm": "telling"}
 SHORT = {"batch_size": 4, "precision": "fp32"}
 BUDGETS = {
     "fit": {"steps": 6, "eval_every": 3, **SHORT},
@@ -147,10 +147,10 @@ def test_a_pair_of_texts_is_learnt_from(experiment, made, tmp_path):
         found, store = computed(loaded, tmp_path / kind, ("fit",))
         words = json.loads(content(store, found["ke-mlm, run 0"])["words.json"])
         assert next(iter(words["mrpc"]["1"])) == "sank"
-        saliency = np.load(store.path(found["typhoon, run 0"].key) / "saliency.npy")
+        chances = np.load(store.path(found["typhoon, run 0"].key) / "chances.npy")
         second = small.tokenizer()("boat sank.", add_special_tokens=False).input_ids
-        assert (saliency[second] > 0).all()
-        assert (saliency[small.tokenizer().all_special_ids] == 0).all()
+        assert (chances[second] > 0).all()
+        assert (chances[small.tokenizer().all_special_ids] == 0).all()
 
 
 @pytest.mark.parametrize(
