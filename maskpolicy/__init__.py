@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from maskpolicy.findings import Findings
     from maskpolicy.formats.sources import Hub
     from maskpolicy.masking.placement import scatter
-    from maskpolicy.masking.selection import choose, draw, draw_weighted, fill
+    from maskpolicy.masking.selection import choose, draw, draw_highest, draw_weighted, fill
     from maskpolicy.plugins.discovery import file_of
     from maskpolicy.plugins.registry import analysis, policy, task
     from maskpolicy.plugins.scoring import metric
@@ -57,6 +57,7 @@ __all__ = [
     "as_spans",
     "choose",
     "draw",
+    "draw_highest",
     "draw_weighted",
     "file_of",
     "fill",
@@ -71,7 +72,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.findings": ("Findings",),
     "maskpolicy.formats.sources": ("Hub",),
     "maskpolicy.masking.placement": ("scatter",),
-    "maskpolicy.masking.selection": ("choose", "draw", "draw_weighted", "fill"),
+    "maskpolicy.masking.selection": ("choose", "draw", "draw_highest", "draw_weighted", "fill"),
     "maskpolicy.plugins.discovery": ("file_of",),
     "maskpolicy.plugins.registry": ("analysis", "policy", "task"),
     "maskpolicy.plugins.scoring": ("metric",),

@@ -107,3 +107,18 @@ def roberta(**settings):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return RobertaModel(RobertaConfig(**shape | settings), add_pooling_layer=False).eval()
+
+
+def current(seed=0, steps=0):
+    """Return a small BART in training, as a policy's `reannotate` gets it."""
+    from maskpolicy.config.budgets import Training
+    from maskpolicy.learned import Current
+    from maskpolicy.models.guesses import Guesser
+    from maskpolicy.models.model_kinds import MODEL_KINDS
+    from maskpolicy.types import Denoising
+
+    kind, model = MODEL_KINDS["seq2seq"], bart(seed=seed)
+    specials = kind.specials(tokenizer(), model)
+    spec = Training(max_source=60, max_target=60)
+    guesser = Guesser(model, kind, specials, spec, Denoising(join="none"))
+    return Current(vocabulary=len(tokenizer()), steps=steps, guesser=guesser)

@@ -24,12 +24,13 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("Passage", "Spans", "Example", "Json", "Statistics", "as_spans"),
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
         *("MaskpolicyError", "ConfigError", "DataError", "StoreError", "unknown"),
-        *("choose", "draw", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
+        *("choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
         *("Findings", "Run", "Result", "Store"),
         *("MaskingCollator", "__version__"),
     },
     "maskpolicy.corpus": {
         *("Labelled", "entity_labels", "find_entities", "find_phrases", "pipeline_identity"),
+        *("TAGS", "tag_words"),
     },
     "maskpolicy.formats": {
         *("text", "optional", "texts", "block", "records", "alike", "digest"),
@@ -39,6 +40,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("Classifier", "Context", "Contexts", "Tools", "Training", "Specials", "bounded"),
         *("candidates", "episodes", "extractor", "hits", "innerloop", "meta", "tagger", "windows"),
         "require",
+        *("Current", "Guesses"),
     },
     "maskpolicy.findings": {
         *(

@@ -12,6 +12,7 @@ from maskpolicy.findings import Point, panels, points
 from maskpolicy.results.cell import STEP
 
 COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds")
+TOKENS = ("source_tokens", "target_tokens", "feedback_tokens")  # in a result's work
 UNITS = {"seconds": "seconds of pre-training", "tokens": "source and target tokens"}
 
 
@@ -21,8 +22,9 @@ class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024, figure 3).
 
     Like `efficiency`, with the same checkpoints (`checkpoint_steps`), but over the cost of the
-    steps, which differs between policies. `tokens` counts source and target tokens. `seconds` is
-    the stage's time on the machine that trained it, divided in proportion to tokens.
+    steps, which differs between policies. `tokens` counts source and target tokens, also those that
+    a policy reads to annotate passages again. `seconds` is the stage's time on the machine that
+    trained it, divided in proportion to tokens.
     """
 
     over: Literal["seconds", "tokens"] = "seconds"
@@ -74,14 +76,20 @@ def _cost(point: Point, found: Sequence[Point], store: Store) -> dict[str, float
 
 def _tokens(result: Result) -> float | None:
     work = result.work
-    return None if work is None else float(work["source_tokens"] + work["target_tokens"])
+    if work is None:
+        return None
+    return float(sum(work.get(name, 0) for name in TOKENS))
 
 
 def _seconds(result: Result, store: Store) -> float | None:
-    """Return the seconds of the intermediate stage, including interrupted attempts."""
-    key = None if STEP in result.config else result.stage_key("intermediate")
-    manifest = None if key is None else store.peek(key)
-    return None if manifest is None else float(manifest["seconds"])
+    """Return the seconds of the intermediate stage and its parts, with interrupted attempts."""
+    if STEP in result.config:
+        return None
+    keys = [key for name, key in result.stages.items() if name.startswith("intermediate")]
+    known = [store.recall(key) for key in keys]  # parts are dropped after use
+    if not known or None in known:
+        return None
+    return float(sum(each["seconds"] for each in known if each is not None))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.corpus import TAGS
 from maskpolicy.findings import Sample, Sampling, samples
-from maskpolicy.findings.parts_of_speech import TAGS, tagged
+from maskpolicy.findings.parts_of_speech import tagged
 from maskpolicy.plots import GREY, Bars, Series
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")

@@ -46,7 +46,7 @@ def gallery(
     discovery.load_files(plugin or (), fresh=True)
     artifacts = open_store(store_of(store, []), cache)
     tokenizer = showing.tokenizer_of(model, artifacts)
-    masked, others = [], []
+    masked, others, asking = [], [], []
     for row in (*_policies(plugin or ()), *(rows or ())):
         name, *words = shlex.split(row)
         if lacking := "" if words else _lacking(name):
@@ -55,12 +55,16 @@ def gallery(
         block = policy_blocks.policy_block(showing.given_block(name, words, None), "policy", {})
         read = showing.statistics_of(block, model, None, artifacts)
         found = preview.show(text, block, tokenizer, None, seed, statistics=read)
+        if preview.asks_the_model(block):
+            asking.append(f"`{row}`")
         masked.append([f"`{row}`", *_cells(found)])
     typer.echo("# Every policy on one passage\n")
     about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model}"
     where = "the statistics of the embedded world where a policy reads some, and this text"
     typer.echo(f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {text}\n")
     typer.echo(markdown.table(["policy", "source", "target"], masked))
+    if asking:
+        typer.echo(f"\n{', '.join(asking)}: {preview.UNLEARNT}.")
     if others:
         typer.echo(f"\nNot here: {'; '.join(others)}.")
 

@@ -14,6 +14,7 @@ from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.learned import Current
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
 from maskpolicy.plugins import hooks
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from maskpolicy.store.artifacts import Store
+
+
+UNLEARNT = "as for a model that has learnt nothing, to which all tokens are equally likely"
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def show(
     leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
     read = statistics or [None] * len(leaves)
     views = [
-        [_annotated(leaf, passage, known.get(leaf.label), own)]
+        [_annotated(leaf, passage, known.get(leaf.label), own, len(tokenizer))]
         for leaf, own in zip(leaves, read, strict=True)
     ]
     masker = Masker.of(instance("policy", block.name, block.fields), block.denoising, read)
@@ -90,15 +94,36 @@ def show(
     )
 
 
+def asks_the_model(block: PolicyBlock) -> bool:
+    """Return whether a row's policy masks by what the model in training predicts."""
+    policy = instance("policy", block.name, block.fields)
+    return hooks.REANNOTATE.of(policy) is not None
+
+
 def _annotated(
-    leaf: PolicyBlock, passage: Passage, fitted: Path | None, statistics: Statistics | None
+    leaf: PolicyBlock,
+    passage: Passage,
+    fitted: Path | None,
+    statistics: Statistics | None,
+    vocabulary: int,
 ) -> Passage:
-    """Return the passage with the columns of a policy that selects."""
+    """Return the passage with the columns of a policy that selects.
+
+    Those of `reannotate` come from a model that has learnt nothing: all tokens are equally likely.
+    """
     policy = instance("policy", leaf.name, leaf.fields)
-    if hooks.ANNOTATE.of(policy) is None:
+    if hooks.ANNOTATE.of(policy) is not None:
+        columns = {
+            name: rows[0]
+            for name, rows in annotate(policy, [passage], fitted, statistics=statistics).items()
+        }
+        passage = replace(passage, columns=columns)
+    again = hooks.REANNOTATE.of(policy)
+    if again is None:
         return passage
-    found = annotate(policy, [passage], fitted, statistics=statistics)
-    return replace(passage, columns={name: rows[0] for name, rows in found.items()})
+    found = again([passage], Current(vocabulary=vocabulary, fitted=fitted))
+    columns = {name: rows[0] for name, rows in found.items()}
+    return replace(passage, columns={**passage.columns, **columns})
 
 
 def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:

@@ -37,7 +37,7 @@ def parts(outcomes: Iterable[Outcome], wall: float) -> list[StageSummary]:
     """
     by_name: dict[str, list[Outcome]] = {name: [] for name in (*PARTS, REST)}
     for outcome in outcomes:
-        kind = outcome.stage.kind
+        kind = outcome.stage.kind.partition("-")[0]  # parts of a training belong to it
         by_name[kind if kind in PARTS else REST].append(outcome)
     found = [_part(name, members) for name, members in by_name.items()]
     known = sum(part.seconds for part in found[:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from maskpolicy.plugins.statistics import Statistics
     from maskpolicy.store.artifacts import Store
 
+log = logging.getLogger(__name__)
 DEFAULT = "mini"  # the model whose tokenizer is used
 
 
@@ -79,6 +81,10 @@ def show(
         tokenizer = models.load_tokenizer(str(of_run.tokenizer))
     else:
         tokenizer = tokenizer_of(model or DEFAULT, artifacts)
+    if block.has_stage and preview.asks_the_model(block):
+        log.info(
+            "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNT
+        )
     read = statistics_of(block, model or DEFAULT, of_run, artifacts)
     fitted = of_run.fitted if of_run else None
     masked = preview.show(text, block, tokenizer, fitted, seed, progress, read)

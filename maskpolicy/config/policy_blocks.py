@@ -93,6 +93,12 @@ def _mixed(
     ]
     if not found:
         raise ConfigError(f"{place}: is empty: name at least one policy")
+    for i, block in enumerate(found):
+        if hooks.REANNOTATE.of(find_plugin("policy", block.name).plugin) is not None:
+            raise ConfigError(
+                f"{place}[{i}]: {block.name} is annotated again in the course of its training, "
+                "which no member of another policy can be: give it a row of its own"
+            )
     fields = {**fields, hooks.MEMBERS.name: [resolved_member(block) for block in found]}
     objectives = [block.denoising for block in found]
     denoising = replace(
@@ -164,14 +170,16 @@ def compares_corpora(block: PolicyBlock) -> bool:
 
 
 def _check_schedules(policy: Any, where: str) -> None:
-    """Raise ConfigError for a schedule of a field that is read once, before the training."""
-    if hooks.ANNOTATE.of(policy) is None and not hooks.reads_statistics(policy):
+    """Raise ConfigError for a schedule of a field that `select` is not alone to read."""
+    readers = (hooks.ANNOTATE.of(policy), hooks.REANNOTATE.of(policy))
+    if readers == (None, None) and not hooks.reads_statistics(policy):
         return
+    read = "before the training" if hooks.REANNOTATE.of(policy) is None else "by reannotate"
     for name in schema.fields_of(type(policy)):
         if name not in hooks.ONLY_SELECT.of(policy) and is_scheduled(getattr(policy, name)):
             raise ConfigError(
-                f"{at(where, name)}: is read before the training, so that it cannot follow a "
-                "schedule: give a number"
+                f"{at(where, name)}: is read {read}, so that it cannot follow a schedule: give a "
+                "number"
             )
 
 

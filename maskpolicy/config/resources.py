@@ -93,7 +93,8 @@ def check_machine(resources: Resources, kinds: Iterable[str], gpus: int) -> None
     for kind in kinds:
         wanted = resources.gpus(kind, gpus > 0)
         if wanted > gpus:
+            key = kind.partition("-")[0]
             raise ConfigError(
-                f"resources.{kind}: takes {wanted} GPUs, and this machine has {gpus}: lower it, or "
+                f"resources.{key}: takes {wanted} GPUs, and this machine has {gpus}: lower it, or "
                 "compute these stages on another machine"
             )

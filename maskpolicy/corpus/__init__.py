@@ -9,13 +9,23 @@ from maskpolicy.lazy import offers
 
 if TYPE_CHECKING:
     from maskpolicy.corpus.pipelines import (
+        TAGS,
         Labelled,
         entity_labels,
         find_entities,
         find_phrases,
         pipeline_identity,
+        tag_words,
     )
 
-__all__ = ["Labelled", "entity_labels", "find_entities", "find_phrases", "pipeline_identity"]
+__all__ = [
+    "TAGS",
+    "Labelled",
+    "entity_labels",
+    "find_entities",
+    "find_phrases",
+    "pipeline_identity",
+    "tag_words",
+]
 _HOMES = {"maskpolicy.corpus.pipelines": __all__}
 __getattr__, __dir__ = offers(__name__, _HOMES)

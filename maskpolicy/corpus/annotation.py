@@ -60,7 +60,7 @@ def batches(
     names: set[str] = set()
     done = 0
     for found in batched(partial(_columns, policy, fitted, more), passages, workers):
-        names = names or _named(policy, set(found), passages)
+        names = names or named(policy, set(found), passages)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
             raise StageError(
@@ -71,7 +71,7 @@ def batches(
         progress(done, len(passages))
 
 
-def _named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
+def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
     """Return the names of a policy's columns; ConfigError for a name that the corpus uses."""
     taken = sorted(names & {*FIXED, *passages[0].columns})
     if taken:
@@ -187,15 +187,19 @@ def _columns(
         raise
     except Exception as error:
         raise plugin_error("policy", policy, f"annotating {span_of(batch)}", error) from error
-    if not isinstance(columns, dict):
-        raise StageError(
-            f"{plugin_name('policy', policy)}: annotate must return a dict of columns, not "
-            f"{type(columns).__name__}"
-        )
-    for name, rows in columns.items():
-        if len(rows) != len(batch):
-            raise StageError(
-                f"{plugin_name('policy', policy)}: annotate returned {len(rows)} rows of {name!r} "
-                f"for {len(batch)} passages: return one array per passage"
-            )
+    check_columns(policy, "annotate", columns, len(batch))
     return columns
+
+
+def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
+    """Raise StageError unless a method of a policy returned columns of `count` arrays each."""
+    name = plugin_name("policy", policy)
+    if not isinstance(columns, dict):
+        kind = type(columns).__name__
+        raise StageError(f"{name}: {hook} must return a dict of columns, not {kind}")
+    for column, rows in columns.items():
+        if len(rows) != count:
+            raise StageError(
+                f"{name}: {hook} returned {len(rows)} rows of {column!r} for {count} passages: "
+                "return one array per passage"
+            )

@@ -7,13 +7,17 @@ import logging
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import metadata
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from maskpolicy.corpus import entities as rules
 from maskpolicy.errors import ConfigError
 from maskpolicy.files import sha256
-from maskpolicy.types import Json
+from maskpolicy.types import Json, Passage
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -25,6 +29,10 @@ NOTE = (
     "entities come from the built-in rules; for a trained pipeline run "
     "`python -m spacy download en_core_web_sm` and set the policy's `pipeline: en_core_web_sm`"
 )
+TAGS = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
+)  # Universal Dependencies
 _FOR_ENTITIES = {"tok2vec", "transformer", "ner"}
 _ENTITY_COMPONENTS = {"ner", "beam_ner", "entity_ruler", "span_ruler"}  # names of spaCy's factories
 _STOCK = {"tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer"}
@@ -131,6 +139,24 @@ def parts_of_speech(texts: Iterable[str], pipeline: str) -> Iterator[Labelled]:
         if len(doc) and not doc.has_annotation("POS"):
             raise ConfigError(f"spaCy pipeline {pipeline!r} has no tagger: name another")
         yield [(token.idx, token.idx + len(token), token.pos_) for token in doc if token.pos]
+
+
+def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np.uint8]]:
+    """Yield the index in TAGS of each word of each passage, (w,).
+
+    A word has the tag of the pipeline's token with its last character. Raises ConfigError if the
+    pipeline has no tagger.
+    """
+    first, second = tee(passages)
+    texts = (passage.text for passage in first)
+    for passage, found in zip(second, parts_of_speech(texts, pipeline), strict=True):
+        ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
+        starts = np.asarray([start for start, _, _ in found], np.int64)
+        at = np.searchsorted(starts, ends, side="right") - 1
+        unknown = TAGS.index("X")
+        known = [TAGS.index(label) if label in TAGS else unknown for _, _, label in found]
+        tagged = [known[place] if place >= 0 else unknown for place in at.tolist()]
+        yield np.asarray(tagged, np.uint8)
 
 
 def _folder(folder: Path) -> str:

@@ -27,7 +27,7 @@ from maskpolicy.seeding import Streams
 from maskpolicy.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.training.batching import Order
-from maskpolicy.training.steps import open_statistics, open_views
+from maskpolicy.training.steps import FEEDBACK, open_statistics, open_views
 from maskpolicy.types import Denoising
 
 FILE = "hidden.safetensors"
@@ -213,6 +213,11 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
         )
     own = ("corpus", "annotate", STATISTICS)
     inputs = {name: key for name, key in row.inputs.items() if name.startswith(own)}
+    if FEEDBACK in row.inputs:
+        raise ConfigError(
+            f"{row.label}: masks by what the model in training predicts, and the columns with that "
+            "are dropped after use: its masks cannot be sampled"
+        )
     if row.version != version_of("intermediate"):
         raise ConfigError(
             f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "

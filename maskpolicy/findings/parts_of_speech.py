@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from maskpolicy import ragged
 from maskpolicy.corpus import pipelines
 from maskpolicy.corpus.documents import WorldSource
 from maskpolicy.corpus.passages import Passages
+from maskpolicy.corpus.pipelines import TAGS
 from maskpolicy.errors import ConfigError
 from maskpolicy.findings.cache import derive
 from maskpolicy.findings.masked_sample import Sample, Sampling
@@ -26,10 +27,6 @@ from maskpolicy.world.tags import tag
 
 FILE = "tags.safetensors"
 GOLD = "gold_entities"
-TAGS = (
-    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
-    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
-)  # Universal Dependencies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +44,11 @@ def tags(params: TagsParams, inputs: Mapping[str, Path], out: Path, run: StageRu
     passages = Passages.open(inputs["corpus"])
     places = params.sampling.places(len(passages))
     sampled = [passages[place] for place in places.tolist()]
+    rows: Iterator[NDArray[np.uint8]]
     if run.local.pipeline is None:
         rows = map(_gold, sampled)
     else:
-        texts = (passage.text for passage in sampled)
-        rows = map(_aligned, sampled, pipelines.parts_of_speech(texts, run.local.pipeline))
+        rows = pipelines.tag_words(sampled, run.local.pipeline)
     with RaggedWriter(out / FILE) as file:
         for row in rows:
             file.append({"tags": row})
@@ -91,14 +88,3 @@ def _gold(passage: Passage) -> NDArray[np.uint8]:
     words = [passage.text[a:b].strip() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     names = tag(words, inside[passage.words[:, 0]].tolist())
     return np.asarray([TAGS.index(name) for name in names], np.uint8)
-
-
-def _aligned(passage: Passage, found: pipelines.Labelled) -> NDArray[np.uint8]:
-    """Return each word's tag: that of the pipeline's token with the word's last character."""
-    ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
-    starts = np.asarray([start for start, _, _ in found], np.int64)
-    at = np.searchsorted(starts, ends, side="right") - 1
-    known = [TAGS.index(label) if label in TAGS else TAGS.index("X") for _, _, label in found]
-    unknown = TAGS.index("X")
-    tagged = [known[place] if place >= 0 else unknown for place in at.tolist()]
-    return np.asarray(tagged, np.uint8)

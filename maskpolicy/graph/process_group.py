@@ -48,9 +48,10 @@ def compute_together(stage: Stage, inputs: Mapping[str, Path], out: Path, run: S
             return
         except _MemberDied as death:
             if tries == _TRIES:
+                kind = stage.kind.partition("-")[0]
                 raise StageError(
                     f"{death}, {_TRIES} times in a row: if memory ran out, lower "
-                    f"resources.{stage.kind} or {stage.kind}.micro_tokens"
+                    f"resources.{kind} or {kind}.micro_tokens"
                 ) from None
             again = "all start again from the newest checkpoint"
             _log.warning("%s: %s: %s", stage.name, death, again)

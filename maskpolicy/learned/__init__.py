@@ -17,14 +17,18 @@ if TYPE_CHECKING:
         windows,
     )
     from maskpolicy.learned.classifier import Classifier
+    from maskpolicy.learned.feedback import Current
     from maskpolicy.learned.fit_tools import Context, Contexts, Tools, require
     from maskpolicy.models.bart import bounded
+    from maskpolicy.models.guesses import Guesses
     from maskpolicy.training.specials import Specials
 
 __all__ = [
     "Classifier",
     "Context",
     "Contexts",
+    "Current",
+    "Guesses",
     "Specials",
     "Tools",
     "Training",
@@ -46,8 +50,10 @@ _HOMES = {
         *("tagger", "windows"),
     ),
     "maskpolicy.learned.classifier": ("Classifier",),
+    "maskpolicy.learned.feedback": ("Current",),
     "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools", "require"),
     "maskpolicy.models.bart": ("bounded",),
+    "maskpolicy.models.guesses": ("Guesses",),
     "maskpolicy.training.specials": ("Specials",),
 }
 __getattr__, __dir__ = offers(__name__, _HOMES)

@@ -32,6 +32,19 @@ def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
     return units.take(chosen, axis=0)
 
 
+def draw_highest(
+    units: Spans, scores: NDArray[Any], ratio: float, rng: np.random.Generator
+) -> Spans:
+    """Return the floor(ratio * n + u) of n ranges with the highest scores (n,), u as in `draw`.
+
+    Equal scores are decided by lot. The ranges keep their order in `units`.
+    """
+    count = min(len(units), int(ratio * len(units) + rng.random()))
+    shuffled = rng.permutation(len(units))
+    best = shuffled[np.argsort(-scores[shuffled], kind="stable")][:count]
+    return units.take(np.sort(best), axis=0)
+
+
 def draw_weighted(
     units: Spans, weights: NDArray[Any], ratio: float, rng: np.random.Generator
 ) -> Spans:

@@ -281,6 +281,11 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     return crossentropy.summed(states, weight, bias, labels), len(labels)
 
 
+def label_logits(model: Any, batch: Batch) -> torch.Tensor:
+    """Return the logits of a batch's k labels, (k, v), row by row."""
+    return decoder_states.logits(model, batch, batch.labels != IGNORE)
+
+
 def row_losses(model: Any, batch: Batch) -> torch.Tensor:
     """Return the mean cross-entropy of each row's labels, (b,), in at least single precision.
 
@@ -290,8 +295,7 @@ def row_losses(model: Any, batch: Batch) -> torch.Tensor:
     import torch
     from torch.nn.functional import cross_entropy
 
-    kept = batch.labels != IGNORE
-    logits = decoder_states.logits(model, batch, kept)
+    kept, logits = batch.labels != IGNORE, label_logits(model, batch)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     losses = cross_entropy(logits, batch.labels[kept], reduction="none")
     counts = kept.sum(1)

@@ -57,6 +57,9 @@ class Kind:
     kept: Callable[[Any], Any]  # training module -> the model to save
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs]
     loss: Loss
+    label_logits: Callable[[Any, Any], Any]  # (module, micro-batch) -> (k, v) of its k labels
+    has_new_head: Callable[[Any, Denoising], bool]
+    """(model, denoising) -> whether the training module predicts tokens by weights drawn anew"""
 
 
 MODEL_KINDS: Mapping[str, Kind] = {
@@ -73,6 +76,8 @@ MODEL_KINDS: Mapping[str, Kind] = {
         kept=lambda module: module,
         pairs=Specials.pairs,
         loss=bart.token_loss,
+        label_logits=bart.label_logits,
+        has_new_head=lambda made, denoising: False,
     ),
     ENCODER: Kind(
         family="RoBERTa",
@@ -93,5 +98,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         kept=lambda module: module.encoder,
         pairs=Specials.at_positions,
         loss=roberta.token_loss,
+        label_logits=roberta.label_logits,
+        has_new_head=lambda made, denoising: True,
     ),
 }

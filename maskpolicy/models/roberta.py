@@ -135,10 +135,15 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of the masked tokens, and their number."""
     from torch.nn.functional import cross_entropy
 
-    kept = batch.labels != IGNORE
-    labels = batch.labels[kept]
-    logits = module.logits(module(batch)[kept])
+    labels = batch.labels[batch.labels != IGNORE]
+    logits = label_logits(module, batch)
     return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)
+
+
+def label_logits(module: Any, batch: Batch) -> torch.Tensor:
+    """Return the logits of a batch's k labels, (k, v), row by row."""
+    found: torch.Tensor = module.logits(module(batch)[batch.labels != IGNORE])
+    return found
 
 
 def _decoder(config: Any, layers: int) -> Any:

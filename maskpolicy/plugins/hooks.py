@@ -154,11 +154,35 @@ CONDENSE: Hook[Callable[..., Any] | None] = Hook(
     may_take=(CONTRAST,),
     gives="Mapping[Key, float]",
 )
+REANNOTATE: Hook[Callable[[Sequence[Passage], Any], _Columns] | None] = Hook(
+    "reannotate",
+    None,
+    "columns as those of `annotate`, computed with the model in training: before the first step, "
+    "and again after every `every` steps. Runs once for the passages of the next `every` steps. "
+    "`current` is that model (`maskpolicy.learned.Current`)",
+    takes=("passages", "current"),
+    gives="dict[str, list[NDArray]]",
+    needs="every",
+)
+EVERY: Hook[int] = Hook(
+    "every",
+    0,
+    "the number of steps of the intermediate stage after which `reannotate` runs again",
+    form="field",
+)
+SMOOTHING: Hook[float] = Hook(
+    "smoothing",
+    0.0,
+    "of a policy with `reannotate`: the share of each label that the model's own prediction gets, "
+    "made by the model as it was at the last `reannotate`. 0: the right token is the whole label",
+    form="field",
+)
 DEPENDS: Hook[Callable[[], Json]] = Hook(
     "depends",
     dict,
-    "what `annotate` and `count` depend on besides the fields, and `fit` of a policy that learns "
-    "from labels, e.g. name and version of a spaCy pipeline: a part of the artifact's key",
+    "what `annotate`, `reannotate` and `count` depend on besides the fields, and `fit` of a policy "
+    "that learns from labels, e.g. name and version of a spaCy pipeline: a part of the artifact's "
+    "key",
     gives="Json",
 )
 ONLY_SELECT: Hook[Sequence[str]] = Hook(
@@ -308,7 +332,8 @@ FILES: Hook[Sequence[str]] = Hook(
 
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
-        *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, DEPENDS, ONLY_SELECT),
+        *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
+        *(DEPENDS, ONLY_SELECT),
         *_OF_STATISTICS,
         *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),
     ),

@@ -48,15 +48,22 @@ from maskpolicy.results.cell import (
 )
 from maskpolicy.stages import Graph
 from maskpolicy.stages.evaluation import AUDIT
-from maskpolicy.stages.params import AnnotateParams, CondenseParams, IntermediateParams
+from maskpolicy.stages.params import (
+    AnnotateParams,
+    CondenseParams,
+    FeedbackParams,
+    IntermediateParams,
+)
 from maskpolicy.stages.preparation import SHARD_KINDS
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 from maskpolicy.world.settings import RECORD
 
 log = logging.getLogger(__name__)
-# stages whose version a result records
-_CODE = (*TRAININGS, "annotate", "count", "condense", "evaluate")
+_CODE = (  # stages whose version a result records
+    *(*TRAININGS, "intermediate-part", "intermediate-feedback"),
+    *("annotate", "count", "condense", "evaluate"),
+)
 
 
 def collect(
@@ -231,7 +238,7 @@ def _code(behind: Iterable[Stage]) -> Json:
     for stage in found.values():
         if isinstance(stage.params, IntermediateParams):
             rests_on["code"] = stage.params.code
-        elif isinstance(stage.params, AnnotateParams | CondenseParams):
+        elif isinstance(stage.params, AnnotateParams | CondenseParams | FeedbackParams):
             rests_on["depends"] = stage.params.depends
     versions = {kind: stage.version for kind, stage in found.items()}
     return {

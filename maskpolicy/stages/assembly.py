@@ -22,6 +22,7 @@ from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages import (  # noqa: F401 (they register the stages)
     count,
     evaluation,
+    feedback,
     model_training,
 )
 from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
@@ -31,6 +32,7 @@ from maskpolicy.stages.params import (
     AuditParams,
     CondenseParams,
     EvaluateParams,
+    FeedbackParams,
     FinetuneParams,
     FitParams,
     GeneralParams,
@@ -100,6 +102,7 @@ class _Builder:
         self.experiment, self.inputs = inputs.experiment, inputs
         self.kind = MODEL_KINDS[self.experiment.model.kind]
         self.models: dict[tuple[str, int, int], Stage] = {}
+        self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
         self.general: dict[int, Stage] = {}
         self.columns: dict[str, _Column] = {}
 
@@ -194,30 +197,89 @@ class _Builder:
     def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
         if not block.has_stage:
             return self.base(run)
-        spec = self.experiment.budget("intermediate", block)
-        params = IntermediateParams(
-            **self.policy(block),
-            how=block.denoising,
-            spec=resolve_auto(replace(spec, seed=spec.seed + run)),
-            until=until,
-            **self.inputs.of_kind(),
-        )
+        spec = self.spec(block, run)
+        first = max(b for b in feedback.bounds(block, spec) if b < (until or spec.steps or 1))
         label = f"{block.label}, run {run}"
         if until:
             label = f"{label}, first {until} of {spec.steps} steps"
-        made = self.inputs.stage(
-            "intermediate",
-            label,
-            params,
-            model=self.base(run),
-            tokenizer=self.inputs.tokenizer,
-            corpus=self.inputs.intermediate_corpus,
+        made = self.intermediate("intermediate", label, block, run, first, until)
+        before = range(first + 1, until or spec.steps)
+        return made.adjusted(byproducts=self.kept(block, run, before))
+
+    def spec(self, block: PolicyBlock, run: int) -> Training:
+        """The budget of a row's intermediate run."""
+        spec = self.experiment.budget("intermediate", block)
+        return resolve_auto(replace(spec, seed=spec.seed + run))
+
+    def kept(self, block: PolicyBlock, run: int, steps: range) -> dict[str, Stage]:
+        """The models at those of checkpoint_steps that a training passes on its way."""
+        found = [step for step in self.steps_of(block) if step in steps]
+        return {str(step): self.pretrained(block, run, step) for step in found}
+
+    def intermediate(
+        self, kind: str, label: str, block: PolicyBlock, run: int, first: int, until: int
+    ) -> Stage:
+        """A training on masked passages from step `first` to step `until` (0: to its end)."""
+        spec = self.spec(block, run)
+        params = IntermediateParams(
+            **self.policy(block),
+            how=block.denoising,
+            spec=spec,
+            until=until,
+            first=first,
+            **self.inputs.of_kind(),
+        )
+        inputs = self.training_inputs(block, run) | self.feedback(block, run, first)
+        return self.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
+
+    def training_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
+        """The inputs of each part of an intermediate training."""
+        return {
+            "model": self.base(run),
+            "tokenizer": self.inputs.tokenizer,
+            "corpus": self.inputs.intermediate_corpus,
             **self.annotations(block, run),
             **self.select_statistics(block),
+        }
+
+    def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
+        """What the part of a training that begins at step `first` takes from the parts before.
+
+        "feedback" are the columns that the policy computes with the model of step `first`, and
+        "state" is the whole state of the training there. A row without feedback has neither.
+        """
+        key = block.label, run, first
+        if key not in self.feedback_inputs:
+            size, steps = feedback.every(block), self.spec(block, run).steps
+            self.feedback_inputs[key] = (
+                self._feedback(block, run, first, size) if size and steps else {}
+            )
+        return self.feedback_inputs[key]
+
+    def _feedback(self, block: PolicyBlock, run: int, first: int, size: int) -> dict[str, Stage]:
+        spec, name, found = self.spec(block, run), f"{block.label}, run {run}", {}
+        inputs = self.training_inputs(block, run)
+        if learned_policies.is_learned(block):
+            inputs["fit"] = self.fit(block, run)
+        if first:
+            begin = first - size
+            label = f"{name}, steps {begin + 1} to {first}"
+            part = self.intermediate("intermediate-part", label, block, run, begin, first)
+            kept = self.kept(block, run, range(begin + 1, first + 1))
+            found["state"] = part.adjusted(byproducts=kept, transient=True)
+            inputs["before"] = self.feedback(block, run, begin)["feedback"]
+        params = FeedbackParams(
+            **self.policy(block),
+            how=block.denoising,
+            spec=spec,
+            depends=hooks.DEPENDS.of(discovery.instance("policy", block.name, block.fields))(),
+            first=first,
+            until=min(first + size, spec.steps),
+            **self.inputs.of_kind(),
         )
-        before = [step for step in self.steps_of(block) if step < (until or spec.steps)]
-        kept = {str(step): self.pretrained(block, run, step) for step in before}
-        return self.resumable(made, spec).adjusted(byproducts=kept)
+        label = f"{name}, after {first} of {spec.steps} steps"
+        made = self.inputs.stage("intermediate-feedback", label, params, **inputs, **found)
+        return {"feedback": made.adjusted(transient=True), **found}
 
     def annotations(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
         """The columns of a row's policy, or of each policy that it draws, by name of the input."""

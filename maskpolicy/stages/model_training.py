@@ -13,14 +13,17 @@ from typing import Any
 from maskpolicy import hub
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
+from maskpolicy.files import read_json
 from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import Commit, StageRun
 from maskpolicy.learned import classifier
 from maskpolicy.masking.members import Masker
 from maskpolicy.models import bart as models
+from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
 from maskpolicy.plugins import discovery as plugin_files
+from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.evaluation import read_examples, score
 from maskpolicy.stages.params import (
@@ -29,8 +32,8 @@ from maskpolicy.stages.params import (
     IntermediateParams,
     PretrainedParams,
 )
-from maskpolicy.training.interfaces import Keep
-from maskpolicy.training.steps import MaskedSteps, open_statistics, open_views
+from maskpolicy.training.interfaces import Keep, Loss, Start
+from maskpolicy.training.steps import FEEDBACK, MaskedSteps, open_statistics, open_views
 from maskpolicy.types import Example
 
 WORK = "work.json"
@@ -62,11 +65,22 @@ def intermediate(
 ) -> None:
     """Pre-train on masked passages.
 
-    A by-product is called by the number of steps after which the model is kept.
+    A by-product is called by the number of steps after which the model is kept. With the input
+    "state", this is the last part of a training.
     """
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
-    _pretrain(model, tokenizer, params, inputs, out, run, params.until)
+    _pretrain(model, tokenizer, params, inputs, out, run)
+
+
+@stage("intermediate-part", shared=True)
+def intermediate_part(
+    params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Pre-train from step `first` to step `until`, and write the whole state of the training."""
+    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
+    _pretrain(model, tokenizer, params, inputs, out, run, is_part=True)
 
 
 def _pretrain(
@@ -76,7 +90,8 @@ def _pretrain(
     inputs: Mapping[str, Path],
     out: Path,
     run: StageRun,
-    until: int = 0,
+    *,
+    is_part: bool = False,
 ) -> None:
     plugin_files.load_files(run.local.plugins)
     models.check_vocabulary(tokenizer, model)
@@ -87,25 +102,70 @@ def _pretrain(
     views, statistics = open_views(inputs, leaves), open_statistics(inputs, leaves)
     specials = kind.specials(tokenizer, model)
     steps = MaskedSteps(views[0], policy, denoising, specials, spec, kind.pairs, views, statistics)
-    if spec.steps and steps.hide_nothing():
-        raise DataError(
-            f"policy {params.policy}: masks nothing in the {spec.steps} steps of its training: "
-            "change its fields, or use a corpus in which it masks something"
-        )
-    if spec.steps and steps.show_nothing():
-        raise DataError(
-            f"policy {params.policy}: masks every token of every passage, so with mask_exclusion "
-            "the encoder would read no words: change its fields to mask less"
-        )
-    _tell_cut(steps, params.spec, run)
-    _tell_left_out(steps, run)
+    first, until = getattr(params, "first", 0), getattr(params, "until", 0)
+    if spec.steps and not first:
+        _check_masks(steps, params.policy, until if FEEDBACK in inputs and until else spec.steps)
+        _tell_cut(steps, params.spec, run)
+        _tell_left_out(steps, run)
     models.set_dropout(model, spec.dropout)
     module = kind.training_module(model, denoising, params.decoder_layers, spec.seed)
     models.set_attention(module, spec.attention)
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
-    workers = run.workers - 1
-    done = run.train(module, steps, kind.loss, spec, workers=workers, until=until, keep=keep)
-    _save(kind.kept(module), done["work"], out)
+    done = run.train(
+        module,
+        steps,
+        _loss(policy, kind, params, inputs, spec),
+        spec,
+        workers=run.workers - 1,
+        until=until,
+        keep=keep,
+        start=_start(first, inputs),
+        state=out if is_part else None,
+    )
+    if not is_part:
+        _save(kind.kept(module), done["work"], out)
+
+
+def _loss(
+    policy: Any,
+    kind: Kind,
+    params: GeneralParams | IntermediateParams,
+    inputs: Mapping[str, Path],
+    spec: Training,
+) -> Loss:
+    """Return the loss, for a policy that asks for it with labels smoothed by the model's guesses.
+
+    They are those of the model as it was at the beginning of the part.
+    """
+    share = hooks.SMOOTHING.of(policy) if FEEDBACK in inputs else 0.0
+    if not share:
+        return kind.loss
+    model = kind.load(str(inputs["model"]), None)
+    if "state" not in inputs and kind.has_new_head(model, params.how):
+        return kind.loss  # the model has no guesses yet
+    layers, state = params.decoder_layers, inputs.get("state")
+    reference = in_training(kind, model, params.how, layers, spec, state)
+    return smoothed(kind, reference, share)
+
+
+def _start(first: int, inputs: Mapping[str, Path]) -> Start:
+    """Return where a part begins, with the work of the `reannotate` before it."""
+    work = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}
+    return Start(first, inputs.get("state"), work)
+
+
+def _check_masks(steps: MaskedSteps, policy: str, count: int) -> None:
+    """Raise DataError if the first `count` steps mask nothing, or show nothing."""
+    if steps.hide_nothing(count):
+        raise DataError(
+            f"policy {policy}: masks nothing in the {count} steps of its training: "
+            "change its fields, or use a corpus in which it masks something"
+        )
+    if steps.show_nothing(count):
+        raise DataError(
+            f"policy {policy}: masks every token of every passage, so with mask_exclusion "
+            "the encoder would read no words: change its fields to mask less"
+        )
 
 
 def _tell_cut(steps: MaskedSteps, asked: Training, run: StageRun) -> None:

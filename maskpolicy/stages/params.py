@@ -162,7 +162,19 @@ class IntermediateParams(PolicyParams, ModelParams):
 
     how: Denoising
     spec: Training
-    until: int = omitted(0)  # steps of `spec` after which the model is kept; 0: all
+    until: int = omitted(0)  # steps of `spec` after which it ends; 0: all
+    first: int = omitted(0)  # steps of `spec` that the parts before have done
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedbackParams(PolicyParams, ModelParams):
+    """A policy's columns of the passages of some steps, computed with the model in training."""
+
+    how: Denoising
+    spec: Training
+    depends: Json  # what the columns depend on besides the fields
+    first: int  # steps done
+    until: int  # the steps from `first` up to here read the columns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -298,6 +298,11 @@ def _masker(policy: Any, denoising: Denoising, asked: Mapping[str, Any]) -> Mask
                 "encoder's input (mask_exclusion), which plain Transformers models cannot do: use "
                 "`maskpolicy pretrain`"
             )
+        if hooks.REANNOTATE.of(leaf.policy) is not None:
+            raise ConfigError(
+                f"MaskingCollator: {plugin_name('policy', leaf.policy)} masks by what the model in "
+                "training predicts, which a collator does not know: use `maskpolicy pretrain`"
+            )
     return masker
 
 

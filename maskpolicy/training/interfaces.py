@@ -23,6 +23,15 @@ class Step:
     work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where a part of a training begins; the default is the beginning of the training."""
+
+    done: int = 0  # steps of the parts before
+    state: Path | None = None  # the folder to which the part before wrote its state
+    work: Mapping[str, int] = field(default_factory=dict)  # done for this part before its steps
+
+
 class StepCheckpoints(Protocol):
     """Saves and finds the state of a running stage (see store.checkpoints.Checkpoints)."""
 

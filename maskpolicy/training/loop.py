@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from maskpolicy.config.budgets import Training
-from maskpolicy.training.interfaces import Keep, Loss, Progress, Step, StepCheckpoints
+from maskpolicy.training.interfaces import Keep, Loss, Progress, Start, Step, StepCheckpoints
 from maskpolicy.training.optimization import Optimization, rate
 from maskpolicy.training.prefetch import prefetch
 from maskpolicy.training.stopping import deferred
@@ -33,6 +34,8 @@ def train(
     until: int = 0,
     keep: Mapping[int, Keep] | None = None,
     name: str = "",
+    start: Start = Start(),  # noqa: B008 (it is frozen)
+    state: Path | None = None,
 ) -> dict[str, Any]:
     """Train `module` in place for `spec.steps` optimizer steps.
 
@@ -44,19 +47,24 @@ def train(
     end. `log(done, values)` sends loss, learning rate and dev score to a tracker.
     `on_step(done, module)` is called after each step. `keep[done]` receives a copy of the module as
     if training had ended there. `until` stops training before `spec.steps` without changing the
-    learning rate schedule. `name` is that of the training in log lines.
+    learning rate schedule. `name` is that of the training in log lines. A training may be cut into
+    parts with the bits of one: a part that is not the last one stops at `until` and writes its
+    whole state to the folder `state`, and the next one begins at `start`.
     Returns {"steps", "loss", "work"}, and {"best_step", "best_score"} after validation.
     Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
     or returned.
     """
     run = Optimization(module, spec, until or spec.steps)
-    done = run.restore(checkpoints)
+    done = run.restore(checkpoints, start)
     if not run.finished(done):
-        if done and name:
+        if done > start.done and name:
             _log.info("%s: continues after step %d of %d", name, done, run.end)
-        watch = _Watch(progress, log, on_step, validate, keep or {})
+        watch = _Watch(progress, log, on_step, validate, keep or {}, is_part=state is not None)
         watch.begin(run, done)
         done = _loop(run, prefetch(steps, done, run.end, workers), loss, watch, checkpoints)
+    if state is not None:
+        run.check(done)
+        run.save(state)
     return run.finish(done)
 
 
@@ -102,6 +110,7 @@ class _Watch:
     on_step: Callable[[int, Any], None] | None
     validate: Callable[[Any], float] | None
     keep: Mapping[int, Keep]
+    is_part: bool = False  # the loss is reported as if training did not end here
     note: str = ""  # of the progress: the last reported loss
 
     def begin(self, run: Optimization, done: int) -> None:
@@ -112,7 +121,7 @@ class _Watch:
         """Call whatever is due after `done` steps; raises StageError (see `train`)."""
         if self.on_step:
             self.on_step(done, run.module)
-        if done % _REPORT == 0 or done == run.end:
+        if done % _REPORT == 0 or (done == run.end and not self.is_part):
             loss = run.look(done)
             self.note = f"loss {loss:.3f}"
             self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})

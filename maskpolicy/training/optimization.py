@@ -13,7 +13,7 @@ from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import StageError, cause
 from maskpolicy.seeding import generator
-from maskpolicy.training.interfaces import Loss, Step, StepCheckpoints
+from maskpolicy.training.interfaces import Loss, Start, Step, StepCheckpoints
 from maskpolicy.training.weights import Weights
 
 
@@ -185,14 +185,21 @@ class Optimization:
         }
         (folder / "state.json").write_text(json.dumps(facts))
 
-    def restore(self, checkpoints: StepCheckpoints) -> int:
-        """Load the newest checkpoint, if any, and return its number of steps (0 without one)."""
+    def restore(self, checkpoints: StepCheckpoints, start: Start) -> int:
+        """Load the newest checkpoint, or else the state at `start`; return the steps done."""
+        found = checkpoints.latest()
+        if found is not None:
+            self._load(found[1])
+            return found[0]
+        if start.state is not None:
+            self._load(start.state)
+        self.work.update(start.work)
+        return start.done
+
+    def _load(self, folder: Path) -> None:
+        """Load what `save` wrote."""
         from safetensors.torch import load_file
 
-        found = checkpoints.latest()
-        if found is None:
-            return 0
-        done, folder = found
         # safetensors does not know cpu:0
         place = "cpu" if self.device.type == "cpu" else str(self.device)
         tensors = load_file(folder / "state.safetensors", device=place)
@@ -210,7 +217,20 @@ class Optimization:
         self.work.update(facts["work"])
         self.last, self.seen = facts["last"], facts["seen"]
         self.total.fill_(facts["total"])
-        return done
+
+
+def load_trained(module: Any, spec: Training, state: Path | None) -> None:
+    """Move a module to the device, with the weights of a saved state (None: its own).
+
+    It computes in the precision of `spec`, as in training.
+    """
+    from safetensors import safe_open
+
+    module.to(hardware.device())
+    weights = Weights(module, spec.precision == "bf16")
+    if state is not None:
+        with safe_open(state / "state.safetensors", framework="pt") as file:
+            weights.load(file.get_tensor("master"))
 
 
 def rate(spec: Training, step: int) -> float:

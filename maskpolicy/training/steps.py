@@ -28,6 +28,8 @@ from maskpolicy.types import Denoising, Example, Policy
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+FEEDBACK = "feedback"  # the input of a stage with the columns of `reannotate`
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -102,24 +104,23 @@ class MaskedSteps:
         most = getattr(self.spec, first) - self.specials.added(first)
         return int((self.passages.lengths > most).sum()), first
 
-    def hide_nothing(self) -> bool:
-        """Return True if no token is masked in any step, so that there is nothing to learn.
+    def hide_nothing(self, steps: int) -> bool:
+        """Return True if no token is masked in the first `steps`: there is nothing to learn.
 
         Stops at the first masked token, so that the check is cheap for a policy that masks any.
         """
-        steps = (self._selected(number).spans for number in range(self.spec.steps))
-        return not any(len(spans) for step in steps for spans in step)
+        found = (self._selected(number).spans for number in range(steps))
+        return not any(len(spans) for step in found for spans in step)
 
-    def show_nothing(self) -> bool:
-        """Return True if `denoising.mask_exclusion` is set and every token of every step is masked.
+    def show_nothing(self, steps: int) -> bool:
+        """Return True if `denoising.mask_exclusion` is set and the first `steps` mask every token.
 
         The encoder would then read no words. Stops at the first token that is not masked.
         """
         if not self.denoising.mask_exclusion:
             return False
-        steps = (self.written(number) for number in range(self.spec.steps))
-        marks = self.specials.marks
-        return not any(not marks.written(one.sources.flat).all() for one in steps)
+        found, marks = (self.written(number) for number in range(steps)), self.specials.marks
+        return not any(not marks.written(one.sources.flat).all() for one in found)
 
     def written(self, number: int) -> DenoisingPairs:
         """Return the passages of one step, masked."""
@@ -161,7 +162,9 @@ def _numbered(name: str, leaves: int) -> list[str]:
 def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
     """Open the corpus of a stage with the columns of each leaf of a policy."""
     return [
-        Passages.open(inputs["corpus"], *([inputs[name]] if name in inputs else []))
+        Passages.open(
+            inputs["corpus"], *(inputs[each] for each in (name, FEEDBACK) if each in inputs)
+        )
         for name in annotate_names(leaves)
     ]
 

@@ -105,7 +105,7 @@ def test_a_field_without_schedules_says_what_it_takes():
 
 def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
     discovery.load_builtin("policy")
-    needed = {"phrases": {"pipeline": "any"}}
+    needed = {"pipeline": "any", "train_on": ["cola"]}
     scheduled = {"start": 0.5, "end": 0.1}
     names = [
         name
@@ -115,7 +115,9 @@ def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
     ]
     assert len(names) >= 12
     for name in names:
-        given = {"name": name, **needed.get(name, {}), "ratio": scheduled}
+        fields = discovery.schema.fields_of(registry.entry("policy", name).plugin)
+        required = {key: needed[key] for key, field in fields.items() if field.is_required}
+        given = {"name": name, **required, "ratio": scheduled}
         row = policy_block(given, "policies[0]", {})
         policy = discovery.instance("policy", name, row.fields)
         assert rates.at(policy, 0.5).ratio == pytest.approx(0.3)

@@ -6,9 +6,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small
 
+from maskpolicy.learned import Current
 from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import select
 from maskpolicy.plugins import discovery
@@ -46,6 +48,17 @@ def test_growing_masks_ever_longer_runs_of_an_ever_smaller_share():
     assert lengths == [[1] * 16, [2] * 8, [1, 3, 3, 3, 3, 3], [4] * 4]
     ratio = {"start": 0.4, "end": 0.0}
     assert [sum(masked("growing", done, ratio=ratio)) for done in (0.0, 0.5)] == [16, 8]
+
+
+def test_hard_words_masks_words_by_the_loss_of_their_tokens():
+    policy = instance("policy", "hard-words", {})
+    text = small.words("one two three four five six seven eight nine ten")
+    column = policy.reannotate([text], Current(vocabulary=50))["losses"][0]
+    assert column == pytest.approx([np.log(50)] * 10)
+    losses = np.arange(10, dtype=np.float32) % 7
+    marked = replace(text, columns={"losses": losses})
+    spans = [select(policy, [marked], seed, [0])[0][:, 0].tolist() for seed in range(30)]
+    assert {tuple(each) for each in spans} == {(6,), (5, 6)}
 
 
 def test_by_length_draws_the_member_that_fits_the_passage():

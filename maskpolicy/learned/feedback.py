@@ -1,0 +1,61 @@
+"""What a policy's `reannotate` gets: the model in training, and what it predicts.
+
+A policy with feedback defines
+
+    reannotate(self, passages: Sequence[Passage], current: Current) -> dict[str, list[NDArray]]
+
+It returns columns, one array for each passage, which `select` reads until the next one. It runs
+before the first step of the intermediate stage, and again after every `every` steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from maskpolicy.models import guesses
+from maskpolicy.models.guesses import Guesser, Guesses
+from maskpolicy.types import Passage
+
+RATE = 0.3  # share of a passage's tokens that are masked at a time
+
+
+@dataclass(eq=False)
+class Current:
+    """The model in training, after `steps` steps of the intermediate stage."""
+
+    vocabulary: int  # tokens
+    steps: int = 0
+    guesser: Guesser | None = None  # None: the model cannot predict tokens yet
+    state: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Arrays by name that the policy hands on: those that the last `reannotate` left here."""
+    fitted: Path | None = None  # the folder of a learned policy
+    report: Callable[[int], None] = lambda passages: None
+    tokens: int = 0  # of all sources and targets that the model has read so far
+
+    @property
+    def module(self) -> Any:
+        """The training module on its device (a text-to-text model itself), or None.
+
+        Leave its weights and its gradients as they are.
+        """
+        return None if self.guesser is None else self.guesser.module
+
+    def guess(self, passages: Sequence[Passage], rate: float = RATE) -> Guesses:
+        """Return loss and entropy of each token of passages, in nats, and the likeliest token.
+
+        Each token is masked once, with a share of about `rate` of the others: the model reads a
+        passage ceil(1 / rate) times. Masks and targets are those of the row's denoising objective.
+        The head of an encoder is new at step 0: until then all tokens are equally likely to it.
+        """
+        if self.guesser is None:
+            return guesses.unknowing(passages, self.vocabulary)
+        return self.guesser.guess(passages, rate, self.steps, self._count)
+
+    def _count(self, passages: int, tokens: int) -> None:
+        self.tokens += tokens
+        self.report(passages)

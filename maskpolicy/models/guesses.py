@@ -1,0 +1,208 @@
+"""What a model predicts for the tokens of passages: the loss and the entropy of each token.
+
+Each token is masked once, together with a share of the other tokens, in the form in which the row
+trains: what is measured is the loss that the token would add in training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import hardware
+from maskpolicy.config.budgets import Training
+from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.models.bart import set_attention
+from maskpolicy.models.model_kinds import Kind
+from maskpolicy.seeding import Streams
+from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate, micro_batches
+from maskpolicy.training.interfaces import Loss
+from maskpolicy.training.optimization import load_trained
+from maskpolicy.training.specials import Specials
+from maskpolicy.types import Denoising, Passage, Spans, as_spans
+
+_CHUNK = 256  # passages that are masked at a time
+_PLACE = 1 << 30  # above all token ids: stands for a token's place while passages are written
+
+
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """What a model predicts for each of the t tokens of passages; one array for each passage.
+
+    A token that training would cut off, because its passage is too long, has loss and entropy 0.
+    """
+
+    losses: list[NDArray[np.float32]]  # (t,) nats: -log of the probability of the right token
+    entropies: list[NDArray[np.float32]]  # (t,) nats, of the distribution over the vocabulary
+    best: list[NDArray[np.int32]]  # (t,) the likeliest token; -1: none
+
+
+def in_training(
+    kind: Kind, model: Any, denoising: Denoising, layers: int, spec: Training, state: Path | None
+) -> Any:
+    """Return the training module of a model on its device, with the weights of a saved state.
+
+    It does not drop out, and computes in the precision of `spec`. Without a state it has the
+    weights of step 0.
+    """
+    module = kind.training_module(model, denoising, layers, spec.seed)
+    set_attention(module, spec.attention)
+    load_trained(module, spec, state)
+    return module.eval()
+
+
+def smoothed(kind: Kind, reference: Any, share: float) -> Loss:
+    """Return the loss of a kind of model with labels smoothed by another model's predictions.
+
+    A label is the right token with weight 1 - `share`, and the distribution that the module
+    `reference` predicts for the same micro-batch with weight `share` (token-specific label
+    smoothing, Zhong et al. 2023).
+    """
+    import torch
+    from torch.nn.functional import nll_loss
+
+    def loss(module: Any, batch: Any) -> tuple[torch.Tensor, int]:
+        labels = batch.labels[batch.labels != IGNORE]
+        known = kind.label_logits(module, batch).float().log_softmax(1)
+        with torch.no_grad():
+            guess = kind.label_logits(reference, batch).float().softmax(1)
+        right = nll_loss(known, labels, reduction="sum")
+        return (1 - share) * right - share * (guess * known).sum(), len(labels)
+
+    return loss
+
+
+@dataclass(frozen=True, eq=False)
+class Guesser:
+    """A model in training, and the form in which it reads masked passages."""
+
+    module: Any  # the training module, on its device
+    kind: Kind
+    specials: Specials
+    spec: Training
+    denoising: Denoising
+
+    def guess(
+        self,
+        passages: Sequence[Passage],
+        rate: float,
+        draw: int,
+        report: Callable[[int, int], None] = lambda passages, tokens: None,
+    ) -> Guesses:
+        """Return the model's guesses for all tokens; each is masked once.
+
+        A share of about `rate` of a passage's tokens is masked at a time, in ceil(1 / rate) passes
+        over the passage. Which of them are masked together is drawn from (seed, `draw`, passage).
+        `report(passages, tokens)` is told after every few passages how many have been read, and how
+        many tokens of sources and targets that took.
+        """
+        import torch
+
+        found = Guesses([], [], [])
+        was_training = self.module.training
+        self.module.eval()
+        with torch.inference_mode():
+            for begin in range(0, len(passages), _CHUNK):
+                end = min(begin + _CHUNK, len(passages))
+                chunk = [passages[place] for place in range(begin, end)]
+                report(len(chunk), self._guess(chunk, math.ceil(1 / rate), draw, found))
+        self.module.train(was_training)
+        return found
+
+    def _guess(self, chunk: list[Passage], rounds: int, draw: int, found: Guesses) -> int:
+        """Append the guesses for a few passages; return the number of tokens of all passes."""
+        lengths = np.asarray([len(passage.tokens) for passage in chunk])
+        size, tokens = int(lengths.sum()), 0
+        losses, entropies = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        best = np.full(size, -1, np.int32)
+        for spans in _rounds(chunk, rounds, self.spec.seed, draw):
+            for batch, places in self._batches(chunk, spans, draw):
+                tokens += int(batch.seen.sum()) + int((batch.labels != IGNORE).sum())
+                at, values = self._predict(batch, places, spans, lengths)
+                losses[at], entropies[at], best[at] = values
+        cuts = lengths.cumsum()[:-1]
+        for rows, flat in zip(vars(found).values(), (losses, entropies, best), strict=True):
+            rows.extend(np.split(flat, cuts))
+        return tokens
+
+    def _batches(
+        self, chunk: list[Passage], spans: list[Spans], draw: int
+    ) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
+        """Yield micro-batches, and for each of their labels the token that it belongs to.
+
+        Tokens are numbered over all passages of the chunk; -1 is any other label. The passages are
+        written twice in the same way: with their tokens, and with the places of these.
+        """
+        start, places = 0, []
+        for passage in chunk:
+            numbers = np.arange(start, start + len(passage.tokens), dtype=np.int32)
+            places.append(replace(passage, tokens=_PLACE + numbers))
+            start += len(numbers)
+        pairs, placed = (self._pairs(each, spans, draw) for each in (chunk, places))
+        budget = self.spec.micro_tokens
+        both = zip(micro_batches(pairs, budget), micro_batches(placed, budget), strict=True)
+        for cut, cut_places in both:
+            table = cut_places.targets.padded(IGNORE)
+            batch = collate(cut, self.specials.pad, self.specials.start)
+            yield batch, np.where(table >= _PLACE, table - _PLACE, -1)
+
+    def _pairs(self, passages: list[Passage], spans: list[Spans], draw: int) -> Pairs:
+        seed, epochs = self.spec.seed, [draw] * len(passages)
+        written = denoising_pairs(
+            passages, spans, self.denoising, self.specials.marks, seed, epochs
+        )
+        return self.kind.pairs(self.specials, written, self.spec)
+
+    def _predict(
+        self,
+        batch: Batch,
+        places: NDArray[np.int64],
+        spans: list[Spans],
+        lengths: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
+        """Return the masked tokens among a batch's labels, (k,), with loss, entropy and guess."""
+        import torch
+
+        starts = (lengths.cumsum() - lengths).repeat([len(each) for each in spans])
+        is_masked = np.zeros(int(lengths.sum()), bool)
+        is_masked[np.concatenate(spans)[:, 0] + starts] = True
+        masked = (places >= 0) & is_masked[places]
+        labels = batch.labels.masked_fill(torch.from_numpy(~masked), IGNORE)
+        asked = replace(batch, labels=labels).to(hardware.device())
+        known = self.kind.label_logits(self.module, asked).float().log_softmax(1)
+        right = asked.labels[asked.labels != IGNORE]
+        losses = -known.gather(1, right[:, None])[:, 0]
+        entropies = -(known.exp() * known).sum(1)
+        values = tuple(each.cpu().numpy() for each in (losses, entropies, known.argmax(1)))
+        return places[masked], values
+
+
+def _rounds(
+    passages: Sequence[Passage], rounds: int, seed: int, draw: int
+) -> Iterator[list[Spans]]:
+    """Yield the tokens to mask in each pass; every token is masked in exactly one of them."""
+    streams = Streams()
+    orders = [
+        streams.at(seed, draw, passage.id, "guess").permutation(len(passage.tokens))
+        for passage in passages
+    ]
+    for number in range(rounds):
+        chosen = [np.sort(order[number::rounds]) for order in orders]
+        yield [as_spans(np.stack([at, at + 1], axis=1)) for at in chosen]
+
+
+def unknowing(passages: Sequence[Passage], vocabulary: int) -> Guesses:
+    """Return the guesses of a model that knows nothing: all tokens are equally likely."""
+    shapes = [len(passage.tokens) for passage in passages]
+    flat = np.float32(math.log(vocabulary))
+    return Guesses(
+        [np.full(size, flat) for size in shapes],
+        [np.full(size, flat) for size in shapes],
+        [np.full(size, -1, np.int32) for size in shapes],
+    )

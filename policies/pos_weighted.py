@@ -1,0 +1,71 @@
+"""Mask the parts of speech that the model finds hard: POS-tagging weighted masking (PTW).
+
+A moving average of the loss of each part of speech weights its tokens. Paper: Yang et al. 2023,
+"Learning Better Masking for Better Language Model Pre-training", ACL 2023, arXiv 2208.10806.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import Count, Json, Passage, Rate, Share, Spans, draw_weighted, policy
+from maskpolicy.corpus import TAGS, pipeline_identity, tag_words
+from maskpolicy.learned import Current
+
+
+@policy("pos-weighted", target="spans")
+@dataclass(frozen=True)
+class PosWeighted:
+    """Mask tokens in proportion to the average loss of their part of speech (PTW)."""
+
+    pipeline: str  # name or folder of a spaCy pipeline with a tagger, such as en_core_web_sm
+    ratio: Rate = 0.15  # share of the tokens to mask
+    decay: Share = 0.999  # of the moving average, in one step of the training
+    every: Count = 100  # steps after which the losses are measured again
+    sample: Count = 512  # passages, the most in a measurement
+    hidden: Share = 0.3  # share of the tokens that are masked together in a measurement
+    only_select: ClassVar = ("ratio",)  # fields that annotate and reannotate do not read
+
+    def depends(self) -> Json:
+        """Return the pipeline's name and version: `annotate` depends on them besides the fields."""
+        return pipeline_identity(self.pipeline)
+
+    def annotate(
+        self, passages: Sequence[Passage], fitted: Path | None = None
+    ) -> dict[str, list[NDArray[Any]]]:
+        """Return the column "tags": the index in TAGS of each token's word, (t,)."""
+        found = tag_words(passages, self.pipeline)
+        return {"tags": [_per_token(*each) for each in zip(passages, found, strict=True)]}
+
+    def reannotate(
+        self, passages: Sequence[Passage], current: Current
+    ) -> dict[str, list[NDArray[Any]]]:
+        """Return the column "weights": the average loss of each token's part of speech, (t,)."""
+        places = np.linspace(0, len(passages) - 1, min(self.sample, len(passages)))
+        sample = [passages[place] for place in places.astype(int).tolist()]
+        tags = np.concatenate([passage.columns["tags"] for passage in sample])
+        losses = np.concatenate(current.guess(sample, self.hidden).losses)
+        counts = np.bincount(tags, minlength=len(TAGS))
+        sums = np.bincount(tags, losses.astype(np.float64), len(TAGS))
+        seen = np.divide(sums, counts, out=np.full(len(TAGS), losses.mean()), where=counts > 0)
+        before = current.state.get("averages", seen)
+        kept = self.decay**self.every  # as if each step since then had had these losses
+        now = np.where(counts > 0, kept * before + (1 - kept) * seen, before)
+        current.state["averages"] = now
+        return {"weights": [now[passage.columns["tags"]] for passage in passages]}
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw floor(ratio * t + u) of t tokens, u in [0, 1), in proportion to their weights."""
+        return draw_weighted(passage.pieces, passage.columns["weights"], self.ratio, rng)
+
+
+def _per_token(passage: Passage, tags: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return the tag of the word that holds each token."""
+    sizes = passage.words[:, 1] - passage.words[:, 0]
+    return tags.repeat(sizes).astype(np.int32)

@@ -1,0 +1,45 @@
+"""Mask what the model has not learnt yet: self-evolution learning (Zhong et al. 2023).
+
+The model in training is asked for every token; those whose loss exceeds a threshold are
+under-learnt, and masks are drawn among them. Labels are smoothed by what the model as it was then
+predicts (token-specific label smoothing). Paper: "Self-Evolution Learning for Discriminative
+Language Model Pretraining", Findings of ACL 2023, arXiv 2305.15275.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskpolicy import Count, Passage, Positive, Rate, Share, Spans, as_spans, policy
+from maskpolicy.learned import Current
+
+
+@policy("self-evolution", target="spans")
+@dataclass(frozen=True)
+class SelfEvolution:
+    """Mask tokens drawn among those that the model in training has not learnt yet."""
+
+    ratio: Rate = 0.15  # largest share of the tokens to mask
+    threshold: Positive = 0.1  # nats: a token with a higher loss is under-learnt
+    smoothing: Share = 0.1  # share of a label that the model's own guess gets; 0: no smoothing
+    every: Count = 500  # steps after which the model is asked again
+    hidden: Share = 0.3  # share of the tokens that are masked together when it is asked
+    only_select: ClassVar = ("ratio", "threshold", "smoothing")  # that reannotate does not read
+
+    def reannotate(
+        self, passages: Sequence[Passage], current: Current
+    ) -> dict[str, list[NDArray[Any]]]:
+        """Return the column "losses": the loss of each token in nats, (t,)."""
+        return {"losses": current.guess(passages, self.hidden).losses}
+
+    def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
+        """Draw floor(ratio * t + u) of t tokens, u in [0, 1), or all that are under-learnt."""
+        budget = int(self.ratio * len(passage.tokens) + rng.random())
+        found = np.flatnonzero(passage.columns["losses"] > self.threshold)
+        chosen = np.sort(rng.permutation(found)[:budget])
+        return as_spans(passage.pieces[chosen])

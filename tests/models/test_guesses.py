@@ -1,0 +1,172 @@
+"""What a model predicts for each token, against a forward pass that is written out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import small
+import torch
+
+from maskpolicy.config.budgets import Training
+from maskpolicy.masking.denoising import denoising_pair
+from maskpolicy.models.guesses import Guesser, _rounds, smoothed, unknowing
+from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.types import Denoising, as_spans
+
+SPEC = Training(max_source=60, max_target=60, micro_tokens=200, seed=3)
+HOWS = (
+    Denoising(join="none"),
+    Denoising(),
+    Denoising(target="full", permute_sentences=True, insert=0.5),
+    Denoising(corruption="token", target="full", mask_exclusion=1.0),
+)
+AT_POSITIONS = Denoising(corruption="token", join="none")
+
+
+def guesser(kind="seq2seq", denoising=HOWS[0], spec=SPEC):
+    made, known = MODEL_KINDS[kind], small.bart() if kind == "seq2seq" else small.roberta()
+    module = made.training_module(known, denoising, 1, 0)
+    return Guesser(module, made, made.specials(small.tokenizer(), known), spec, denoising)
+
+
+def by_hand(model, passage, rounds, how=HOWS[0]):
+    """Return loss and entropy of each token: one passage and one pass at a time, with Bart."""
+    losses, entropies = np.zeros(len(passage.tokens)), np.zeros(len(passage.tokens))
+    for (spans,) in rounds:
+        made = denoising_pair(passage, spans, how, small.tokenizer().mask_token_id)
+        source = torch.tensor([[0, *made.source.tolist(), 2]])
+        target = [0, *made.target.tolist(), 2]
+        decoder = torch.tensor([[model.config.decoder_start_token_id, *target[:-1]]])
+        known = model(input_ids=source, decoder_input_ids=decoder).logits[0].log_softmax(-1)
+        at = spans[:, 0] if how.target == "full" else np.arange(len(spans))
+        for token, place in zip(spans[:, 0].tolist(), (at + 1).tolist(), strict=True):
+            assert target[place] == passage.tokens[token]
+            losses[token] = -known[place, target[place]]
+            entropies[token] = -(known[place].exp() * known[place]).sum()
+    return losses, entropies
+
+
+@pytest.mark.parametrize("target", ["spans", "full"])
+def test_loss_and_entropy_are_those_of_the_label_when_the_token_is_masked(target):
+    how = Denoising(join="none", target=target)
+    passages = list(small.passages())
+    made = guesser(denoising=how)
+    found = made.guess(passages, 0.3, 5)
+    model = small.bart().eval()
+    for place, passage in enumerate(passages):
+        with torch.no_grad():
+            losses, entropies = by_hand(model, passage, _rounds([passage], 4, 3, 5), how)
+        assert found.losses[place] == pytest.approx(losses, abs=2e-4)
+        assert found.entropies[place] == pytest.approx(entropies, abs=2e-4)
+        assert found.losses[place].dtype == found.entropies[place].dtype == np.float32
+        best = found.best[place] == passage.tokens
+        assert (found.losses[place][best] <= found.entropies[place][best].max(initial=9)).all()
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.5, 1.0])
+def test_every_token_is_masked_once_with_its_share_of_the_others(rate):
+    passages = list(small.passages())
+    rounds = list(_rounds(passages, math.ceil(1 / rate), 0, 0))
+    for place, passage in enumerate(passages):
+        masked = [each[place][:, 0] for each in rounds]
+        assert sorted(np.concatenate(masked).tolist()) == list(range(len(passage.tokens)))
+        sizes = [len(each) for each in masked]
+        assert max(sizes) - min(sizes) <= 1
+    again = list(_rounds(passages, math.ceil(1 / rate), 0, 1))
+    if rate < 1:
+        assert any(a.tolist() != b.tolist() for a, b in zip(rounds[0], again[0], strict=True))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_every_objective_gives_each_token_a_loss(how):
+    found = guesser(denoising=how).guess(small.passages(), 0.15, 0)
+    assert min(each.min() for each in found.losses) > 0
+    assert max(each.max() for each in found.entropies) <= math.log(len(small.tokenizer())) + 1e-4
+    assert min(each.min() for each in found.best) >= 0
+
+
+@pytest.mark.parametrize("exclusion", [0.0, 1.0])
+def test_an_encoder_predicts_tokens_at_their_places(exclusion):
+    how = replace(AT_POSITIONS, mask_exclusion=exclusion)
+    made, passages = guesser("encoder", how), list(small.passages())
+    found = made.guess(passages, 0.5, 0)
+    module, mask = made.module.eval(), small.tokenizer().mask_token_id
+    for place, passage in enumerate(passages):
+        for (spans,) in _rounds([passage], 2, 3, 0):
+            if exclusion or not len(spans):
+                continue
+            ids = passage.tokens.copy()
+            ids[spans[:, 0]] = mask
+            with torch.no_grad():
+                source = torch.tensor([[0, *ids.tolist(), 2]])
+                states = module.encoder(input_ids=source).last_hidden_state[0, 1:-1]
+                known = module.logits(states).log_softmax(-1)
+            right = torch.tensor(passage.tokens.tolist())
+            losses = -known.gather(1, right[:, None])[:, 0]
+            at = spans[:, 0]
+            assert found.losses[place][at] == pytest.approx(losses.numpy()[at], abs=2e-4)
+    assert min(each.min() for each in found.losses) > 0
+
+
+def test_what_training_cuts_off_has_no_loss():
+    long = small.ids([5, 6, 7] * 10, name="long")
+    found = guesser(spec=replace(SPEC, max_source=12, max_target=12)).guess([long], 1.0, 0)
+    assert (found.losses[0] > 0).tolist() == [True] * 10 + [False] * 20
+    assert found.best[0].tolist()[10:] == [-1] * 20
+
+
+def test_batches_change_nothing_but_rounding_and_leave_the_model_in_its_mode():
+    wide, narrow = (guesser(spec=replace(SPEC, micro_tokens=size)) for size in (10**6, 40))
+    wide.module.train()
+    one, other = (made.guess(small.passages(), 0.15, 0) for made in (wide, narrow))
+    assert wide.module.training
+    for a, b in zip(one.losses, other.losses, strict=True):
+        assert a == pytest.approx(b, abs=1e-4)
+
+
+def test_the_work_is_told():
+    told = []
+    made = guesser()
+    made.guess(small.passages()[:3], 1.0, 0, lambda *each: told.append(each))
+    sizes = [len(passage.tokens) for passage in small.passages()[:3]]
+    assert told == [(3, 2 * sum(sizes) + 4 * 3)]  # each with <s> and </s>
+
+
+@pytest.mark.parametrize("kind", ["seq2seq", "encoder"])
+def test_smoothed_labels_are_part_token_part_prediction(kind):
+    how = AT_POSITIONS if kind == "encoder" else HOWS[0]
+    made, other = guesser(kind, how), guesser(kind, how)
+    with torch.no_grad():
+        for weight in other.module.parameters():
+            weight.add_(
+                0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+            )
+    spans = [passage.words[:2] for passage in small.passages()]
+    batch = next(made._batches(list(small.passages()), spans, 0))[0]
+    module, reference = made.module.eval(), other.module.eval()
+    found, count = smoothed(made.kind, reference, 0.25)(module, batch)
+    with torch.no_grad():
+        known, guess = (made.kind.label_logits(each, batch) for each in (module, reference))
+    labels = batch.labels[batch.labels != -100]
+    soft = 0.25 * guess.softmax(1)
+    soft[torch.arange(len(labels)), labels] += 0.75
+    expected = torch.nn.functional.cross_entropy(known, soft, reduction="sum")
+    assert count == len(labels)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    found.backward()
+    assert all(weight.grad is None for weight in reference.parameters())
+    plain, _ = made.kind.loss(module, batch)
+    assert smoothed(made.kind, reference, 0.0)(module, batch)[0].item() == pytest.approx(
+        plain.item(), rel=1e-5
+    )
+
+
+def test_a_model_that_knows_nothing_finds_all_tokens_equally_likely():
+    found = unknowing([small.words("one two")], 100)
+    assert found.losses[0] == pytest.approx([math.log(100)] * 2)
+    assert found.entropies[0] == pytest.approx([math.log(100)] * 2)
+    assert found.best[0].tolist() == [-1, -1]
+    assert as_spans([]).shape == (0, 2)

@@ -1,0 +1,99 @@
+"""The policy pos-weighted: averages of the loss by part of speech, computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import small
+from maskpolicy.policies.pos_weighted import PosWeighted
+from small import current
+
+from maskpolicy.corpus import TAGS
+from maskpolicy.corpus.passages import Document, Passages, build_passages
+from maskpolicy.errors import ConfigError
+from maskpolicy.ragged import Ragged
+
+WORDS = {"Boats": "NOUN", "river": "NOUN", "runs": "VERB", "wrote": "VERB", "the": "DET"}
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory):
+    """A pipeline that tags a few words by rules."""
+    import spacy
+
+    nlp = spacy.blank("en")
+    rules = nlp.add_pipe("attribute_ruler")
+    rules.add(patterns=[[{}]], attrs={"POS": "PROPN"})
+    for word, pos in WORDS.items():
+        rules.add(patterns=[[{"TEXT": word}]], attrs={"POS": pos})
+    folder = tmp_path_factory.mktemp("pipeline")
+    nlp.to_disk(folder)
+    return str(folder)
+
+
+def tagged(policy):
+    """Return the passages of the small corpus with the column "tags"."""
+    tags = policy.annotate(small.passages())["tags"]
+    return Passages({**small.passages().arrays, "tags": Ragged.of_arrays(tags)})
+
+
+def test_each_token_has_the_tag_of_its_word(pipeline):
+    documents = [Document("it", "Boats runs the river")]
+    (passage,) = Passages(build_passages(documents, small.tokenizer(), words=9))
+    (tags,) = PosWeighted(pipeline).annotate([passage])["tags"]
+    expected = ("NOUN", "VERB", "DET", "NOUN")
+    for (begin, end), tag in zip(passage.words.tolist(), expected, strict=True):
+        assert {TAGS[place] for place in tags[begin:end].tolist()} == {tag}
+
+
+def averages(losses, passages):
+    """Return the mean loss of the tokens of each part of speech that occurs."""
+    found: dict[str, list[float]] = {}
+    for passage, each in zip(passages, losses, strict=True):
+        for tag, loss in zip(passage.columns["tags"].tolist(), each.tolist(), strict=True):
+            found.setdefault(TAGS[tag], []).append(loss)
+    return {name: sum(each) / len(each) for name, each in found.items()}
+
+
+def test_the_weights_are_moving_averages_of_the_loss_by_part_of_speech(pipeline):
+    policy = PosWeighted(pipeline, decay=0.9, every=10)
+    passages, first, second = tagged(policy), current(seed=0), current(seed=1, steps=10)
+    one = averages(first.guess(passages).losses, passages)
+    other = averages(second.guess(passages).losses, passages)
+    assert set(one) == {"NOUN", "VERB", "DET", "PROPN"}
+    policy.reannotate(passages, first)
+    second.state = first.state
+    weights = policy.reannotate(passages, second)["weights"]
+    kept = 0.9**10
+    for passage, found in zip(passages, weights, strict=True):
+        for tag, weight in zip(passage.columns["tags"].tolist(), found.tolist(), strict=True):
+            name = TAGS[tag]
+            assert weight == pytest.approx(kept * one[name] + (1 - kept) * other[name], rel=1e-5)
+
+
+def test_a_sample_measures_and_a_part_of_speech_outside_it_keeps_its_average(pipeline):
+    policy = PosWeighted(pipeline, sample=2, every=1, decay=0.0)
+    passages, now = tagged(policy), current()
+    policy.reannotate(passages, now)
+    before = now.state["averages"].copy()
+    boats = [passage for passage in passages if passage.text == "Boats."]
+    policy.reannotate(boats, now)  # a NOUN, and the full stop, which the rules call PROPN
+    changed = {TAGS[i] for i in np.flatnonzero(now.state["averages"] != before)}
+    assert changed == {"NOUN", "PROPN"}
+
+
+def test_tokens_are_masked_in_proportion_to_their_weights():
+    text = small.words("a b c d", weights=np.asarray([3.0, 1.0, 0.0, 4.0]))
+    policy = PosWeighted("any", ratio=0.25)
+    rng = np.random.default_rng(0)
+    drawn = [int(policy.select(text, rng)[0, 0]) for _ in range(2000)]
+    shares = np.bincount(drawn, minlength=4) / 2000
+    assert shares == pytest.approx([0.375, 0.125, 0.0, 0.5], abs=0.04)
+
+
+def test_a_pipeline_without_tags_is_refused(tmp_path):
+    import spacy
+
+    spacy.blank("en").to_disk(tmp_path / "plain")
+    with pytest.raises(ConfigError, match="has no tagger: name another"):
+        PosWeighted(str(tmp_path / "plain")).annotate(small.passages())
