@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         windows,
     )
     from maskpolicy.learned.classifier import Classifier
-    from maskpolicy.learned.feedback import Current
+    from maskpolicy.learned.current_model import Current
     from maskpolicy.learned.fit_tools import Context, Contexts, Tools, require
     from maskpolicy.models.bart import bounded
     from maskpolicy.models.guesses import Guesses
@@ -50,7 +50,7 @@ _HOMES = {
         *("tagger", "windows"),
     ),
     "maskpolicy.learned.classifier": ("Classifier",),
-    "maskpolicy.learned.feedback": ("Current",),
+    "maskpolicy.learned.current_model": ("Current",),
     "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools", "require"),
     "maskpolicy.models.bart": ("bounded",),
     "maskpolicy.models.guesses": ("Guesses",),

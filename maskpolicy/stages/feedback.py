@@ -18,7 +18,7 @@ from maskpolicy.corpus.passages import PASSAGES_FILE, Passages
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.learned.feedback import Current
+from maskpolicy.learned.current_model import Current
 from maskpolicy.models import bart as models
 from maskpolicy.models.guesses import Guesser, in_training
 from maskpolicy.models.model_kinds import MODEL_KINDS
