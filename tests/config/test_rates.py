@@ -15,7 +15,7 @@ from maskpolicy.config.row_blocks import row_blocks
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import canonical
 from maskpolicy.plugins import discovery, registry
-from maskpolicy.schema import Schedule
+from maskpolicy.schema import Rate, Schedule
 
 SHARES = [0.0, 0.25, 0.5, 0.75, 0.999]
 
@@ -103,6 +103,12 @@ def test_a_field_without_schedules_says_what_it_takes():
         policy_block({"name": "span", "p": {"start": 0.1, "end": 0.2}}, "policies[0]", {})
 
 
+def _annotation(name: str, field: str) -> object:
+    """Return the type of a policy's field; None without such a field."""
+    fields = discovery.schema.fields_of(registry.entry("policy", name).plugin)
+    return fields[field].annotation if field in fields else None
+
+
 def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
     discovery.load_builtin("policy")
     needed = {"pipeline": "any", "train_on": ["cola"]}
@@ -110,7 +116,7 @@ def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
     names = [
         name
         for name in registry.names("policy")
-        if "ratio" in discovery.schema.fields_of(registry.entry("policy", name).plugin)
+        if _annotation(name, "ratio") == Rate
         and registry.is_builtin(registry.entry("policy", name).plugin)
     ]
     assert len(names) >= 12
