@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from maskpolicy import schema
 from maskpolicy.config import learned_policies, rates, sweeps
 from maskpolicy.config.experiment import PolicyBlock
 from maskpolicy.config.policy_blocks import policy_block
@@ -105,7 +106,7 @@ def test_a_field_without_schedules_says_what_it_takes():
 
 def _annotation(name: str, field: str) -> object:
     """Return the type of a policy's field; None without such a field."""
-    fields = discovery.schema.fields_of(registry.entry("policy", name).plugin)
+    fields = schema.fields_of(registry.entry("policy", name).plugin)
     return fields[field].annotation if field in fields else None
 
 
@@ -121,7 +122,7 @@ def test_every_policy_with_a_ratio_takes_a_schedule_and_annotates_without_it():
     ]
     assert len(names) >= 12
     for name in names:
-        fields = discovery.schema.fields_of(registry.entry("policy", name).plugin)
+        fields = schema.fields_of(registry.entry("policy", name).plugin)
         required = {key: needed[key] for key, field in fields.items() if field.is_required}
         given = {"name": name, **required, "ratio": scheduled}
         row = policy_block(given, "policies[0]", {})
