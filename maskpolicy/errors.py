@@ -42,10 +42,13 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
-def unknown(what: str, name: str, choices: Iterable[str]) -> str:
-    """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message."""
+def unknown(what: str, name: str, choices: Iterable[str], meant: str = "") -> str:
+    """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message.
+
+    `meant` is the choice to suggest, if it is one; by default the most similar one is suggested.
+    """
     names = sorted(set(choices))
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    near = [meant] if meant in names else get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
         f"unknown {what} {name!r}: {hint}choose from {', '.join(names) or 'nothing: none is known'}"

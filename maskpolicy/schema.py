@@ -6,7 +6,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -14,6 +14,19 @@ from maskpolicy.errors import ConfigError, unknown
 
 T = TypeVar("T")
 _OLD_NAME = "old_name"  # in the metadata of a field
+SYNONYMS = {
+    "learning_rate": "lr",
+    **dict.fromkeys(("epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
+    **dict.fromkeys(("warmup_steps", "num_warmup_steps"), "warmup"),
+    **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
+    **dict.fromkeys(("max_length", "max_seq_length", "max_source_length"), "max_source"),
+    "max_target_length": "max_target",
+    "lr_scheduler_type": "schedule",
+    "eval_steps": "eval_every",
+    "save_steps": "checkpoint_every",
+    **dict.fromkeys(("mlm_probability", "mask_ratio", "masking_ratio"), "ratio"),
+}
+"""Our keys for names that Transformers and other libraries use; error messages suggest them."""
 _NAMES = {
     bool: "true or false",
     int: "a whole number",
@@ -155,7 +168,7 @@ def block(
     known, given = fields_of(plugin), with_new_names(plugin, given, where)
     for key in given:
         if key not in known:
-            raise ConfigError(f"{at(where, key)}: {unknown('key', str(key), {*known, *others})}")
+            raise _unknown_key(plugin, str(key), {*known, *others}, at(where, key))
     values: dict[str, Any] = {}
     for name, field in known.items():
         default = (defaults or {}).get(name, field.default)
@@ -166,6 +179,17 @@ def block(
         else:
             values[name] = default
     return values
+
+
+def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) -> ConfigError:
+    """Return the error for a key that is none of `choices`, with the key that was meant."""
+    value = getattr(plugin, key, None) if key in vars(plugin) else None
+    if isinstance(value, (bool, int, float, str, tuple, list)) and not key.startswith("_"):
+        return ConfigError(
+            f"{place}: is no key, because the class {plugin.__name__} gives {key} no type: write "
+            f"{key}: {type(value).__name__} = .."
+        )
+    return ConfigError(f"{place}: {unknown('key', key, choices, SYNONYMS.get(key, ''))}")
 
 
 def check(value: Any, annotation: Any, where: str) -> Any:
@@ -253,7 +277,8 @@ def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:
 
 def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
     if not isinstance(value, (list, tuple)):
-        raise wrong(value, "a list", where)
+        one = f": write [{value}]" if isinstance(value, (str, int, float)) else ""
+        raise ConfigError(f"{wrong(value, 'a list', where)}{one}")
     if kind is tuple and args and args[-1] is not Ellipsis:
         if len(value) != len(args):
             raise ConfigError(f"{where}: must be a list of {len(args)}, not of {len(value)}")

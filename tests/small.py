@@ -1,4 +1,4 @@
-"""A tokenizer, passages and a BART that are small enough for every test."""
+"""A tokenizer, passages, a BART and an experiment that are small enough for every test."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ TEXTS = (
     "Lindau is a town on the Oder. It has two bridges, a mill and a café.",
     "Karl Berg sold the mill in 1950. The bridges were built by his sons.",
 )
+
+EXPERIMENT = """
+model: mini
+corpus: world
+policies: [none, random]
+tasks: [zsre]
+world: {people: 8, general_people: 6}
+general: {steps: 2, warmup: 1, batch_size: 4}
+intermediate: {steps: 2, warmup: 1, batch_size: 4}
+finetune: {steps: 2, warmup: 1, batch_size: 4}
+"""
 
 
 @cache

@@ -24,6 +24,12 @@ class Outer:
 
 
 @dataclass(frozen=True)
+class Untyped:
+    ratio = 0.5
+    lr: float = 1.0
+
+
+@dataclass(frozen=True)
 class Unreadable:
     field: NoSuchType  # type: ignore[name-defined]  # noqa: F821
 
@@ -57,6 +63,13 @@ def test_a_value_of_a_wrong_type_names_its_place(given, says):
 def test_an_annotation_that_cannot_be_read_is_an_error_of_the_plugin():
     with pytest.raises(ConfigError, match="Unreadable: a field's annotation cannot be read"):
         schema.fields_of(Unreadable)
+
+
+def test_an_attribute_without_a_type_is_no_key_and_the_message_says_why():
+    with pytest.raises(ConfigError, match=r"^top.ratio: is no key.* write ratio: float = \.\.$"):
+        schema.block(Untyped, {"ratio": 0.2}, "top")
+    with pytest.raises(ConfigError, match="unknown key 'learning_rate': did you mean 'lr'"):
+        schema.block(Untyped, {"learning_rate": 1}, "top")
 
 
 def test_what_is_no_dataclass_takes_no_keys():

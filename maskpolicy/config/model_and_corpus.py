@@ -53,6 +53,8 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
 
     Raises ConfigError unless the block names exactly one of these.
     """
+    if isinstance(given, str) and (Path(given).suffix or "*" in given):
+        raise ConfigError(f"{where}: is a block for files: write {{files: [{given}]}}")
     if isinstance(given, str) and given != WORLD:
         raise ConfigError(
             f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"

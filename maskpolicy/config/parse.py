@@ -121,6 +121,7 @@ def make_experiment(
     for stage in TRAININGS:
         _warn_of_old_names(Training, given.get(stage), at(where, stage))
     shared = _shared(given, where)
+    _check_no_training_keys(given, where)
     file = File(**schema.block(File, given, where, others=DENOISING_KEYS))
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
     discovery.load_files(modules, fresh=True)
@@ -265,6 +266,18 @@ def _checkpoint_steps(
                 f"({longest}), after which every model is fine-tuned anyway"
             )
     return tuple(sorted(set(given)))
+
+
+def _check_no_training_keys(given: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a key of a training at the top, such as `lr`."""
+    known = {*schema.fields_of(File), *DENOISING_KEYS}
+    for key in given:
+        name = schema.SYNONYMS.get(key, key)
+        if key not in known and name != "seed" and name in schema.fields_of(Training):
+            raise ConfigError(
+                f"{where}{key}: is a key of a training: set it there, e.g. intermediate.{name} or "
+                f"finetune.{name}"
+            )
 
 
 def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:

@@ -32,13 +32,15 @@ def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "
     """Return the plugin `name`; entry points are imported only if it is unknown without them.
 
     Raises ConfigError at `where` for a name that two plugins define, and for an unknown name. The
-    message then has the choices, with `others` among them, and a package that failed to load.
+    message then has the choices, with `others` among them, or a package that failed to load.
     """
     load_builtin(kind)
     place = f"{where}: " if where else ""
     broken = load_entry_points() if name not in registry.names(kind) else []
     if name not in registry.names(kind):
-        more = f"; a package that may hold it failed: {broken[0]}" if broken else ""
+        more = "; one of your own is found by --plugin FILE"
+        if broken:
+            more = f"; a package that may hold it failed: {broken[0]}"
         raise ConfigError(place + unknown(kind, name, [*registry.names(kind), *others]) + more)
     found = registry.entry(kind, name)
     clash = registry.clash(kind, name)

@@ -6,17 +6,7 @@ import json
 
 import pytest
 import s3
-
-TINY = """
-model: mini
-corpus: world
-policies: [none, random]
-tasks: [zsre]
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4}
-"""
+from small import EXPERIMENT
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +22,7 @@ def here(tmp_path, server, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASKPOLICY_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
-    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "tiny.yaml").write_text(EXPERIMENT)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

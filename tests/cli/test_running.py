@@ -9,6 +9,7 @@ from pathlib import Path
 
 import folders
 import pytest
+from small import EXPERIMENT
 
 from maskpolicy.config import yaml_file
 from maskpolicy.version import VERSION
@@ -278,7 +279,7 @@ def full(limit: int, *words: object) -> tuple[int, list[str]]:
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing_that_is_committed(call, tmp_path):
-    (tmp_path / "it.yaml").write_text(TINY)
+    (tmp_path / "it.yaml").write_text(EXPERIMENT)
     store = tmp_path / "store"
     words = ("run", tmp_path / "it.yaml", "--store", store, "--out", tmp_path / "out")
     code, lines = full(400_000, *words)  # the weights have no room, all that is before them has
@@ -295,16 +296,6 @@ def test_a_full_disk_under_the_world_names_its_folder(tmp_path):
     assert (code, lines) == (2, [says])
 
 
-TINY = """
-model: mini
-corpus: world
-policies: [none, random]
-tasks: [zsre]
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 2, warmup: 1, batch_size: 4}
-finetune: {steps: 2, warmup: 1, batch_size: 4}
-"""
 BROKEN = """
 from dataclasses import dataclass
 
@@ -323,7 +314,7 @@ class Breaks:
 def finished(tmp_path_factory):
     """Run a tiny experiment once; the folder holds tiny.yaml, store, one run's output."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "tiny.yaml").write_text(EXPERIMENT)
     (folder / "breaks.py").write_text(BROKEN)
     words = [folder / "tiny.yaml", "--store", folder / "store", "--out", folder / "out"]
     done = subprocess.run(
@@ -511,7 +502,7 @@ def test_a_plan_tells_a_warmup_that_is_too_long(call, finished):
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_models_without_fine_tuning_are_warned_of(call, tmp_path, verb):
     path = tmp_path / "tiny.yaml"
-    path.write_text(TINY.replace("policies: [none, random]", "policies: [none]"))
+    path.write_text(EXPERIMENT.replace("policies: [none, random]", "policies: [none]"))
     out = ("--out", tmp_path / "out") if verb == "run" else ()
     steps = ("finetune.steps=0", "finetune.warmup=0")
     _, _, err = call(verb, path, *steps, "--store", tmp_path / "store", *out)
