@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def pretrain(
     model: Annotated[
-        str, typer.Option(metavar="NAME_OR_DIR", help="A BART: mini, a folder, the Hub.")
+        str, typer.Option(metavar="NAME_OR_DIR", help="mini, a folder, or a name on the Hub.")
     ],
     policy: Annotated[str, typer.Option(metavar="NAME", help="The masking policy.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
@@ -56,6 +56,7 @@ def pretrain(
     from maskpolicy.executors.stage_worker import check_resources
     from maskpolicy.graph import processes
     from maskpolicy.graph.nodes import topological
+    from maskpolicy.models.bart import check_folder
     from maskpolicy.publishing import own_text
     from maskpolicy.store.opening import open_store
 
@@ -69,6 +70,7 @@ def pretrain(
     own_text.claim(out)
     artifacts = open_store(store, cache)
     plan = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
+    check_folder(experiment.model)
     stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
     own_text.warn_if_replaced(out, stage)
     order = topological([stage])

@@ -127,6 +127,7 @@ def _prepare(request: Request, out: Path | None, *, is_dry: bool) -> _Prepared:
     from maskpolicy.config import verbatim
     from maskpolicy.config.parse import experiment_of
     from maskpolicy.graph.nodes import topological
+    from maskpolicy.models.bart import check_folder
     from maskpolicy.results import run_folder_state
     from maskpolicy.store.opening import open_store
 
@@ -137,6 +138,7 @@ def _prepare(request: Request, out: Path | None, *, is_dry: bool) -> _Prepared:
         run_folder_state.claim(folder)
     store = open_store(request.store, request.cache)
     whole = stages.build(experiment, store.hash_file, store.cut_file)
+    check_folder(experiment.model)
     part = stages.part(whole, request.only)
     return _Prepared(written, experiment, whole, part, topological(part.targets), store, folder)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.models import bart as models
+from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate
 from maskpolicy.training.steps import tokenize
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def generate(
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
+    sources: Sequence[str] | Ragged,
     *,
     max_source: int,
     keep: str = "start",
@@ -29,6 +30,7 @@ def generate(
 ) -> list[str]:
     """Return the greedy answer to each source, in order, without special tokens and outer blanks.
 
+    Sources are texts, or rows of token ids: the name of a mask in a text is ordinary text.
     Sources of like length share a batch of `batch`; longer ones are cut to `max_source` tokens.
     The model's generation_config bounds the answers.
     """
@@ -36,7 +38,8 @@ def generate(
 
     specials = models.specials(tokenizer, model)
     models.complete_generation(model, specials)
-    rows = specials.wrap(tokenize(sources, tokenizer), max_source, keep)
+    ids = sources if isinstance(sources, Ragged) else tokenize(sources, tokenizer)
+    rows = specials.wrap(ids, max_source, keep)
     order = np.argsort(rows.lengths, kind="stable")
     answers = [""] * len(rows)
     model.eval()

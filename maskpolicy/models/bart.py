@@ -6,9 +6,11 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import SEQ2SEQ, ModelBlock
 from maskpolicy.corpus import passages
 from maskpolicy.errors import ConfigError
 from maskpolicy.models import decoder_states, families
@@ -174,6 +176,17 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
     if the model does not exist, is not text-to-text, or lacks weights.
     """
     import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    _check_text_to_text(name, revision)
+    settings |= {"dtype": torch.float32, "output_loading_info": True}
+    found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
+    if info["missing_keys"]:
+        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
+    return found
+
+
+def _check_text_to_text(name: str, revision: str | None) -> None:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     config = load_weights(AutoConfig, name, revision)
@@ -183,11 +196,20 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
             f"model {name}: {config.model_type} is not text-to-text (an encoder needs model.kind: "
             "encoder; `maskpolicy list models` names the families)"
         )
-    settings |= {"dtype": torch.float32, "output_loading_info": True}
-    found, info = load_weights(AutoModelForSeq2SeqLM, name, revision, **settings)
-    if info["missing_keys"]:
-        raise ConfigError(f"model {name}: its weights lack {min(info['missing_keys'])}")
-    return found
+
+
+def check_folder(model: ModelBlock) -> None:
+    """Raise ConfigError for a local folder whose tokenizer or architecture cannot be used.
+
+    Reads no weights. Presets and names on the Hub are not checked.
+    """
+    if not Path(model.name).is_dir():
+        return
+    tokenizer = load_tokenizer(model.name)
+    if model.kind == SEQ2SEQ:
+        _check_text_to_text(model.name, None)
+    elif tokenizer.mask_token_id is None:
+        raise ConfigError(f"model {model.name}: its tokenizer has no mask token, as an encoder's")
 
 
 def bounded(spec: Training, model: Any) -> Training:

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import hardware
+from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning.generation import generate
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
+from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.masking.sentinels import Marks
 from maskpolicy.models import bart as models
+from maskpolicy.ragged import Ragged
 from maskpolicy.types import Denoising, Json
+from maskpolicy.world.cloze_entries import MASK, blanks
 from maskpolicy.world.settings import Settings
 
 ANSWERS = "cloze.json"
@@ -30,15 +35,13 @@ class ClozeParams:
     how: Denoising
 
 
-@stage("cloze")
+@stage("cloze", version=2)
 def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Mask each value of the world's entries by itself and let a model fill it in.
 
     Writes a row for each value: its kind and relation, and whether the model filled it in correctly
     under the name of its subject ("own") and of another subject ("other").
     """
-    from maskpolicy.world.cloze_entries import blanks
-
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device())
@@ -47,10 +50,10 @@ def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: Stage
         raise DataError("cloze: this world has no two subjects that could exchange their names")
     full = params.how.target == "full"
     texts = [blank.text for blank in found] + [blank.renamed for blank in found]
-    longest = max(len(ids) for ids in tokenizer(texts)["input_ids"])
-    model.generation_config.max_new_tokens = longest + _SLACK
-    answers = generate(model, tokenizer, texts, max_source=_MOST, progress=run.progress)
     values = [blank.value for blank in found] * 2
+    sources, longest = _masked(texts, values, tokenizer, models.specials(tokenizer, model).marks)
+    model.generation_config.max_new_tokens = longest + _SLACK
+    answers = generate(model, tokenizer, sources, max_source=_MOST, progress=run.progress)
     right = [  # a full target is the whole text, which must contain the value
         value in answer if full else answer == value
         for answer, value in zip(answers, values, strict=True)
@@ -60,6 +63,21 @@ def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: Stage
         for blank, own, other in zip(found, right, right[len(found) :], strict=False)
     ]
     (out / ANSWERS).write_text(json.dumps(rows), encoding="utf-8")
+
+
+def _masked(
+    texts: Sequence[str], values: Sequence[str], tokenizer: Any, marks: Marks
+) -> tuple[Ragged, int]:
+    """Return the ids of texts whose value is masked, and the length of the longest text."""
+    documents, places = [], []
+    for number, (text, value) in enumerate(zip(texts, values, strict=True)):
+        start = text.index(MASK)
+        documents.append(Document(str(number), text.replace(MASK, value, 1)))
+        places.append([[start, start + len(value)]])
+    passages = list(tokenize(documents, tokenizer))
+    spans = [one.at(place) for one, place in zip(passages, places, strict=True)]
+    written = denoising_pairs(passages, spans, Denoising(), marks, 0, [0] * len(passages))
+    return written.sources, max(len(one.tokens) for one in passages)
 
 
 def read(folder: Path) -> Sequence[Json]:

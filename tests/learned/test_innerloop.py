@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import small
+import text_to_text
 import torch
 
 from maskpolicy.config.budgets import Training
+from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError
 from maskpolicy.learned.innerloop import BACKENDS, Inner, Lesson, backend
 from maskpolicy.masking.denoising import denoising_pairs
@@ -57,6 +59,29 @@ def differences(w, inner, given=None, step=1e-5):
     rows = torch.eye(len(w), dtype=w.dtype) * step
     ends = [[outer(fixed, given, w + sign * row, inner) for sign in (1, -1)] for row in rows]
     return torch.stack([(up - down) / (2 * step) for up, down in ends])
+
+
+def test_both_back_ends_agree_on_t5():
+    tokenizer, made = text_to_text.tokenizer("t5"), text_to_text.model("t5").double()
+    made.set_attn_implementation("eager")
+    special = Specials.of(tokenizer)
+
+    def rows(texts):
+        documents = [Document(str(i), text) for i, text in enumerate(texts)]
+        passages = list(tokenize(documents, tokenizer))
+        spans = [each.words[1:2] for each in passages]
+        epochs = [0] * len(passages)
+        written = denoising_pairs(passages, spans, Denoising(), special.marks, 0, epochs)
+        return collate(special.pairs(written, SPEC), special.pad, special.start)
+
+    given = Lesson(rows(small.TEXTS[:4]), rows(small.TEXTS[4:5]), rows(small.TEXTS[5:7]))
+    found = []
+    for name in BACKENDS:
+        w = SOFT.clone().requires_grad_()
+        value = backend(name)(made, given, w, Inner("sgd", 1e-3, 1e-3, 1, 1))
+        found.append((value.detach(), *torch.autograd.grad(value, w)))
+    assert found[0][1].abs().min() > 0
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-11)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
