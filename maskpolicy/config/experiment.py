@@ -46,7 +46,7 @@ class ModelBlock:
 
     name: str  # a preset (mini; kind encoder: base too), a folder or a Hub name
     revision: str | None = None  # of a Hub model: branch, tag or commit; null: main
-    kind: ModelKind = "seq2seq"  # text-to-text (BART) or RoBERTa-style
+    kind: ModelKind = "seq2seq"  # text-to-text (BART, T5, ..) or an encoder (RoBERTa, ..)
     layers: Count | None = None  # of an encoder built from scratch; null: the preset's
     decoder_layers: Count = 4  # kind encoder: of MAE-LM's shallow decoder
     # of an encoder built from scratch: an attention bias for each head and distance, in addition

@@ -9,6 +9,8 @@ import pytest
 import text_to_text
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from maskpolicy.models.families import FAMILIES
+
 TEXT = "The cute dog walks in the park. Anna Kovar was born in Rome in 1901. Dogs are cute."
 SHORT = ("intermediate.steps=2", "intermediate.batch_size=2", "intermediate.warmup=1")
 
@@ -86,7 +88,8 @@ def test_a_tokenizer_without_masks_is_refused_before_any_work(refused, capfd, te
     assert f"model {folder}: its tokenizer has neither a mask token nor sentinels" in line
     assert not list(store.glob("artifacts/*"))
     file = tmp_path / "mine.yaml"
-    file.write_text(f"model: {folder}\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n")
+    rest = "corpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
+    file.write_text(f"model: {folder}\n{rest}")
     assert "neither a mask" in refused("run", file, "--store", store, "--out", tmp_path / "run")
     assert not list(store.glob("artifacts/*"))
 
@@ -104,6 +107,15 @@ def test_a_tokenizer_without_offsets_is_refused(refused, capfd, text, tmp_path):
     words = ("--model", folder, "--corpus", text, "--policy", "random")
     line = refused("pretrain", *words, "--out", tmp_path / "out", "--store", tmp_path / "store")
     assert "its tokenizer is not a fast one (no character offsets)" in line
+
+
+def test_the_docs_have_every_text_to_text_family():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    rows = [line.replace("`", "") for line in page.splitlines() if line.startswith("| ")]
+    for family in FAMILIES:
+        if family.kind == "seq2seq":
+            facts = (family.name, family.masks, family.start, family.ends)
+            assert f"| {' | '.join((*facts, family.positions, family.exclusion))} |" in rows
 
 
 def test_models_are_listed_by_family(call):

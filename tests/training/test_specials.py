@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.masking.denoising import denoising_pairs
+from maskpolicy.models.bart import load_tokenizer
 from maskpolicy.training.specials import Specials, added_ends, has_masks
 from maskpolicy.training.steps import tokenize
 from maskpolicy.types import Denoising
@@ -73,6 +74,16 @@ def test_a_language_code_follows_the_start_that_the_model_names():
     specials = Specials.of(tokenizer, roman)
     assert specials.target_ends == ((), (2, roman))
     assert specials.source_ends == ((), (2, tokenizer.convert_tokens_to_ids("en_XX")))
+
+
+def test_the_language_of_a_saved_tokenizer_stays(tmp_path):
+    made = type(text_to_text.tokenizer("mbart50"))
+    text_to_text.tokenizer("mbart50").save_pretrained(tmp_path / "one")
+    made.from_pretrained(tmp_path / "one", src_lang="de_DE").save_pretrained(tmp_path / "two")
+    tokenizer = load_tokenizer(str(tmp_path / "two"))
+    german = tokenizer.convert_tokens_to_ids("de_DE")
+    assert Specials.of(tokenizer).source_ends == ((german,), (2,))
+    assert Specials.of(tokenizer).target_ends == ((german,), (2,))
 
 
 def test_sentinels_are_found_in_order():
