@@ -201,8 +201,14 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         home = _HOMES[module.__name__.partition(".")[0]]
-        vars(module)["__builtins__"] = {**vars(builtins), "__import__": home.import_}
+        own = {"__import__": home.import_, "print": _print}
+        vars(module)["__builtins__"] = {**vars(builtins), **own}
         super().exec_module(module)
+
+
+def _print(*values: object, file: Any = None, **more: Any) -> None:
+    """Replace `print` in plugins: the standard output belongs to the command, e.g. for JSON."""
+    builtins.print(*values, file=sys.stderr if file is None else file, **more)
 
 
 class _Finder(MetaPathFinder):

@@ -287,6 +287,14 @@ def test_a_declared_file_edited_under_way_is_refused(write):
         made.select(small.passages()[0], np.random.default_rng(0))
 
 
+def test_what_a_plugin_prints_is_no_output_of_the_command(write, capfd):
+    path = write("print('imported')", "print('selects', 1, sep=': ')\n        COUNT = 1")
+    assert hidden(path) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["imported", "selects: 1"]
+
+
 def test_the_key_is_of_the_bytes_that_were_compiled(write):
     path = write("COUNT = 1")
     made = entry(path)
