@@ -135,10 +135,8 @@ class Pool:
         """Remove a worker that has died; another one takes over its stage."""
         self.workers.remove(each)
         self.lost += 1
-        if not each.is_prepared and "creation task" in str(error):
-            raise ConfigError(
-                f"{each.label}: cannot import maskpolicy: install the same version on all nodes"
-            )
+        if not each.is_prepared:
+            _check_importable(each.label, error)
         self._warn(f"{each.label} was lost: another one takes over its stage")
         if self.lost == _MOST_LOST:
             raise StageError(
@@ -224,8 +222,10 @@ class Pool:
         """Return the messages of workers and of this process since the last call."""
         messages, self.own_messages = self.own_messages, []
         if self.ray.wait([self.fetching], timeout=0)[0]:
-            with suppress(self.ray.exceptions.RayActorError):  # its process died: it starts again
+            try:
                 messages += self.ray.get(self.fetching)
+            except self.ray.exceptions.RayActorError as error:  # its process starts again, unless
+                _check_importable("the command's node", error)
             self.fetching = self.queue.fetch.remote()
         return messages
 
@@ -237,3 +237,11 @@ class Pool:
         for each in self.workers:
             with suppress(Exception):
                 self.ray.kill(each.actor)
+
+
+def _check_importable(where: str, error: Exception) -> None:
+    """Raise ConfigError if an actor died because its class could not be imported."""
+    if "creation task" in str(error):
+        raise ConfigError(
+            f"{where}: cannot import maskpolicy: install the same version on all nodes"
+        )

@@ -84,7 +84,10 @@ def _connect(address: str, pipe: Any) -> None:
                 "--executor ray=auto: this machine belongs to no Ray cluster: name its address, "
                 "ray=HOST:PORT, or write ray for a Ray on this machine"
             ) from None
-        raise ConfigError(f"--executor ray={address}: {cause(error)}") from error
+        raise ConfigError(
+            f"--executor ray={address}: {cause(error)}: if the cluster asks for a token, set "
+            "RAY_AUTH_MODE=token here and give this machine the token (`ray get-auth-token`)"
+        ) from error
 
 
 def _check_listening(address: str) -> None:

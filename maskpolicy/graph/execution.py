@@ -23,6 +23,7 @@ from maskpolicy.graph.shared_notes import (
 from maskpolicy.store.artifacts import Store
 
 _log = logging.getLogger(__name__)
+_LATE = 5.0  # seconds in which a run waits at its end for others to let go of what it drops
 
 
 def execute(
@@ -96,6 +97,7 @@ class _Execution:
         self.polled = time.monotonic()
         self.poll_seconds = 0.0  # that the last poll took
         self.awaited: Stage | None = None  # the stage that progress shows
+        self.undropped: set[str] = set()  # keys that another process held
 
     def run(self, wait: bool) -> dict[str, Outcome]:
         self.store.prefetch(self.users)
@@ -112,6 +114,7 @@ class _Execution:
                 if not wait:
                     break
                 self._wait()
+        self._drop_late()
         return {key: self.outcomes[key] for key in self.users if key in self.outcomes}
 
     def _require(self, stages: Iterable[Stage], verify: bool = False) -> None:
@@ -281,8 +284,18 @@ class _Execution:
         for key in {stage.key for stage in stages} - self.kept:
             users = [self.outcomes.get(user.key) for user in self.users[key]]
             done = all(outcome is not None and outcome.error is None for outcome in users)
-            if done and self.store.has(key):
-                self.store.drop(key)
+            if done and self.store.has(key) and not self.store.drop(key):
+                self.undropped.add(key)
+
+    def _drop_late(self) -> None:
+        """Remove what another process held before, which died or is about to remove it."""
+        until = time.monotonic() + _LATE
+        while True:
+            held = (key for key in self.undropped if self.store.has(key))
+            self.undropped = {key for key in held if not self.store.drop(key)}
+            if not self.undropped or time.monotonic() > until:
+                return
+            self.pause(_LATE / 50)
 
     def _settle_unneeded(self, stage: Stage, hit: bool = True) -> None:
         """Settle a stage without an artifact: all that would use it is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 
 import clusters
@@ -126,6 +127,24 @@ def test_a_driver_is_killed_and_started_again(folder, file, alone, cluster):
     assert raylets.artifacts(folder / "again" / "store") == raylets.artifacts(alone / "store")
     assert raylets.results(folder / "again" / "out") == raylets.results(alone / "out")
     assert set(Counter(words[0] for words in commits(folder)).values()) == {1}
+
+
+def test_nodes_with_another_version_are_one_line(folder, planned, tmp_path):
+    other = tmp_path / "maskpolicy" / "executors"
+    other.mkdir(parents=True)
+    for path in (other.parent / "__init__.py", other / "__init__.py", other / "ray_actors.py"):
+        path.touch()
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(tmp_path))  # of the nodes alone
+            others = stack.enter_context(raylets.nodes(1))
+        order, experiment = planned.order, planned.experiment
+        with (
+            pytest.raises(ConfigError, match="cannot import maskpolicy: install the same version"),
+            on_ray(others.address, planned.request, experiment, order, planned.store) as workers,
+        ):
+            workers.watch(Silent())
+            clusters.until(lambda: workers.pause(0.2))
 
 
 def test_a_worker_with_other_files_or_another_store_is_refused(folder, planned, cluster):

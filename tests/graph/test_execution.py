@@ -7,6 +7,7 @@ import threading
 import pytest
 from tiny import diamond, node
 
+from maskpolicy.graph import execution
 from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
 
@@ -29,6 +30,28 @@ def test_a_process_that_may_compute_nothing_collects_what_others_compute(store):
     assert [outcomes[each.key].error for each in stages] == [None] * 4
     assert outcomes[stages[3].key].artifact is not None
     assert not outcomes[stages[3].key].hit
+
+
+def test_what_another_process_holds_is_dropped_once_it_lets_go(store, monkeypatch):
+    drop, asked = Store.drop, []
+
+    def busy_at_first(self, key):
+        asked.append(key)
+        return len(asked) > 2 and drop(self, key)
+
+    monkeypatch.setattr(Store, "drop", busy_at_first)
+    stages = diamond()
+    execute(stages, store)
+    assert asked == [stages[2].key] * 3
+    assert not store.has(stages[2].key)
+
+
+def test_what_another_process_goes_on_to_hold_stays_and_delays_little(store, monkeypatch):
+    monkeypatch.setattr(Store, "drop", lambda self, key: False)
+    monkeypatch.setattr(execution, "_LATE", 0.1)
+    stages = diamond()
+    execute(stages, store)
+    assert store.has(stages[2].key)
 
 
 def test_an_input_that_another_process_holds_delays_no_other_stage(store):
