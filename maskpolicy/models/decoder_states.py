@@ -51,8 +51,8 @@ def logits(model: Any, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
     seen: dict[str, Any] = {"input_ids": batch.source}
     if batch.excluded is not None:
         seen = {"encoder_outputs": BaseModelOutput(last_hidden_state=encode(model, batch))}
-    every: torch.Tensor = model(
-        **seen, attention_mask=batch.seen, decoder_input_ids=batch.decoder, use_cache=False
+    every: torch.Tensor = model(  # some of these compute with the mask as a number
+        **seen, attention_mask=batch.seen.long(), decoder_input_ids=batch.decoder, use_cache=False
     ).logits
     return every[kept]
 

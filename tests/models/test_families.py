@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import text_to_text
 import torch
+import transformers
 from transformers import AutoModelForSeq2SeqLM
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -78,6 +79,28 @@ def test_the_loss_is_that_of_the_model(name):
     torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
     rows = models.row_losses(model, given) * kept.sum(1)
     assert rows.sum().item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "more"),
+    [
+        ("Mvp", "bart", {}),
+        ("BigBirdPegasus", "pegasus", {"attention_type": "original_full"}),
+        ("PegasusX", "pegasus", {"block_size": 8, "num_global_tokens": 4}),
+        ("PLBart", "bart", {}),
+    ],
+)
+def test_a_family_without_a_row_is_trained_by_its_own_forward(name, like, more):
+    tokenizer = text_to_text.tokenizer(like)
+    size = {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    config = getattr(transformers, f"{name}Config")(**size, **text_to_text.BART_LIKE, **more)
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
+    assert family_of(config).name == "other text-to-text models"
+    assert models.limits(config) == (64, 64)
+    given = batch(like, made=model)
+    total, count = models.token_loss(model, given)
+    own = model(input_ids=given.source, attention_mask=given.seen.long(), labels=given.labels)
+    assert total.item() / count == pytest.approx(own.loss.item(), rel=1e-5)
 
 
 def test_t5_is_trained_on_the_example_of_its_documentation():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import small
+import text_to_text
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -381,3 +383,24 @@ def test_a_mixture_masks_each_row_with_its_members_objective():
         collator(block, target="full")
     with pytest.raises(ConfigError, match="mask_exclusion"):
         collator({"name": "mixture", "members": [{"name": "random", "mask_exclusion": 1.0}]})
+
+
+@pytest.mark.parametrize("name", ["t5", "mbart", "pegasus"])
+def test_a_family_masks_in_its_own_way(name):
+    tokenizer, model = text_to_text.tokenizer(name), text_to_text.model(name)
+    collator = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)
+    special = Specials.of(tokenizer)
+    texts = ["The cute dog walks in the park.", "Boats go down the river Oder."]
+    batch = collator([{"text": text} for text in texts])
+    assert batch["decoder_input_ids"][:, 0].tolist() == [special.start] * 2
+    marks = special.sentinels[:1] or (special.mask,)
+    assert all(any(token in marks for token in row) for row in batch["input_ids"].tolist())
+    if special.sentinels:
+        assert batch["labels"][:, 0].tolist() == [special.sentinels[0]] * 2
+    for row in batch["labels"].tolist():
+        written = [token for token in row if token != IGNORE]
+        assert tuple(written[-len(special.target_ends[1]) :]) == special.target_ends[1]
+    assert math.isfinite(model(**batch).loss.item())
+    rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in texts]
+    sources = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)(rows)["input_ids"]
+    assert (sources == tokenizer.eos_token_id).sum(1).tolist() == [1, 1]
