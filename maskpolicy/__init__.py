@@ -11,7 +11,14 @@ from maskpolicy.lazy import offers
 from maskpolicy.version import VERSION
 
 if TYPE_CHECKING:
-    from maskpolicy.errors import ConfigError, DataError, MaskpolicyError, StoreError, unknown
+    from maskpolicy.errors import (
+        ConfigError,
+        DataError,
+        MaskpolicyError,
+        StageError,
+        StoreError,
+        unknown,
+    )
     from maskpolicy.findings import Findings
     from maskpolicy.formats.sources import Hub
     from maskpolicy.masking.placement import scatter
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
     from maskpolicy.plugins.scoring import metric
     from maskpolicy.plugins.statistics import Statistics
     from maskpolicy.results.cell import Result, Run
+    from maskpolicy.runs.finished import Runs
+    from maskpolicy.runs.notebook import load, mask, run
     from maskpolicy.schema import Count, Positive, Range, Rate, Schedule, Seed, Share, Steps, Weight
     from maskpolicy.store.artifacts import Store
     from maskpolicy.training.collator import MaskingCollator
@@ -43,10 +52,12 @@ __all__ = [
     "Rate",
     "Result",
     "Run",
+    "Runs",
     "Schedule",
     "Seed",
     "Share",
     "Spans",
+    "StageError",
     "Statistics",
     "Steps",
     "Store",
@@ -61,14 +72,19 @@ __all__ = [
     "draw_weighted",
     "file_of",
     "fill",
+    "load",
+    "mask",
     "metric",
     "policy",
+    "run",
     "scatter",
     "task",
     "unknown",
 ]
 _HOMES = {  # the same names, for the interpreter
-    "maskpolicy.errors": ("ConfigError", "DataError", "MaskpolicyError", "StoreError", "unknown"),
+    "maskpolicy.errors": (
+        *("ConfigError", "DataError", "MaskpolicyError", "StageError", "StoreError", "unknown"),
+    ),
     "maskpolicy.findings": ("Findings",),
     "maskpolicy.formats.sources": ("Hub",),
     "maskpolicy.masking.placement": ("scatter",),
@@ -77,6 +93,8 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.plugins.registry": ("analysis", "policy", "task"),
     "maskpolicy.plugins.scoring": ("metric",),
     "maskpolicy.results.cell": ("Result", "Run"),
+    "maskpolicy.runs.finished": ("Runs",),
+    "maskpolicy.runs.notebook": ("load", "mask", "run"),
     "maskpolicy.schema": (
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
     ),

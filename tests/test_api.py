@@ -23,9 +23,10 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("policy", "task", "metric", "analysis"),
         *("Passage", "Spans", "Example", "Json", "Statistics", "as_spans"),
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
-        *("MaskpolicyError", "ConfigError", "DataError", "StoreError", "unknown"),
+        *("MaskpolicyError", "ConfigError", "DataError", "StageError", "StoreError", "unknown"),
         *("choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
         *("Findings", "Run", "Result", "Store"),
+        *("Runs", "load", "mask", "run"),
         *("MaskingCollator", "__version__"),
     },
     "maskpolicy.corpus": {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.arguments import AsJson, Cache, Plugins, RunStore, console, log_to, store_of
+from maskpolicy.cli.arguments import AsJson, Cache, Plugins, RunStore, console, log_to
 from maskpolicy.cli.listing import print_plugins
 from maskpolicy.errors import ConfigError, DataError, MaskpolicyError
 
@@ -49,6 +49,7 @@ def analyze(
     if name == ALL and as_json:
         raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
     from maskpolicy.plugins import discovery
+    from maskpolicy.results import run_record
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
@@ -56,7 +57,7 @@ def analyze(
     analyses, folders = _parsed(name, runs or [])
     if name == ALL:
         _check(folders)
-    artifacts = open_store(store_of(store, folders), cache)
+    artifacts = open_store(run_record.trusted_store(store, folders), cache)
     one = len(folders) == 1 and not _is_model(folders[0])  # one run, whose page shows analyses
     written, any_found = False, False
     for each, found in _each(analyses, folders, artifacts, strict=name != ALL):

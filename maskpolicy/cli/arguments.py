@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.store.place import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +75,7 @@ Cache: TypeAlias = Annotated[
         envvar="MASKPOLICY_CACHE", metavar="DIR", help="Local copies of what a bucket holds."
     ),
 ]
-STORE = ".maskpolicy/store"
+STORE = DEFAULT
 
 
 def console(*, err: bool = False) -> Console:
@@ -127,33 +128,6 @@ def public(word: str) -> str:
         here = Path.cwd()
         value = str(path.relative_to(here)) if path.is_relative_to(here) else path.name
     return f"{key}{sign}{value}"
-
-
-def store_of(given: str | None, runs: Iterable[Path]) -> str:
-    """Return the store of finished runs: `given`, or the first one that a run names.
-
-    A run made by somebody else must not decide which folders are read, or which addresses are
-    called. A store that it names must therefore lie in its own folder, in the working directory, or
-    in the default store; raises ConfigError for any other.
-    """
-    from maskpolicy.results import run_record
-    from maskpolicy.store.opening import is_url
-
-    if given is not None:
-        return given
-    for run in runs:
-        named = run_record.store_of(run)
-        if named is None:
-            continue
-        homes = (run.resolve(), Path.cwd().resolve(), Path(STORE).resolve())
-        is_near = not is_url(named) and any(Path(named).is_relative_to(home) for home in homes)
-        if is_near:
-            return named
-        raise ConfigError(
-            f"{run / run_record.NAME}: names the store {named}, outside of the run and the working "
-            f"directory: if you trust it, add --store {shlex.quote(named)}"
-        )
-    return STORE
 
 
 def size_text(count: int) -> str:

@@ -16,7 +16,6 @@ from maskpolicy.cli.arguments import (
     log_to,
     public,
     repeated,
-    store_of,
 )
 
 
@@ -40,6 +39,7 @@ def export(
     from maskpolicy.plugins import discovery
     from maskpolicy.publishing import own_text
     from maskpolicy.publishing.transformers_folders import export_model
+    from maskpolicy.results import run_record
     from maskpolicy.results.cell import read_run
     from maskpolicy.store.opening import open_store
 
@@ -52,7 +52,7 @@ def export(
         commands.insert(0, as_typed("run", Path(public(str(run))) / WRITTEN))
     out = out.resolve()
     own_text.claim(out, own_text.EXPORT)
-    artifacts = open_store(store_of(store, [run]), cache)
+    artifacts = open_store(run_record.trusted_store(store, [run]), cache)
     command = "\n".join(commands)
     export_model(read_run(run), policy, artifacts, out, task, seed, command=command)
     console().print(f"written to {out}", soft_wrap=True)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.arguments import Cache, Plugins, RunStore, console, log_to, store_of
+from maskpolicy.cli.arguments import Cache, Plugins, RunStore, console, log_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from maskpolicy.cli.preview import MaskedText
+    from maskpolicy.runs.preview import MaskedText
 
 TEXT = (
     "Himan Kendal was known as a weaver. His first loom was a Quarkstone of 1854. He died in "
@@ -37,15 +37,17 @@ def gallery(
 ) -> None:
     """Print one text masked by each policy, as a page in Markdown."""
     from maskpolicy import markdown
-    from maskpolicy.cli import preview, showing
+    from maskpolicy.cli import showing
     from maskpolicy.config import policy_blocks
     from maskpolicy.plugins import discovery
+    from maskpolicy.results import run_record
+    from maskpolicy.runs import preview, preview_inputs
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
     discovery.load_files(plugin or (), fresh=True)
-    artifacts = open_store(store_of(store, []), cache)
-    tokenizer = showing.tokenizer_of(model, artifacts)
+    artifacts = open_store(run_record.trusted_store(store, []), cache)
+    tokenizer = preview_inputs.tokenizer_of(model, artifacts)
     masked, others, asking = [], [], []
     for row in (*_policies(plugin or ()), *(rows or ())):
         name, *words = shlex.split(row)
@@ -53,7 +55,7 @@ def gallery(
             others.append(f"`{name}` {lacking}")
             continue
         block = policy_blocks.policy_block(showing.given_block(name, words, None), "policy", {})
-        read = showing.statistics_of(block, model, None, artifacts)
+        read = preview_inputs.statistics_of(block, model, None, artifacts)
         found = preview.show(text, block, tokenizer, None, seed, statistics=read)
         if preview.asks_the_model(block):
             asking.append(f"`{row}`")

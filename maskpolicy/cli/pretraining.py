@@ -51,13 +51,13 @@ def pretrain(
     """Continue pre-training on your own text; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy import stages
-    from maskpolicy.cli import progress
     from maskpolicy.executors.capacity import set_threads
     from maskpolicy.executors.stage_worker import check_resources
     from maskpolicy.graph import processes
     from maskpolicy.graph.nodes import topological
     from maskpolicy.models.bart import check_folder
     from maskpolicy.publishing import own_text
+    from maskpolicy.runs import progress
     from maskpolicy.store.opening import open_store
 
     notes = console(err=True)
@@ -110,9 +110,9 @@ def _compute(
     notes: Console,
 ) -> Collection[Outcome]:
     """Compute the stages and return their outcomes; raises as `end` if one failed."""
-    from maskpolicy.cli.progress import ProgressBars
     from maskpolicy.graph import processes
     from maskpolicy.graph.execution import execute
+    from maskpolicy.runs.progress import ProgressBars
 
     with ProgressBars(notes, len(order), failures=False) as bars:  # `end` reports failures
         found = execute(order, store, bars, targets=targets, workers=workers, logs=logs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,20 +29,16 @@ from maskpolicy.cli.arguments import (
 from maskpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
-    from maskpolicy.cli.run_folder import FinishedRun
     from maskpolicy.config.experiment import Experiment
-    from maskpolicy.config.verbatim import WrittenExperiment
-    from maskpolicy.executors.request import Request
-    from maskpolicy.graph.nodes import Stage
-    from maskpolicy.graph.outcomes import Outcome
     from maskpolicy.graph.planning import Planned
     from maskpolicy.leaderboard.power import Power
-    from maskpolicy.stages import Graph
-    from maskpolicy.store.artifacts import Store
+    from maskpolicy.runs.computing import Prepared
+    from maskpolicy.runs.contents import FinishedRun
+    from maskpolicy.runs.progress import StageSummary
 
 _ROWS = 12  # the most stages of one kind, state and reason that `plan` lists one by one
 
@@ -69,10 +65,11 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command continues where it stopped."""
     started = time.monotonic()
-    from maskpolicy.cli.run_folder import FinishedRun
     from maskpolicy.executors.capacity import check_jobs
     from maskpolicy.executors.engines import LOCAL, SLURM, parsed
     from maskpolicy.graph import processes
+    from maskpolicy.runs import computing
+    from maskpolicy.runs.progress import ProgressBars
 
     name, address = parsed(executor, jobs)
     if dry_run and name != SLURM:
@@ -82,9 +79,9 @@ def run(
     notes = console(err=True)
     log_to(notes)
     request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
-    prepared = _prepare(request, out, is_dry=dry_run)
+    prepared = computing.prepare(request, out, is_dry=dry_run)
     if name == LOCAL:
-        jobs, threads = _fit_machine(prepared, jobs, threads)
+        jobs, threads = computing.fit_machine(prepared, jobs, threads)
     if dry_run:
         _print_scripts(prepared)
         return
@@ -92,73 +89,17 @@ def run(
         processes.follow(prepared.order, prepared.store, workers)
         return
     request = replace(request, threads=threads)
-    outcomes = _compute(prepared, request, (name, address), jobs or 1, notes)
+    bars = ProgressBars(notes, len(prepared.order))
+    outcomes = computing.compute(prepared, request, (name, address), jobs or 1, bars)
     processes.dismiss()
-    _publish(
-        FinishedRun(prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder),
-        started,
-        jobs or 1,
-    )
-    cells = prepared.part.stages
-    failed = sum(outcomes[stage.key].error is not None for stage in cells)
-    why = f"the notes of {prepared.folder / 'leaderboard.md'} say why"
-    end(outcomes.values(), f"{failed} of {len(cells)} cells failed: {why}")
+    seconds = time.monotonic() - started
+    # before anything is printed, because output may be cut off, as by `| head`
+    finished, took = computing.write(prepared, outcomes, seconds, jobs or 1)
+    _print(finished, took, seconds, jobs or 1)
+    end(outcomes.values(), computing.failed_cells(prepared, outcomes))
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """An experiment as it was read and planned, and where its results go."""
-
-    written: WrittenExperiment
-    experiment: Experiment
-    whole: Graph  # all cells
-    part: Graph  # the cells that --only names
-    order: list[Stage]  # of `part`, inputs first
-    store: Store
-    folder: Path
-
-
-def _prepare(request: Request, out: Path | None, *, is_dry: bool) -> _Prepared:
-    """Read an experiment, create the run's folder (unless dry), and build the graph.
-
-    Raises ConfigError, DataError or StoreError before any work.
-    """
-    from maskpolicy import stages
-    from maskpolicy.config import verbatim
-    from maskpolicy.config.parse import experiment_of
-    from maskpolicy.graph.nodes import topological
-    from maskpolicy.models.bart import check_folder
-    from maskpolicy.results import run_folder_state
-    from maskpolicy.store.opening import open_store
-
-    written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
-    experiment = experiment_of(written, request.file)
-    folder = out or written.home or Path("runs") / experiment.name
-    if not is_dry:
-        run_folder_state.claim(folder)
-    store = open_store(request.store, request.cache)
-    whole = stages.build(experiment, store.hash_file, store.cut_file)
-    check_folder(experiment.model)
-    part = stages.part(whole, request.only)
-    return _Prepared(written, experiment, whole, part, topological(part.targets), store, folder)
-
-
-def _fit_machine(prepared: _Prepared, jobs: int | None, threads: int | None) -> tuple[int, int]:
-    """Return the stages at a time, and the threads of each, that this machine computes.
-
-    Raises ConfigError if it lacks the GPUs that a missing stage takes.
-    """
-    from maskpolicy.executors.capacity import default_jobs, set_threads
-    from maskpolicy.executors.stage_worker import check_resources
-
-    experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
-    check_resources(experiment.resources, prepared.order, targets, store)
-    missing = {stage.key for stage in targets} - store.committed()
-    jobs = jobs or default_jobs(experiment, missing)
-    return jobs, set_threads(experiment, threads, jobs)
-
-
-def _print_scripts(prepared: _Prepared) -> None:
+def _print_scripts(prepared: Prepared) -> None:
     """Print the scripts that sbatch would get for all that is missing."""
     from maskpolicy.executors.slurm_engine import scripts
     from maskpolicy.graph import planning
@@ -169,47 +110,10 @@ def _print_scripts(prepared: _Prepared) -> None:
         typer.echo(script)
 
 
-def _compute(
-    prepared: _Prepared, request: Request, executor: tuple[str, str], jobs: int, notes: Console
-) -> Mapping[str, Outcome]:
-    """Compute all stages with an executor (see `parsed`); returns outcomes by the stage's key."""
-    from maskpolicy.cli.progress import ProgressBars
-    from maskpolicy.config import verbatim
-    from maskpolicy.executors.engines import engine
-    from maskpolicy.executors.request import plan_digest
-    from maskpolicy.graph.execution import execute
-    from maskpolicy.graph.shared_notes import forgive
+def _print(finished: FinishedRun, took: Sequence[StageSummary], seconds: float, jobs: int) -> None:
+    """Print the leaderboard, the table of times, and where the files are."""
+    from maskpolicy.runs import progress
 
-    order, store, logs = prepared.order, prepared.store, prepared.folder / "logs"
-    verbatim.save(prepared.written, prepared.folder)
-    request = replace(request, logs=str(logs), plan=plan_digest(order))
-    forgive(store, order)  # this command tries again what failed before it
-    with (
-        engine(*executor, jobs, request, prepared.experiment, order, store) as who,
-        ProgressBars(notes, len(order)) as bars,
-    ):
-        return execute(
-            order,
-            store,
-            who.watch(bars),
-            targets=prepared.part.targets,
-            workers=request.workers,
-            logs=logs,
-            kinds=who.kinds,
-            retry=False,
-            pause=who.pause,
-        )
-
-
-def _publish(finished: FinishedRun, started: float, jobs: int) -> None:
-    """Write the run's folder, and print the leaderboard and the table of times."""
-    from maskpolicy.cli import progress, run_folder
-
-    seconds = time.monotonic() - started
-    took = progress.parts(finished.outcomes.values(), seconds)
-    parts = [asdict(part) for part in took]
-    finished.timing = {"seconds": round(seconds, 3), "jobs": jobs, "parts": parts}
-    run_folder.write(finished)  # first, because output may be cut off, as by `| head`
     screen = console()
     leaderboard.show(finished.board, screen, gaps=False)  # failures are printed already
     screen.print(progress.to_table(took, seconds, jobs))

@@ -11,6 +11,7 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.files import sha256
 from maskpolicy.keys import digest
 from maskpolicy.store.opening import is_url
+from maskpolicy.store.place import DEFAULT
 from maskpolicy.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Request:
     file: str  # or the name of an experiment that comes with maskpolicy
     keys: tuple[str, ...] = ()  # KEY=VALUE
     plugins: tuple[str, ...] = ()  # files
-    store: str = ".maskpolicy/store"  # a folder or a URL
+    store: str = DEFAULT  # a folder or a URL
     cache: str | None = None  # a folder for local copies of what a bucket holds
     only: tuple[str, ...] = ()  # cells, as --only names them; empty: all
     workers: int = 1  # processes that a stage may start

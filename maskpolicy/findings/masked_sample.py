@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -182,17 +182,25 @@ class Sample:
         np.add.at(edges, self.flat[:, 1], -1)
         return np.cumsum(edges)[:-1] > 0
 
+    def in_characters(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+        """Yield the text of each passage, and its spans as (first character, end) pairs.
+
+        Surrounding whitespace does not belong to a span.
+        """
+        offsets = self.passages.arrays["offsets"]
+        for place, spans in zip(self.places.tolist(), self.spans, strict=True):
+            text, chars = self.passages.arrays["texts"].text(place), offsets[place]
+            found = []
+            for first, end in spans.tolist():
+                start, stop = int(chars[first, 0]), int(chars[end - 1, 1])
+                part = text[start:stop]
+                start += len(part) - len(part.lstrip())
+                found.append((start, start + len(part.strip())))
+            yield text, found
+
     def texts(self) -> list[str]:
         """Return the text of each span without surrounding whitespace."""
-        offsets = self.passages.arrays["offsets"]
-        found = []
-        for place, spans in zip(self.places.tolist(), self.spans, strict=True):
-            if not len(spans):
-                continue
-            text, chars = self.passages.arrays["texts"].text(place), offsets[place]
-            for first, end in spans.tolist():
-                found.append(text[chars[first, 0] : chars[end - 1, 1]].strip())
-        return found
+        return [text[a:b] for text, spans in self.in_characters() for a, b in spans]
 
 
 def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:

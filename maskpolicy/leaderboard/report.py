@@ -157,7 +157,7 @@ def _pair(comparison: Comparison) -> list[str]:
 
 def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, followed by facts, notes, tests and ranks."""
-    head, body = _cells(board, work)
+    head, body = cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± standard deviation over seeds"
     about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
     if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
@@ -223,7 +223,7 @@ def to_table(board: Board, *, work: bool = False) -> Table:
     """Return the board as a table for the terminal; the caller prints the notes."""
     from rich.table import Table
 
-    head, body = _cells(board, work)
+    head, body = cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
     facts = [f"{name}: {fact}" for name, fact in description.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
@@ -239,7 +239,7 @@ def to_table(board: Board, *, work: bool = False) -> Table:
     return table
 
 
-def _cells(board: Board, work: bool) -> tuple[list[str], list[list[str]]]:
+def cells(board: Board, work: bool = False) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows, majority first; columns are tasks, averages and work."""
     head = ["policy"]
     for task in board.tasks:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.plots import look, marked, panels
@@ -26,12 +27,7 @@ def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
     """
     if len({isinstance(plot, Marked) for plot in plots}) > 1:
         raise ValueError("a figure has texts (Marked) or panels, not both")
-    import matplotlib as mpl
-
-    with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about characters missing from the font
-        mpl.rcdefaults()
-        mpl.rcParams.update(dict[Any, Any](look.STYLE))
+    with _styled():
         figure = _figure(plots, title)
         images = {}
         for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
@@ -44,6 +40,23 @@ def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
     body = text[text.index("<svg ") + 5 :]  # drops the document type, which some parsers fetch
     images["svg"] = f'<svg class="maskpolicy-plot" color="{look.INK}" {body}'.encode()
     return images
+
+
+def figure(plots: Sequence[Plot], title: str = "") -> Figure:
+    """Return one figure of one or more panels, to show or to change; see `draw`."""
+    with _styled():
+        return _figure(plots, title)
+
+
+@contextmanager
+def _styled() -> Iterator[None]:
+    import matplotlib as mpl
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about characters missing from the font
+        mpl.rcdefaults()
+        mpl.rcParams.update(dict[Any, Any](look.STYLE))
+        yield
 
 
 def _figure(plots: Sequence[Plot], title: str) -> Figure:

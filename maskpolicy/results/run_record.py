@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from maskpolicy.errors import DataError
+from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.files import read_json, write_file
 from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.store import manifest
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.opening import is_url
+from maskpolicy.store.place import DEFAULT
 from maskpolicy.types import Json
 
 NAME = "run.json"
@@ -82,6 +84,30 @@ def store_of(folder: Path) -> str | None:
         return named
     store = folder / named
     return str(store.resolve()) if store.is_dir() else None
+
+
+def trusted_store(given: str | None, runs: Iterable[Path]) -> str:
+    """Return the store of finished runs: `given`, or the first one that a run names.
+
+    A run made by somebody else must not decide which folders are read, or which addresses are
+    called. A store that it names must therefore lie in its own folder, in the working directory, or
+    in the default store; raises ConfigError for any other.
+    """
+    if given is not None:
+        return given
+    for run in runs:
+        named = store_of(run)
+        if named is None:
+            continue
+        homes = (run.resolve(), Path.cwd().resolve(), Path(DEFAULT).resolve())
+        is_near = not is_url(named) and any(Path(named).is_relative_to(home) for home in homes)
+        if is_near:
+            return named
+        raise ConfigError(
+            f"{run / NAME}: names the store {named}, outside of the run and the working "
+            f"directory: if you trust it, add --store {shlex.quote(named)}"
+        )
+    return DEFAULT
 
 
 def _stage(outcome: Outcome, stored: Json | None, here: Json) -> Json:

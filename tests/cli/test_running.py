@@ -327,6 +327,20 @@ def finished(tmp_path_factory):
     return folder
 
 
+def test_all_is_written_before_output_that_fails(finished, tmp_path):
+    words = [finished / "tiny.yaml", "--store", finished / "store", "--out", tmp_path / "out"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "maskpolicy", "run", *map(str, words)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("No space left on device")
+    assert contents(tmp_path / "out") == contents(finished / "out")
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()

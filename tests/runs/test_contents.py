@@ -6,7 +6,6 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,8 +13,8 @@ from pathlib import Path
 import pytest
 from tiny import Nothing
 
-from maskpolicy.cli.run_folder import CONTENTS, FinishedRun, write
-from maskpolicy.cli.running import _publish
+from maskpolicy.runs.contents import CONTENTS, FinishedRun, write
+from maskpolicy.cli.running import _print
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.errors import DataError
 from maskpolicy.graph.execution import execute
@@ -81,7 +80,7 @@ def test_results_are_written_before_anything_is_made_of_them(finished):
 def test_a_folder_that_was_not_written_whole_is_refused_until_it_is(finished, monkeypatch):
     write(finished)
     with monkeypatch.context() as patched:
-        patched.setattr("maskpolicy.cli.run_folder.save_page", _interrupted)
+        patched.setattr("maskpolicy.runs.contents.save_page", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             write(finished)
     with pytest.raises(DataError, match="is being written, or its command ended while it wrote"):
@@ -95,27 +94,10 @@ def _interrupted(board, path):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("path", ["/dev/full", "pipe"])
-def test_all_is_written_before_output_that_fails(finished, monkeypatch, path):
-    if path == "pipe":
-        read, written = os.pipe()
-        os.close(read)
-    else:
-        written = os.open(path, os.O_WRONLY)
-    with os.fdopen(written, "w") as stream:
-        monkeypatch.setattr("sys.stdout", stream)
-        with pytest.raises((OSError, SystemExit)):
-            _publish(finished, 0.0, 1)
-        with suppress(OSError):
-            stream.close()
-    assert (finished.folder / "leaderboard.html").is_file()
-    assert len(read_run(finished.folder).results) == 2
-
-
 def test_a_board_is_printed_in_ascii_where_nothing_else_can_be(finished, monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", stream)
-    _publish(finished, 0.0, 1)
+    _print(finished, [], 0.0, 1)
     stream.flush()
     assert b"random" in stream.buffer.getvalue()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from maskpolicy.cli import progress
-from maskpolicy.cli.progress import ProgressBars, StageSummary
+from maskpolicy.runs import progress
+from maskpolicy.runs.progress import ProgressBars, StageSummary
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.outcomes import Outcome
