@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from maskpolicy.config.experiment import Experiment
     from maskpolicy.graph.planning import Planned
     from maskpolicy.leaderboard.power import Power
-    from maskpolicy.runs.computing import Prepared
     from maskpolicy.runs.contents import FinishedRun
+    from maskpolicy.runs.file_to_folder import Prepared
     from maskpolicy.runs.progress import StageSummary
 
 _ROWS = 12  # the most stages of one kind, state and reason that `plan` lists one by one
@@ -68,7 +68,7 @@ def run(
     from maskpolicy.executors.capacity import check_jobs
     from maskpolicy.executors.engines import LOCAL, SLURM, parsed
     from maskpolicy.graph import processes
-    from maskpolicy.runs import computing
+    from maskpolicy.runs import file_to_folder
     from maskpolicy.runs.progress import ProgressBars
 
     name, address = parsed(executor, jobs)
@@ -79,9 +79,9 @@ def run(
     notes = console(err=True)
     log_to(notes)
     request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
-    prepared = computing.prepare(request, out, is_dry=dry_run)
+    prepared = file_to_folder.prepare(request, out, is_dry=dry_run)
     if name == LOCAL:
-        jobs, threads = computing.fit_machine(prepared, jobs, threads)
+        jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
     if dry_run:
         _print_scripts(prepared)
         return
@@ -90,13 +90,13 @@ def run(
         return
     request = replace(request, threads=threads)
     bars = ProgressBars(notes, len(prepared.order))
-    outcomes = computing.compute(prepared, request, (name, address), jobs or 1, bars)
+    outcomes = file_to_folder.compute(prepared, request, (name, address), jobs or 1, bars)
     processes.dismiss()
     seconds = time.monotonic() - started
     # before anything is printed, because output may be cut off, as by `| head`
-    finished, took = computing.write(prepared, outcomes, seconds, jobs or 1)
+    finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs or 1)
     _print(finished, took, seconds, jobs or 1)
-    end(outcomes.values(), computing.failed_cells(prepared, outcomes))
+    end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
 
 
 def _print_scripts(prepared: Prepared) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from tiny import Nothing
 
-from maskpolicy.runs.contents import CONTENTS, FinishedRun, write
 from maskpolicy.cli.running import _print
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.errors import DataError
@@ -21,6 +20,7 @@ from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.results.cell import read_run
+from maskpolicy.runs.contents import CONTENTS, FinishedRun, write
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
 

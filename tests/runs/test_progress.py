@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from maskpolicy.runs import progress
-from maskpolicy.runs.progress import ProgressBars, StageSummary
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.graph.stage_run import StageRun
+from maskpolicy.runs import progress
+from maskpolicy.runs.progress import ProgressBars, StageSummary
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 

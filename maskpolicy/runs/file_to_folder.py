@@ -1,0 +1,136 @@
+"""Compute an experiment: read, plan, share the stages out, and write the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskpolicy.executors.request import Request
+from maskpolicy.graph.nodes import Stage, topological
+from maskpolicy.graph.outcomes import Outcome, Progress
+from maskpolicy.runs import contents, progress
+from maskpolicy.runs.contents import FinishedRun
+from maskpolicy.runs.progress import StageSummary
+from maskpolicy.store.artifacts import Store
+
+if TYPE_CHECKING:
+    from maskpolicy.config.experiment import Experiment
+    from maskpolicy.config.verbatim import WrittenExperiment
+    from maskpolicy.stages import Graph
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment as it was read and planned, and where its results go."""
+
+    written: WrittenExperiment
+    experiment: Experiment
+    whole: Graph  # all cells
+    part: Graph  # the cells that --only names
+    order: list[Stage]  # of `part`, inputs first
+    store: Store
+    folder: Path
+
+
+def prepare(request: Request, out: Path | None, *, is_dry: bool = False) -> Prepared:
+    """Read an experiment, create the run's folder (unless dry), and build the graph.
+
+    Raises ConfigError, DataError or StoreError before any work.
+    """
+    from maskpolicy import stages
+    from maskpolicy.config import verbatim
+    from maskpolicy.config.parse import experiment_of
+    from maskpolicy.models.bart import check_folder
+    from maskpolicy.results import run_folder_state
+    from maskpolicy.store.opening import open_store
+
+    written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
+    experiment = experiment_of(written, request.file)
+    folder = out or written.home or Path("runs") / experiment.name
+    if not is_dry:
+        run_folder_state.claim(folder)
+    store = open_store(request.store, request.cache)
+    whole = stages.build(experiment, store.hash_file, store.cut_file)
+    check_folder(experiment.model)
+    part = stages.part(whole, request.only)
+    return Prepared(written, experiment, whole, part, topological(part.targets), store, folder)
+
+
+def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tuple[int, int]:
+    """Return the stages at a time, and the threads of each, that this machine computes.
+
+    Raises ConfigError if it lacks the GPUs that a missing stage takes.
+    """
+    from maskpolicy.executors.capacity import default_jobs, set_threads
+    from maskpolicy.executors.stage_worker import check_resources
+
+    experiment, targets, store = prepared.experiment, prepared.part.targets, prepared.store
+    check_resources(experiment.resources, prepared.order, targets, store)
+    missing = {stage.key for stage in targets} - store.committed()
+    jobs = jobs or default_jobs(experiment, missing)
+    return jobs, set_threads(experiment, threads, jobs)
+
+
+def compute(
+    prepared: Prepared,
+    request: Request,
+    executor: tuple[str, str],
+    jobs: int,
+    bars: AbstractContextManager[Progress],
+) -> Mapping[str, Outcome]:
+    """Compute all stages with an executor (see `engines.parsed`); returns outcomes by stage key.
+
+    `jobs` stages are computed at a time on this machine.
+    """
+    from maskpolicy.config import verbatim
+    from maskpolicy.executors.engines import engine
+    from maskpolicy.executors.request import plan_digest
+    from maskpolicy.graph.execution import execute
+    from maskpolicy.graph.shared_notes import forgive
+
+    order, store, logs = prepared.order, prepared.store, prepared.folder / "logs"
+    verbatim.save(prepared.written, prepared.folder)
+    request = replace(request, logs=str(logs), plan=plan_digest(order))
+    forgive(store, order)  # this run tries again what failed before it
+    with (
+        engine(*executor, jobs, request, prepared.experiment, order, store) as who,
+        bars as shown,
+    ):
+        return execute(
+            order,
+            store,
+            who.watch(shown),
+            targets=prepared.part.targets,
+            workers=request.workers,
+            logs=logs,
+            kinds=who.kinds,
+            retry=False,
+            pause=who.pause,
+        )
+
+
+def write(
+    prepared: Prepared, outcomes: Mapping[str, Outcome], seconds: float, jobs: int
+) -> tuple[FinishedRun, list[StageSummary]]:
+    """Write the run's folder; returns the run and what each of its parts took.
+
+    Raises StoreError if the folder cannot be written.
+    """
+    took = progress.parts(outcomes.values(), seconds)
+    timing = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
+    finished = FinishedRun(
+        prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
+    )
+    contents.write(finished)
+    return finished, took
+
+
+def failed_cells(prepared: Prepared, outcomes: Mapping[str, Outcome]) -> str:
+    """Return a line about the cells that failed, or "" if none did."""
+    cells = prepared.part.stages
+    failed = sum(outcomes[stage.key].error is not None for stage in cells)
+    why = f"the notes of {prepared.folder / 'leaderboard.md'} say why"
+    return f"{failed} of {len(cells)} cells failed: {why}" if failed else ""

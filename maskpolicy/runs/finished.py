@@ -1,0 +1,216 @@
+"""Finished runs in Python: their scores, answers, masks and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.leaderboard import report
+from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.plots.data import Bars, Plot, Series
+from maskpolicy.results import predictions
+from maskpolicy.results.cell import Run
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from maskpolicy.store.artifacts import Store
+
+SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One finished run, or several joined into one leaderboard; `run` and `load` return it.
+
+    A notebook shows it as its leaderboard.
+    """
+
+    runs: tuple[Run, ...]
+    store: Store  # their artifacts, for masks and analyses
+    baseline: str | None = None  # the row that others are compared with; None: the first run's
+    mixed: bool = False  # whether rows that are not comparable may be ranked
+
+    @cached_property
+    def board(self) -> Board:
+        """The leaderboard; raises ConfigError if the runs cannot be compared."""
+        return build_leaderboard(self.runs, baseline=self.baseline, mixed=self.mixed)
+
+    def scores(self) -> DataFrame:
+        """Return one row for each cell: run, policy, task, seed, metric, score (percent), n, error.
+
+        A cell that failed has no score, and the reason as `error`.
+        """
+        found = [
+            {
+                "run": cell.folder.resolve().name,
+                "policy": row.label,
+                "task": task,
+                "seed": seed,
+                "metric": cell.metrics and cell.metrics.metric,
+                "score": cell.percent,
+                "n": cell.metrics and cell.metrics.n,
+                "error": cell.error,
+            }
+            for row in self.board.rows
+            for (task, seed), cell in row.cells.items()
+        ]
+        return _frame(found, ("run", "policy", "task", "seed", "metric", "score", "n", "error"))
+
+    def leaderboard(self) -> DataFrame:
+        """Return one row for each policy and task, with its test against the baseline.
+
+        Scores and differences are in percent. `low` and `high` bound the difference (95%), `p_holm`
+        is adjusted over the whole board, and `rank_low` and `rank_high` are the possible ranks.
+        """
+        document = report.to_json(self.board)
+        found = [
+            _leaderboard_row(document, row, task)
+            for row in document["rows"]
+            for task in self.board.tasks
+        ]
+        return _frame(found, tuple(found[0]) if found else ())
+
+    def answers(self, policy: str | None = None, task: str | None = None) -> DataFrame:
+        """Return one row for each test example and seed, of all rows or of one policy or task.
+
+        `score` is that of the example under the task's metric, in [0, 1]. Raises ConfigError for an
+        unknown policy or task, and DataError for a damaged file.
+        """
+        rows = self._chosen(policy)
+        if task is not None and task not in self.board.tasks:
+            raise ConfigError(unknown("task", task, self.board.tasks))
+        found: list[dict[str, Json]] = []
+        for row in rows:
+            for (name, seed), cell in row.cells.items():
+                if task in (None, name) and cell.answers.is_file():
+                    found += _answers(cell, row.label, name, seed)
+        about = ("run", "policy", "task", "seed", "id", "group", "question", "prediction")
+        return _frame(found, (*about, "answers", "score", "slices"))
+
+    def masks(self, policy: str, passages: int = 20, seed: int = 0) -> DataFrame:
+        """Return what a row masked in a sample of its corpus: one row for each passage.
+
+        `spans` are (first character, end) pairs in `text`, as in the first epoch of its training.
+        Raises ConfigError for an unknown row and for one without an intermediate stage, and
+        StoreError if the store lacks its corpus.
+        """
+        from maskpolicy.findings import Sampling
+        from maskpolicy.findings.masked_sample import intermediate_stages, sample
+
+        self._chosen(policy)
+        stages, notes = intermediate_stages(self.runs, self.store)
+        own = [stage for stage in stages if stage.label == policy]
+        if not own:
+            why = next(iter(notes), "it has no intermediate stage")
+            raise ConfigError(f"masks of {policy}: {why}")
+        found = sample(own[0], Sampling(passages=passages, seed=seed), self.store)
+        return _frame(
+            [
+                {"text": text, "spans": spans, "masked": [text[a:b] for a, b in spans]}
+                for text, spans in found.in_characters()
+            ],
+            ("text", "spans", "masked"),
+        )
+
+    def plot(self, name: str = SCORES, **settings: Any) -> Figure:
+        """Return a plot: `scores`, or that of an analysis with its settings, e.g. `efficiency`.
+
+        `maskpolicy analyze --list` names the analyses. Raises ConfigError for an unknown name, and
+        DataError if the analysis finds nothing to plot.
+        """
+        from maskpolicy.errors import DataError
+        from maskpolicy.findings import cache
+        from maskpolicy.plots import drawing
+        from maskpolicy.plugins import discovery
+
+        if name == SCORES:
+            return drawing.figure(self._bars())
+        analysis: Any = discovery.instance("analysis", name, settings, name)
+        found, _ = cache.analyse(name, analysis, self.runs, self.store)
+        if not found.plots:
+            raise DataError(f"plot {name}: {next(iter(found.notes), 'has nothing to show')}")
+        return drawing.figure(found.plots, name)
+
+    def page(self, path: str | Path) -> Path:
+        """Write the leaderboard as one HTML page and return its path; raises StoreError."""
+        from maskpolicy.leaderboard.page import save_page
+
+        save_page(self.board, Path(path), "path")
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        """Return the leaderboard as an HTML table, for notebooks."""
+        head, body = report.cells(self.board)
+        lines = [_html_row("th", head), *(_html_row("td", row) for row in body)]
+        return f"<table>{''.join(lines)}</table>"
+
+    def _chosen(self, policy: str | None) -> Sequence[Any]:
+        """Return the rows with this label, or all; raises ConfigError if there is none."""
+        rows = [row for row in self.board.rows if policy in (None, row.label)]
+        if not rows:
+            labels = [row.label for row in self.board.rows]
+            raise ConfigError(unknown("policy", str(policy), labels))
+        return rows
+
+    def _bars(self) -> list[Plot]:
+        tasks = list(self.board.tasks)
+        series = [
+            Series(row.label, [score.mean if (score := row.scores[t]) else None for t in tasks])
+            for row in self.board.rows
+        ]
+        return [Bars("leaderboard", "score (%)", tasks, series)]
+
+
+def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict[str, Json]:
+    score = row["scores"][task] or {}
+    test = score.get("comparison") or {}
+    low, high = document["ranks"].get(task, {}).get(row["policy"], (None, None))
+    return {
+        "policy": row["policy"],
+        "task": task,
+        **{name: score.get(name) for name in ("metric", "mean", "std", "n", "delta")},
+        "seeds": len(score.get("seeds", {})),
+        **{name: test.get(name) for name in ("low", "high", "p", "p_holm", "significant")},
+        "rank_low": low,
+        "rank_high": high,
+        "baseline": row["baseline"],
+        "majority": document["majority"].get(task),
+    }
+
+
+def _answers(cell: Any, policy: str, task: str, seed: int) -> list[dict[str, Json]]:
+    rows = list(predictions.rows(cell.answers))
+    questions = predictions.read_questions(cell.folder, cell.task, {row["id"] for row in rows})
+    named = {"run": cell.folder.resolve().name, "policy": policy, "task": task, "seed": seed}
+    return [
+        {
+            **named,
+            "id": row["id"],
+            "group": row["group"],
+            "question": questions.get(row["id"]),
+            "prediction": row["prediction"],
+            "answers": row.get("targets"),
+            "score": row["score"],
+            "slices": row.get("slices"),
+        }
+        for row in rows
+    ]
+
+
+def _frame(rows: Sequence[Mapping[str, Json]], columns: Sequence[str]) -> DataFrame:
+    from pandas import DataFrame
+
+    return DataFrame(list(rows), columns=list(columns))
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

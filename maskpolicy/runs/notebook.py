@@ -1,0 +1,166 @@
+"""Experiments from Python: run one, load finished runs, mask a text, pre-train on own text."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskpolicy.errors import ConfigError, StageError
+from maskpolicy.runs.finished import Runs
+from maskpolicy.store.place import DEFAULT
+from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from maskpolicy.runs.preview import MaskedText
+
+_NAME = "experiment"  # of an experiment that is given as a dict without `name`
+
+
+def run(
+    experiment: str | Path | Mapping[str, Json],
+    *overrides: str,
+    out: str | Path | None = None,
+    store: str | Path = DEFAULT,
+    cache: str | Path | None = None,
+    plugins: Sequence[str | Path] = (),
+    only: Sequence[str] = (),
+    jobs: int | None = None,
+    threads: int | None = None,
+    progress: bool = True,
+) -> Runs:
+    """Run an experiment as `maskpolicy run` does, and return its results.
+
+    `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
+    file as a dict, whose results go to runs/experiment. `overrides` are written as on the command
+    line, "intermediate.steps=400". `jobs` stages are computed at a time: by default as many as suit
+    the machine in a notebook, and 1 in a script, where more need `if __name__ == "__main__":`. The
+    same call continues where it stopped. Raises ConfigError, DataError or StoreError before any
+    work, and StageError at the end if a stage failed (`load` reads the other results).
+    """
+    from maskpolicy.executors.capacity import check_jobs
+    from maskpolicy.executors.engines import LOCAL
+    from maskpolicy.executors.request import Request
+    from maskpolicy.graph.outcomes import Silent
+    from maskpolicy.runs import file_to_folder
+    from maskpolicy.runs.progress import ProgressBars
+
+    started = time.monotonic()
+    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
+    if jobs is not None:
+        check_jobs(jobs)
+    with _file_of(experiment) as file:
+        request = Request(
+            file=str(file),
+            keys=tuple(overrides),
+            plugins=tuple(map(str, plugins)),
+            store=str(store),
+            cache=None if cache is None else str(cache),
+            only=tuple(only),
+        )
+        prepared = file_to_folder.prepare(request, None if out is None else Path(out))
+        jobs, threads = file_to_folder.fit_machine(prepared, jobs or _default_jobs(), threads)
+        bars: Any = nullcontext(Silent())
+        if progress:
+            from rich.console import Console
+
+            bars = ProgressBars(Console(stderr=True), len(prepared.order))
+        outcomes = file_to_folder.compute(prepared, request, (LOCAL, ""), jobs, bars)
+        file_to_folder.write(prepared, outcomes, time.monotonic() - started, jobs)
+    failed = next((each for each in outcomes.values() if each.exception is not None), None)
+    if failed is not None:
+        cells = file_to_folder.failed_cells(prepared, outcomes)
+        raise StageError(cells or f"{failed.stage.name}: {failed.error}") from failed.exception
+    return load(prepared.folder, store=store, cache=cache)
+
+
+def load(
+    *folders: str | Path,
+    store: str | Path | None = None,
+    cache: str | Path | None = None,
+    baseline: str | None = None,
+    mixed: bool = False,
+) -> Runs:
+    """Read the folders of finished runs, joined into one leaderboard if there are several.
+
+    `store` is theirs unless it is given. `baseline` and `mixed` are those of `maskpolicy
+    leaderboard`. Raises DataError for a folder without results, and ConfigError for runs that
+    cannot be compared.
+    """
+    from maskpolicy.results import run_record
+    from maskpolicy.results.cell import read_run
+    from maskpolicy.store.opening import open_store
+
+    if not folders:
+        raise ConfigError("load: name one or more folders that `run` wrote")
+    paths = [Path(folder) for folder in folders]
+    found = tuple(read_run(path) for path in paths)
+    place = run_record.trusted_store(None if store is None else str(store), paths)
+    loaded = Runs(found, open_store(place, cache), baseline, mixed)
+    _ = loaded.board  # refuses runs that cannot be compared
+    return loaded
+
+
+def mask(
+    text: str,
+    policy: str,
+    *,
+    tokenizer: str | PreTrainedTokenizerBase = "mini",
+    seed: int = 0,
+    progress: float = 0.0,
+    store: str | Path = DEFAULT,
+    **settings: Json,
+) -> MaskedText:
+    """Mask a text with a policy and return spans (first character, end, text), source and target.
+
+    `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
+    file. `tokenizer` is one of Transformers', or names a model. That of `mini` is trained once and
+    kept in the store, and so are the statistics of the embedded world's corpus for a policy that
+    reads some, which needs a named model. Raises ConfigError, also for a policy that must be
+    fitted: `maskpolicy show --run` shows it.
+    """
+    from maskpolicy.config import policy_blocks
+    from maskpolicy.runs import preview, preview_inputs
+    from maskpolicy.store.opening import open_store
+
+    artifacts = open_store(store)
+    block = policy_blocks.policy_block({"name": policy, **settings}, "policy", {})
+    if isinstance(tokenizer, str):
+        read = preview_inputs.statistics_of(block, tokenizer, None, artifacts)
+        known = preview_inputs.tokenizer_of(tokenizer, artifacts)
+        return preview.show(text, block, known, None, seed, progress, read)
+    return preview.show(text, block, tokenizer, None, seed, progress)
+
+
+def _default_jobs() -> int | None:
+    """Return None, as many as suit the machine, in a notebook, and 1 in a script.
+
+    A new process imports the script again, which must not start the experiment once more.
+    """
+    return 1 if hasattr(sys.modules.get("__main__"), "__file__") else None
+
+
+@contextmanager
+def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
+    """Yield the file of an experiment; keys that are given as a dict are written to one."""
+    if not isinstance(experiment, Mapping):
+        yield Path(experiment)
+        return
+    import yaml
+
+    keys = dict(experiment)
+    name = str(keys.pop("name", _NAME))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(f"name: {name!r} names a folder: use letters, digits, '.', '_' and '-'")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(keys, allow_unicode=True, sort_keys=False), "utf-8")
+        yield path

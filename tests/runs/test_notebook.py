@@ -1,0 +1,173 @@
+"""Experiments run, and their results read, from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.figure
+import pytest
+import small
+import yaml
+
+import maskpolicy as mp
+
+TINY = {
+    "model": "mini",
+    "corpus": "world",
+    "data": "world",
+    "world": {"people": 8, "general_people": 4},
+    "general": {"steps": 2, "warmup": 1, "batch_size": 2, "precision": "fp32"},
+    "intermediate": {"steps": 2, "warmup": 1, "batch_size": 2, "precision": "fp32"},
+    "finetune": {"steps": 2, "warmup": 1, "batch_size": 2, "precision": "fp32"},
+    "policies": ["none", "random"],
+    "tasks": ["zsre", "triviaqa"],
+    "seeds": [0, 1],
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("notebook")
+
+
+@pytest.fixture(scope="module")
+def done(place) -> mp.Runs:
+    (place / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    return mp.run(
+        place / "tiny.yaml",
+        "finetune.steps=1",
+        out=place / "out",
+        store=place / "store",
+        progress=False,
+    )
+
+
+def test_scores_have_a_row_for_each_cell(done):
+    frame = done.scores()
+    assert list(frame.columns) == [
+        *("run", "policy", "task", "seed", "metric", "score", "n", "error"),
+    ]
+    cells = set(zip(frame.policy, frame.task, frame.seed, strict=True))
+    assert cells == {
+        (p, t, s) for p in ("none", "random") for t in ("zsre", "triviaqa") for s in (0, 1)
+    }
+    assert set(frame.run) == {"out"} and frame.error.isna().all()
+    assert ((frame.score >= 0) & (frame.score <= 100) & (frame.n > 0)).all()
+
+
+def test_the_leaderboard_has_a_row_for_each_policy_and_task(done):
+    frame = done.leaderboard().set_index(["policy", "task"])
+    assert len(frame) == 4
+    means = done.scores().groupby(["policy", "task"]).score.mean()
+    for index, mean in means.items():
+        assert frame.loc[index, "mean"] == pytest.approx(mean, abs=1e-4)
+    assert set(frame.baseline) == {"none"} and set(frame.seeds) == {2}
+    difference = frame.loc[("random", "zsre")]
+    assert difference.delta == pytest.approx(
+        means["random", "zsre"] - means["none", "zsre"], abs=1e-4
+    )
+    assert frame.majority.notna().all()
+
+
+def test_answers_have_questions_and_the_scores_of_their_cell(done):
+    frame = done.answers(policy="random", task="zsre")
+    assert set(frame.policy) == {"random"} and set(frame.task) == {"zsre"}
+    assert frame.question.str.len().min() > 0 and frame.answers.map(len).min() > 0
+    scores = done.scores().set_index(["policy", "task", "seed"]).score
+    for seed, answers in frame.groupby("seed"):
+        assert 100 * answers.score.mean() == pytest.approx(scores["random", "zsre", seed])
+    assert len(done.answers()) == sum(done.scores().n)
+
+
+def test_masks_are_those_of_the_training(done):
+    frame = done.masks("random", passages=5)
+    assert len(frame) == 5
+    for text, spans, masked in frame.itertuples(index=False):
+        assert [text[a:b] for a, b in spans] == masked
+    with pytest.raises(mp.ConfigError, match="masks of none"):
+        done.masks("none")
+    with pytest.raises(mp.ConfigError, match="unknown policy 'randon': did you mean 'random'"):
+        done.masks("randon")
+
+
+def test_plots_are_figures(done):
+    assert isinstance(done.plot(), matplotlib.figure.Figure)
+    figure = done.plot("lengths", passages=5)
+    assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
+    with pytest.raises(mp.ConfigError, match="unknown analysis 'coverege'"):
+        done.plot("coverege")
+
+
+def test_a_notebook_shows_the_leaderboard(done, tmp_path):
+    table = done._repr_html_()
+    assert table.startswith("<table>") and "<td>random</td>" in table
+    page = done.page(tmp_path / "page.html")
+    assert page.read_text().lower().startswith("<!doctype html")
+
+
+def test_a_finished_run_is_loaded_with_its_store_and_joined(done, place):
+    loaded = mp.load(place / "out", store=place / "store")
+    assert loaded.scores().equals(done.scores())
+    two = mp.run(
+        TINY | {"seeds": [2]}, "finetune.steps=1", out=place / "two", store=place / "store"
+    )
+    joined = mp.load(place / "out", place / "two", store=place / "store")
+    assert sorted(set(joined.scores().seed)) == [0, 1, 2]
+    assert len(two.scores()) == 4
+
+
+def test_runs_that_cannot_be_compared_are_refused_unless_mixed(done, place):
+    other = place / "other"
+    mp.run(TINY | {"seeds": [0]}, out=other, store=place / "store", progress=False)
+    with pytest.raises(mp.ConfigError, match=r"finetune.steps"):
+        mp.load(place / "out", other, store=place / "store")
+    assert len(mp.load(place / "out", other, store=place / "store", mixed=True).scores()) == 12
+
+
+def test_mistakes_are_errors_and_end_no_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(mp.ConfigError, match="cannot be read"):
+        mp.run("missing.yaml")
+    with pytest.raises(mp.ConfigError, match="unknown key 'polices'"):
+        mp.run(TINY | {"polices": []})
+    with pytest.raises(mp.ConfigError, match="names a folder"):
+        mp.run(TINY | {"name": "../up"})
+    with pytest.raises(mp.DataError, match="no results"):
+        mp.load(tmp_path)
+    with pytest.raises(mp.ConfigError, match="name one or more folders"):
+        mp.load()
+
+
+def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
+    broken = TINY | {"intermediate": {"steps": 2, "lr": 1e30, "warmup": 0, "precision": "fp32"}}
+    with pytest.raises(mp.MaskpolicyError, match=r"leaderboard.md say why"):
+        mp.run(broken, out=place / "broken", store=place / "store", progress=False)
+    frame = mp.load(place / "broken", store=place / "store").scores()
+    assert set(frame[frame.error.notna()].policy) == {"random"}
+
+
+def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
+    text = "Ada Lovelace was born in London. She wrote of engines."
+    found = mp.mask(text, "salient-span", tokenizer=small.tokenizer(), spans=2, store=tmp_path)
+    assert [text[a:b] for a, b, _ in found.spans] == [part for *_, part in found.spans]
+    assert "<mask>" in found.source and found.target
+    again = mp.mask(text, "salient-span", tokenizer=small.tokenizer(), spans=2, store=tmp_path)
+    assert again == found
+    with pytest.raises(mp.ConfigError, match="spams"):
+        mp.mask(text, "salient-span", tokenizer=small.tokenizer(), spams=2, store=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    (tmp_path / "it.py").write_text(
+        "import maskpolicy as mp\n"
+        f"found = mp.run({TINY!r}, progress=False)\n"
+        "print(len(found.scores()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "it.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
+    assert (tmp_path / "runs" / "experiment" / "leaderboard.html").is_file()
