@@ -50,7 +50,7 @@ def run(
     from maskpolicy.executors.engines import LOCAL
     from maskpolicy.executors.request import Request
     from maskpolicy.graph.outcomes import Silent
-    from maskpolicy.runs import file_to_folder
+    from maskpolicy.runs.file_to_folder import compute, failed_cells, fit_machine, prepare, write
     from maskpolicy.runs.progress import ProgressBars
 
     started = time.monotonic()
@@ -66,18 +66,18 @@ def run(
             cache=None if cache is None else str(cache),
             only=tuple(only),
         )
-        prepared = file_to_folder.prepare(request, None if out is None else Path(out))
-        jobs, threads = file_to_folder.fit_machine(prepared, jobs or _default_jobs(), threads)
+        prepared = prepare(request, None if out is None else Path(out))
+        jobs, threads = fit_machine(prepared, jobs or _default_jobs(), threads)
         bars: Any = nullcontext(Silent())
         if progress:
             from rich.console import Console
 
             bars = ProgressBars(Console(stderr=True), len(prepared.order))
-        outcomes = file_to_folder.compute(prepared, request, (LOCAL, ""), jobs, bars)
-        file_to_folder.write(prepared, outcomes, time.monotonic() - started, jobs)
+        outcomes = compute(prepared, request, (LOCAL, ""), jobs, bars)
+        write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
     if failed is not None:
-        cells = file_to_folder.failed_cells(prepared, outcomes)
+        cells = failed_cells(prepared, outcomes)
         raise StageError(cells or f"{failed.stage.name}: {failed.error}") from failed.exception
     return load(prepared.folder, store=store, cache=cache)
 
