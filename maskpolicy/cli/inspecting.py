@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from maskpolicy.cli.arguments import (
 )
 from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.types import Json
+
+if TYPE_CHECKING:
+    from maskpolicy.config.experiment import TaskBlock
 
 SAMPLE = 1000  # documents on which the share of spans that answer questions is measured
 
@@ -70,26 +74,54 @@ def world(
 
 def examples(
     task: str,
-    data: Annotated[str, typer.Option(metavar="DIR", help="Folder of official files, or hub.")],
+    data: Annotated[str, typer.Option(metavar="DIR", help="Folder of its files, hub or world.")],
     keys: Keys = None,
     split: Annotated[str, typer.Option(metavar="train|dev|test")] = "test",
     limit: Annotated[int | None, typer.Option(min=0, help="Print at most so many.")] = None,
     plugin: Plugins = None,
 ) -> None:
     """Print a split of a task as experiments use it, one JSON object per line."""
+    from maskpolicy import schema
     from maskpolicy.config import yaml_file
-    from maskpolicy.config.experiment import HUB
+    from maskpolicy.config.experiment import HUB, WORLD
     from maskpolicy.config.task_blocks import data_source, task_block
     from maskpolicy.formats import examples as splits
     from maskpolicy.plugins import discovery
 
     log_to(console(err=True))  # the log says which rows are left out
     discovery.load_files(plugin or (), fresh=True)
-    given = {"name": task, **yaml_file.assignments(keys or ()), "data": HUB}
-    block = task_block(given, "examples", ())  # its errors come before those of --data
-    block = replace(block, data=data_source(data, "--data", (), [HUB]))
-    for line in splits.lines(block, split, Path(block.data), limit):
-        typer.echo(line)
+    given = yaml_file.assignments(keys or ())
+    own = given.pop("task", {})  # as policy.KEY of other commands: task.words=20
+    if not isinstance(own, dict):
+        raise schema.wrong(own, "a block of keys", "task")
+    whole = {"name": task, **given, **own, "data": HUB}
+    block = task_block(whole, "examples", ())  # its errors come before those of --data
+    source = data_source(data, "--data", (), [WORLD, HUB])
+    with TemporaryDirectory() as folder:
+        if source == WORLD:
+            source = _written_world(block, Path(folder))
+        block = replace(block, data=source)
+        for line in splits.lines(block, split, Path(source), limit):
+            typer.echo(line)
+
+
+def _written_world(task: TaskBlock, folder: Path) -> str:
+    """Write the embedded world with all its tasks, and return the folder of the tasks.
+
+    Raises ConfigError if `task` is none of them.
+    """
+    from maskpolicy import world as embedded
+    from maskpolicy.formats import sources
+    from maskpolicy.world.settings import SUBJECT_KINDS
+
+    paths = {path.as_posix() for path in sources.paths(sources.task(task))}
+    if not paths & embedded.kinds_by_file().keys():
+        raise ConfigError(
+            f"--data world: the embedded world has no files of task {task.name!r}: name their "
+            "folder, or hub"
+        )
+    embedded.write(embedded.make({"kinds": list(SUBJECT_KINDS)}), folder)
+    return str(folder / "tasks")
 
 
 def doctor(

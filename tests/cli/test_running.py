@@ -191,6 +191,18 @@ def test_examples_tell_of_rows_that_are_left_out(call, tmp_path):
     assert f"{path}: 1 rows without an answer left out" in err
 
 
+def test_examples_of_the_world_are_those_that_it_writes(call, tmp_path):
+    words = ("examples", "aidayago2", "task.words=3", "--limit", 5, "--data")
+    code, out, _ = call(*words, "world")
+    assert code == 0
+    assert call("world", "--out", tmp_path / "world")[0] == 0
+    assert call(*words, tmp_path / "world" / "tasks")[1] == out
+    assert call(*words[:2], "words=3", *words[3:], tmp_path / "world" / "tasks")[1] == out
+    sources = [json.loads(line)["source"].split() for line in out.splitlines()]
+    assert all(len(source) < 14 for source in sources)
+    assert call("examples", "zsre", "--data", "world", "task=3")[0] == 2
+
+
 def test_examples_take_the_split_and_the_tasks_keys(call, small_world):
     words = ("examples", "triviaqa", "--data", small_world / "tasks")
     train = call(*words, "--split", "train", "documents=false")[1]
@@ -218,11 +230,11 @@ def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
         (["examples", "zrse", "--data", "."], "did you mean 'zsre'?"),
         (["examples", "zsre", "--data", "."], "has no"),
         (["examples", "zrse", "--data", "world"], "did you mean 'zsre'?"),
+        (["examples", "mnli", "--data", "world"], "the embedded world has no files of task 'mnli'"),
         (
             ["examples", "zsre", "--data", "nowhere"],
             "--data: unknown source 'nowhere': choose from hub",
         ),
-        (["examples", "zsre", "--data", "world"], "hub or a folder; `maskpolicy world --out DIR`"),
         (["examples", "zsre", "--data", ".", "--split", "tets"], "did you mean 'test'?"),
         (["examples", "zsre", "--data", ".", "x=1"], "examples.x: unknown key"),
         (["world", "--out", "w", "peple=1"], "did you mean 'people'?"),
