@@ -34,7 +34,7 @@ class Hits:
         notes = []
         for run in runs:
             for (label, number), cell in _cells(run).items():
-                report = _report(cell, label, number, store)
+                report = _report(cell, number, store)
                 if report is None:
                     notes.append(
                         f"{run.name}, {label}: its fitted policy is not in the store {store.place}"
@@ -56,8 +56,8 @@ def _cells(run: Run) -> dict[tuple[str, int], Result]:
     return {(one.policy, one.config["intermediate_seed"]): one for one in learned}
 
 
-def _report(cell: Result, label: str, number: int, store: Store) -> Json:
-    key = cell.stage_key(f"fit {label}, run {number}")
+def _report(cell: Result, number: int, store: Store) -> Json:
+    key = cell.stage_key(f"fit {cell.trained_as}, run {number}")
     artifact = store.get(key) if key else None
     return None if artifact is None else json.loads((artifact.path / REPORT).read_text())
 

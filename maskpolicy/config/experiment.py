@@ -90,6 +90,11 @@ class PolicyBlock:
     denoising: Denoising = field(default_factory=Denoising)
     # what its trainings have in place of the file's settings, by training
     trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # values to choose from by key, and `on`, the split; {}: nothing is to be chosen
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    # the row with each combination of these values; the row itself has those of the first, apart
+    # from its trainings
+    candidates: tuple[PolicyBlock, ...] = ()
 
     @property
     def has_stage(self) -> bool:
@@ -177,7 +182,9 @@ def resolved(experiment: Experiment) -> Json:
     config = asdict(experiment)
     del config["name"], config["resources"], config["slurm"]
     config["policies"] = [
-        {**resolved_policy(block), **block.trainings} for block in experiment.policies
+        untuned({**resolved_policy(block), **block.trainings}, block.tune)
+        | ({"tune": dict(block.tune)} if block.tune else {})
+        for block in experiment.policies
     ]
     config["tasks"] = [resolved_task(block) for block in experiment.tasks]
     return keys.plain(config)
@@ -198,6 +205,18 @@ def resolved_policy(block: PolicyBlock) -> dict[str, Json]:
     own = block.has_stage and not block.has_members
     denoising = asdict(block.denoising) if own else {}
     return {"name": block.name, "label": block.label, **block.fields, **denoising}
+
+
+def untuned(settings: Mapping[str, Json], tune: Mapping[str, Any]) -> dict[str, Json]:
+    """Return settings without those that a row chooses; a dot leads into a nested block."""
+    kept = dict(settings)
+    for key in tune:
+        first, _, rest = key.partition(".")
+        if rest and isinstance(kept.get(first), Mapping):
+            kept[first] = untuned(kept[first], {rest: None})
+        else:
+            kept.pop(first, None)
+    return kept
 
 
 def resolved_member(block: PolicyBlock) -> dict[str, Json]:

@@ -64,6 +64,8 @@ class File:
     # lists of values by key, for all rows: a row for each combination (docs/sweeps.md)
     grid: Budget = field(default_factory=dict)
     zip: Budget = field(default_factory=dict)  # the same, but the lists are read in step
+    # lists of values by key, for all rows: each takes those that are best on dev (docs/sweeps.md)
+    tune: Budget = field(default_factory=dict)
     plugins: tuple[str, ...] = ()  # files with policies and tasks, beside the experiment file
     # stages whose models are kept, for `export`
     keep_models: tuple[Literal["finetune"], ...] = renamed("keep", ())
@@ -143,10 +145,11 @@ def make_experiment(
         _check_scratch(model, f"{where}general.steps")
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
     for row, block in zip(rows, policies, strict=True):
-        learned_policies.check(block, tasks, data, row.place)
-        learned_policies.tell_warmups(block, row.place)
-        if not model.is_scratch and file.contrast_corpus is None:
-            _check_contrast(block, row.place)
+        for each in block.candidates or (block,):
+            learned_policies.check(each, tasks, data, row.place)
+            learned_policies.tell_warmups(each, row.place)
+            if not model.is_scratch and file.contrast_corpus is None:
+                _check_contrast(each, row.place)
     contrast = None
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
@@ -256,7 +259,8 @@ def _checkpoint_steps(
     where: str,
 ) -> tuple[int, ...]:
     """Return the steps in order; raises ConfigError for one beyond every intermediate stage."""
-    own = (block.trainings.get("intermediate", {}) for block in policies if block.has_stage)
+    every = (each for block in policies for each in block.candidates or (block,) if each.has_stage)
+    own = (block.trainings.get("intermediate", {}) for block in every)
     steps = trainings["intermediate"].steps
     longest = max((each.get("steps", steps) for each in own), default=steps)
     for index, step in enumerate(given):

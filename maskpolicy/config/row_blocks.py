@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from maskpolicy import keys, schema
 from maskpolicy.config import budgets
+from maskpolicy.config.axes import DEV, ON, TUNE
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import NONE, PolicyBlock
+from maskpolicy.config.experiment import NONE, PolicyBlock, untuned
 from maskpolicy.config.policy_blocks import denoising_block, leaf_blocks, of_kind, policy_block
 from maskpolicy.config.row_names import apart, distinct, named
 from maskpolicy.config.sweeps import Row
@@ -41,20 +42,17 @@ def row_blocks(
     found: list[PolicyBlock] = []
     automatic: list[tuple[str, Json]] = []
     for row in rows:
-        stated = {key: row.given[key] for key in ROW_TRAININGS if key in row.given}
-        given = {key: value for key, value in row.given.items() if key not in stated}
-        try:
-            block = policy_block(given, row.place, {**shared, **row.shared}, kind)
-            _check_stages(block, stated, row.place)
-            block = replace(block, trainings=own(stated, row.place))
-        except ConfigError as error:
-            raise _naming(error, row) from None
-        label = _label(block, row, stated, shared, kind, usual)
-        found.append(replace(block, label=label))
+        if row.tune:
+            block = _tuned(row, shared, kind, usual, own)
+        else:
+            block = _block(row, shared, kind, own)
+            block = replace(block, label=_label(block, row, shared, kind, usual))
+        found.append(block)
         if "label" not in row.given:
-            automatic.append((label, _settings(block, usual)))
+            automatic.append((block.label, _settings(block, usual)))
     _check_sweeps(rows, found)
     distinct([block.label for block in found], where)
+    _check_candidates(found, usual, where)
     for index, (label, settings) in enumerate(automatic):
         for other, known in automatic[:index]:
             if known == settings:
@@ -62,6 +60,67 @@ def row_blocks(
                     f"{where}: the rows {other!r} and {label!r} have the same settings: drop one"
                 )
     return tuple(found)
+
+
+def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBlock:
+    """Return a row as a block without its label."""
+    given = {key: value for key, value in row.given.items() if key not in ROW_TRAININGS}
+    try:
+        block = policy_block(given, row.place, {**shared, **row.shared}, kind)
+        _check_stages(block, _stated(row), row.place)
+        return replace(block, trainings=_own(row, own))
+    except ConfigError as error:
+        raise _naming(error, row) from None
+
+
+def _stated(row: Row) -> dict[str, Any]:
+    return {key: row.given[key] for key in ROW_TRAININGS if key in row.given}
+
+
+def _own(row: Row, own: Own) -> Mapping[str, Mapping[str, Any]]:
+    return own(_stated(row), row.place)
+
+
+def _tuned(
+    row: Row, shared: Mapping[str, Any], kind: str, usual: Mapping[str, Training], own: Own
+) -> PolicyBlock:
+    """Return a row that chooses among candidates, whose labels end in their values."""
+    tried = [(each, _block(each, shared, kind, own)) for each in row.candidates()]
+    for each, made in tried:
+        _check_warmups(each, made, row)
+    block = replace(tried[0][1], trainings=_own(row, own))
+    label = _label(block, row, shared, kind, usual)
+    if "label" not in row.given:
+        label += "".join(f" {key}=tuned" for key in row.own_tune)
+    bare = label
+    for key in row.tune:
+        bare = bare.replace(f" {key}=tuned", "")
+    candidates = tuple(
+        replace(made, label=apart(bare, _all_settings(made), [], tuple(row.tune)))
+        for _, made in tried
+    )
+    if len({each.label for each in candidates}) < len(candidates):
+        raise ConfigError(f"{row.place}.{TUNE}: a value is given twice: give each once")
+    tune = keys.plain({**row.tune, ON: DEV})
+    return replace(block, label=label, tune=tune, candidates=candidates)
+
+
+def _check_warmups(row: Row, block: PolicyBlock, tuned: Row) -> None:
+    """Raise ConfigError for a warm-up that follows from steps that are tuned."""
+    for key in tuned.tune:
+        place, _, name = key.rpartition(".")
+        values = block.trainings.get(place, block.fields.get(place))
+        if name != "steps" or not isinstance(values, Mapping) or "warmup" not in values:
+            continue
+        if "warmup" not in row.given[place]:
+            raise ConfigError(
+                f"{row.place}: {key} is tuned, and the default of {place}.warmup depends on it: "
+                "set the warm-up too"
+            )
+
+
+def _all_settings(block: PolicyBlock) -> dict[str, Json]:
+    return {**block.fields, **asdict(block.denoising), **keys.plain(block.trainings)}
 
 
 def _check_sweeps(rows: Sequence[Row], blocks: Sequence[PolicyBlock]) -> None:
@@ -72,6 +131,20 @@ def _check_sweeps(rows: Sequence[Row], blocks: Sequence[PolicyBlock]) -> None:
             raise ConfigError(
                 f"{place}: its sweep makes {count} rows of the label {label!r}: give each value "
                 "once"
+            )
+
+
+def _check_candidates(
+    blocks: Sequence[PolicyBlock], usual: Mapping[str, Training], where: str
+) -> None:
+    """Raise ConfigError if a candidate of a tuned row and another row share only their label."""
+    known: dict[str, Json] = {}
+    for block in (each for row in blocks for each in (*row.candidates, row)):
+        settings = _settings(block, usual)
+        if known.setdefault(block.label, settings) != settings:
+            raise ConfigError(
+                f"{where}: {block.label!r} is the label of a row and the name of another one's "
+                "candidate: give the row another label"
             )
 
 
@@ -107,13 +180,12 @@ def _settings(block: PolicyBlock, usual: Mapping[str, Training]) -> Json:
         for key, value in values.items()
         if value != getattr(usual[stage], key)
     }
-    return keys.plain([block.name, block.fields, asdict(block.denoising), changed])
+    return keys.plain([block.name, block.fields, asdict(block.denoising), changed, block.tune])
 
 
 def _label(
     block: PolicyBlock,
     row: Row,
-    stated: Mapping[str, Mapping[str, Any]],
     shared: Mapping[str, Any],
     kind: str,
     usual: Mapping[str, Training],
@@ -121,17 +193,18 @@ def _label(
     """Return a row's label: the given one, or its policy and each setting that is not usual.
 
     The keys of sweeps are named in any case, after a given label only those of sweeps at the top.
+    What the row is to choose is left out.
     """
     trainings = {
-        stage: {key: block.trainings[stage][key] for key in _present(stated[stage])}
-        for stage in block.trainings
+        stage: {key: block.trainings[stage][key] for key in _present(blocks)}
+        for stage, blocks in _stated(row).items()
     }
     own = keys.plain(trainings)
     if "label" in row.given:
         values = {**block.fields, **asdict(block.denoising), **own}
         return apart(row.given["label"], values, [], row.from_top)
     base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
-    return automatic(block, shared, kind, own, keys.plain(base), tuple(row.swept))
+    return automatic(block, shared, kind, own, keys.plain(base), tuple(row.swept), tuple(row.tune))
 
 
 def _present(stated: Mapping[str, Any]) -> list[str]:
@@ -145,11 +218,13 @@ def automatic(
     own: Mapping[str, Json] | None = None,
     base: Mapping[str, Json] | None = None,
     swept: Sequence[str] = (),
+    tuned: Sequence[str] = (),
 ) -> str:
     """Return the default label of a row: its policy, and each setting that is not the default.
 
     Settings that all rows of a file share, and those that the model's kind ignores, are left out.
-    `own` are the trainings that the row states, `base` the file's; keys in `swept` are named.
+    `own` are the trainings that the row states, `base` the file's; keys in `swept` are named, those
+    in `tuned` are not.
     """
     own, base = own or {}, base or {}
     if not block.has_stage:
@@ -165,7 +240,8 @@ def automatic(
         denoising = denoising_block({**entry.facts, **shared}, entry.where, {})
         objective = asdict(of_kind(denoising, {}, kind, "") if kind else denoising)
         usual = {**defaults, **objective}
-    return apart(block.name, {**fields, **own}, [{**usual, **base}], swept)
+    settings = untuned({**fields, **own}, dict.fromkeys(tuned))
+    return apart(block.name, settings, [{**usual, **base}], swept)
 
 
 def _of_members(

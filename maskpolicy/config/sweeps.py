@@ -1,30 +1,37 @@
-"""`grid` and `zip` of an experiment file: a row for each combination of values."""
+"""`grid`, `zip` and `tune` of an experiment file: rows, and what each row chooses from."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import MISSING, dataclass, field
-from difflib import get_close_matches
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Any
 
 from maskpolicy import schema
 from maskpolicy.config import yaml_file
-from maskpolicy.config.budgets import Training
+from maskpolicy.config.axes import (
+    GRID,
+    TUNE,
+    ZIP,
+    Axis,
+    axes,
+    known_to,
+    of_top,
+    of_tuned_top,
+    training_of,
+    tuned,
+)
 from maskpolicy.config.experiment import NONE
 from maskpolicy.config.row_names import named
-from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import DENOISING_KEYS, ROW_TRAININGS
+from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.schema import at
-from maskpolicy.types import Denoising
 
-GRID, ZIP = "grid", "zip"
-MOST = 1000  # rows of an experiment
-_SAME_RESULT = ("finetune.seed", *(f"{name}.checkpoint_every" for name in ROW_TRAININGS))
+MOST = 1000  # rows of an experiment, with the candidates of those that are tuned
 
 
 @dataclass(frozen=True)
@@ -38,33 +45,8 @@ class RowKeys:
     # lists of values by key: a row for each combination (docs/sweeps.md)
     grid: dict[str, Any] = field(default_factory=dict)
     zip: dict[str, Any] = field(default_factory=dict)  # the same, but the lists are read in step
-
-
-Known = Callable[[str, str], Any]
-"""known(key, place) -> the annotation of a key's values; ConfigError if a sweep cannot have it."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Keys that vary together, and the values that they take at each point."""
-
-    where: str  # the place of the grid or zip
-    keys: tuple[str, ...]  # with a dot for each nested block
-    points: tuple[tuple[Any, ...], ...]
-
-    def of(self, keys: Collection[str]) -> Axis:
-        """Return the axis of those of its keys that are in `keys`, each point once."""
-        kept = [index for index, key in enumerate(self.keys) if key in keys]
-        points: list[tuple[Any, ...]] = []
-        for point in self.points:
-            values = tuple(point[index] for index in kept)
-            if len(kept) == len(self.keys) or values not in points:
-                points.append(values)
-        return Axis(self.where, tuple(self.keys[index] for index in kept), tuple(points))
-
-    def cells(self) -> Iterator[dict[str, Any]]:
-        """Yield the values of each point by key."""
-        return (dict(zip(self.keys, point, strict=True)) for point in self.points)
+    # lists of values by key: one row, with the values that are best on dev (docs/sweeps.md)
+    tune: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,6 +58,17 @@ class Row:
     shared: Mapping[str, Any] = field(default_factory=dict)  # keys of Denoising from the top
     swept: Mapping[str, Any] = field(default_factory=dict)  # all values of sweeps, by key
     from_top: tuple[str, ...] = ()  # those keys that a sweep at the top of the file gives
+    tune: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to choose from
+    own_tune: tuple[str, ...] = ()  # those keys of `tune` that the block gives
+
+    def candidates(self) -> Iterator[Row]:
+        """Yield the row with each combination of the values that it is to choose from."""
+        for values in itertools.product(*self.tune.values()):
+            given = deepcopy({**self.given})
+            chosen = dict(zip(self.tune, values, strict=True))
+            for key, value in chosen.items():
+                yaml_file.put(given, key.split("."), deepcopy(value), self.place)
+            yield replace(self, given=given, swept={**self.swept, **chosen}, tune={})
 
 
 def rows(
@@ -83,134 +76,55 @@ def rows(
 ) -> list[Row]:
     """Return the rows of the blocks `items` at `where`, after `grid` and `zip` of each block.
 
-    `top` may hold a `grid` and a `zip` for all rows, at `root`. They leave out a row that has the
-    key itself or cannot have it, as `none` has no intermediate stage. Raises ConfigError for keys
-    and values that no row can have, and for more than `MOST` rows.
+    `top` may hold a `grid`, a `zip` and a `tune` for all rows, at `root`. They leave out a row that
+    has the key itself or cannot have it, as `none` has no intermediate stage. Raises ConfigError
+    for keys and values that no row can have, and for more than `MOST` rows.
     """
     given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    outer = axes(top or {}, root, _of_top)
+    outer, choices = axes(top or {}, root, of_top), tuned(top or {}, root, of_tuned_top)
+    _check_apart(outer, choices)
     found: list[Row] = []
     used: set[str] = set()
+    total = 0
     for index, block in enumerate(given):
         place = f"{where}[{index}]"
-        inner = _own_axes(block, place)
-        keys = {key for axis in outer for key in axis.keys if _takes(block, inner, key)}
+        inner, own = _own_axes(block, place)
+        keys = {key for axis in (*outer, *choices) for key in axis.keys}
+        keys = {key for key in keys if _takes(block, [*inner, *own], key)}
         used |= keys
         both = [*inner, *(axis.of(keys) for axis in outer if keys & set(axis.keys))]
-        count = math.prod(len(axis.points) for axis in both)
-        _check_count(count, len(found), place if inner else where)
+        tune = [*own, *(axis for axis in choices if keys & set(axis.keys))]
+        count = math.prod(len(axis.points) for axis in (*both, *tune))
+        _check_count(count, total, place if inner or own else where)
+        total += count
         for cells in itertools.product(*(axis.cells() for axis in both)):
             values = {key: value for cell in cells for key, value in cell.items()}
-            found.append(_row(block, place, values, {k for axis in inner for k in axis.keys}))
-    for axis in outer:
+            row = _row(block, place, values, {k for axis in inner for k in axis.keys})
+            lists = {axis.keys[0]: [point[0] for point in axis.points] for axis in tune}
+            lists = dict(sorted(lists.items()))  # so that the order of keys changes no choice
+            found.append(replace(row, tune=lists, own_tune=tuple(axis.keys[0] for axis in own)))
+    for axis in (*outer, *choices):
         for key in axis.keys:
             if key not in used:
                 raise ConfigError(f"{at(axis.where, key)}: no row takes it from here: remove it")
     return found
 
 
-def axes(block: Mapping[str, Any], where: str, known: Known) -> list[Axis]:
-    """Return the axes of a block's `grid`, one for each key, and of its `zip`, one for all keys."""
-    grid = _lists(block.get(GRID) or {}, at(where, GRID), known)
-    pairs = _lists(block.get(ZIP) or {}, at(where, ZIP), known)
-    for key in pairs.keys() & grid.keys():
-        raise ConfigError(f"{at(at(where, ZIP), key)}: is in {GRID} too: drop one of them")
-    if len({len(values) for values in pairs.values()}) > 1:
-        told = ", ".join(f"{key} {len(values)}" for key, values in pairs.items())
-        raise ConfigError(f"{at(where, ZIP)}: needs lists of one length, not of these: {told}")
-    found = [
-        Axis(at(where, GRID), (key,), tuple((value,) for value in values))
-        for key, values in grid.items()
-    ]
-    if pairs:
-        points = tuple(zip(*pairs.values(), strict=True))
-        found.append(Axis(at(where, ZIP), tuple(pairs), points))
-    return found
+def _own_axes(block: Mapping[str, Any], place: str) -> tuple[list[Axis], list[Axis]]:
+    """Return the axes of a block's sweeps, and those of its `tune`."""
 
-
-def known_to(name: str, key: str, where: str) -> Any:
-    """Return the annotation of a key of the policy `name`'s block; ConfigError if it has none."""
-    if (stage := _training(key)) is not None:
-        if name == NONE and stage != "finetune":
-            raise ConfigError(f"{where}: {NONE} has no stage and takes no such key")
-        return _of_training(key, where)
-    policy = None if name == NONE else find_plugin("policy", name).plugin
-    fields = schema.fields_of(policy)
-    objective = {} if name == NONE else schema.fields_of(Denoising)
-    first, _, rest = key.partition(".")
-    if key == "label":
-        return str
-    if key in objective:
-        return objective[key].annotation
-    if first not in fields:
-        raise _unknown(key, {*fields, *objective, "label"}, where)
-    return Any if rest else fields[first].annotation
-
-
-def _of_top(key: str, where: str) -> Any:
-    if _training(key) is not None:
-        return _of_training(key, where)
-    objective = schema.fields_of(Denoising)
-    if key not in objective:
-        raise _unknown(key, objective, where)
-    return objective[key].annotation
-
-
-def _unknown(key: str, choices: Collection[str], where: str) -> ConfigError:
-    if key.startswith("general."):
-        return ConfigError(f"{where}: all rows start from the same general models: remove it")
-    trainings = [
-        f"{stage}.{name}" for stage in ROW_TRAININGS for name in schema.fields_of(Training)
-    ]
-    near = get_close_matches(key, trainings, n=1)
-    some = (f"{stage}.KEY" for stage in ROW_TRAININGS)
-    return ConfigError(f"{where}: {unknown('key', key, {*choices, *near, *some})}")
-
-
-def _training(key: str) -> str | None:
-    """Return the training that a key belongs to, or None."""
-    stage, dot, _ = key.partition(".")
-    return stage if stage in ROW_TRAININGS and dot else None
-
-
-def _of_training(key: str, where: str) -> Any:
-    stage, _, name = key.partition(".")
-    known = schema.fields_of(Training)
-    if key in _SAME_RESULT:
-        raise ConfigError(f"{where}: changes no result: remove it")
-    if name not in known:
-        raise ConfigError(f"{where}: {unknown(f'key of {stage}', name, known)}")
-    return known[name].annotation
-
-
-def _lists(found: Any, where: str, known: Known, before: str = "") -> dict[str, list[Any]]:
-    """Return the values of each key, checked; a nested block stands for keys with a dot."""
-    if not isinstance(found, Mapping):
-        raise schema.wrong(found, "a block of keys with a list of values each", where)
-    lists: dict[str, list[Any]] = {}
-    for name, values in found.items():
-        key, place = f"{before}{name}", at(where, name)
-        if isinstance(values, Mapping):
-            lists |= _lists(values, place, known, f"{key}.")
-            continue
-        annotation = known(key, place)
-        if not isinstance(values, list | tuple):
-            raise schema.wrong(values, "a list of values", place)
-        if not values:
-            raise ConfigError(f"{place}: is empty: give at least one value")
-        for index, value in enumerate(values):
-            schema.check(value, annotation, f"{place}[{index}]")
-        lists[key] = list(values)
-    return lists
-
-
-def _own_axes(block: Mapping[str, Any], place: str) -> list[Axis]:
     def known(key: str, where: str) -> Any:
         if _states(block, key) and key not in ("name", "label"):
             raise ConfigError(f"{where}: is in the row's block too: drop one of them")
         return known_to(block["name"], key, where)
 
-    found = axes(block, place, known)
+    def known_to_tune(key: str, where: str) -> Any:
+        if key == "label" or any(part.isdigit() for part in key.split(".")):
+            raise ConfigError(f"{where}: cannot be tuned: name a setting of the row")
+        return known(key, where)
+
+    found, choices = axes(block, place, known), tuned(block, place, known_to_tune)
+    _check_apart(found, choices)
     count = math.prod(len(axis.points) for axis in found)
     given = any("label" in axis.keys for axis in found)
     if "label" in block and (count > 1 or given):
@@ -218,7 +132,17 @@ def _own_axes(block: Mapping[str, Any], place: str) -> list[Axis]:
             f"{at(place, 'label')}: {count} rows of its sweep would have the label "
             f"{block['label']!r}: leave it out, or give each its own with {ZIP}: {{label: [..]}}"
         )
-    return found
+    return found, choices
+
+
+def _check_apart(sweeps: Sequence[Axis], choices: Sequence[Axis]) -> None:
+    """Raise ConfigError for a key that is to be swept over and to be tuned."""
+    swept = {key for axis in sweeps for key in axis.keys}
+    for axis in choices:
+        if axis.keys[0] in swept:
+            raise ConfigError(
+                f"{at(axis.where, axis.keys[0])}: is in grid or zip too: drop one of them"
+            )
 
 
 def _states(block: Mapping[str, Any], key: str) -> bool:
@@ -233,7 +157,7 @@ def _takes(block: Mapping[str, Any], inner: Sequence[Axis], key: str) -> bool:
     """Return whether a sweep at the top reaches a row's key."""
     if _states(block, key) or any(key in axis.keys for axis in inner):
         return False
-    stage = _training(key)
+    stage = training_of(key)
     if stage == "finetune" or block["name"] == NONE:
         return stage == "finetune"
     return stage != "fit" or _is_fitted(block)
@@ -259,7 +183,7 @@ def _check_count(count: int, before: int, where: str) -> None:
 def _row(
     block: Mapping[str, Any], place: str, values: Mapping[str, Any], own: Collection[str]
 ) -> Row:
-    given = deepcopy({key: value for key, value in block.items() if key not in (GRID, ZIP)})
+    given = deepcopy({key: value for key, value in block.items() if key not in (GRID, ZIP, TUNE)})
     shared: dict[str, Any] = {}
     for key, value in values.items():
         if key in DENOISING_KEYS and key not in own:  # of the members too, if it draws them

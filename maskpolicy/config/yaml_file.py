@@ -51,6 +51,7 @@ def values(text: str, where: str, overrides: Sequence[str] = ()) -> dict[str, An
         raise ConfigError(f"{place}: must be a block of keys such as 'model: mini'")
     for override in overrides:
         _apply(made, override)
+    _spell_on(made)
     _refuse(made, where)
     return made
 
@@ -60,8 +61,23 @@ def assignments(overrides: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for override in overrides:
         _apply(values, override)
+    _spell_on(values)
     _refuse(values, "")
     return values
+
+
+def _spell_on(value: Any, name: Any = "") -> None:
+    """Give the key `on` of each block `tune` its name back: YAML 1.1 reads it as true."""
+    if isinstance(value, list):
+        for item in value:
+            _spell_on(item)
+    elif isinstance(value, dict):
+        if name == "tune" and True in value:
+            items = [("on" if key is True else key, item) for key, item in value.items()]
+            value.clear()
+            value.update(items)
+        for key, item in value.items():
+            _spell_on(item, key)
 
 
 def _parse(text: str, where: str) -> Any:

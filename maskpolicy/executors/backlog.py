@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from maskpolicy.config.budgets import TRAININGS, Training, resolve_auto
 from maskpolicy.config.experiment import Experiment
 from maskpolicy.config.resources import Resources
+from maskpolicy.graph import picking
 from maskpolicy.graph.nodes import Stage, users_of
 from maskpolicy.graph.outcomes import Outcome, Progress
 
@@ -55,6 +56,10 @@ class Backlog:
         self._waits = {
             stage.key: len({needed.key for needed in stage.inputs.values()}) for stage in order
         }
+        for choice, among in picking.options_of(order).items():
+            for option in among:  # it does not begin before it is chosen
+                self._users[choice].append(option)
+                self._waits[option.key] += 1
         self._left: dict[str, Left] = {}
         for stage in order:
             self._count(stage, 1, ready=0 if self._waits[stage.key] else 1)

@@ -64,7 +64,7 @@ class Status:
 def status_of(planned: Planned) -> Status:
     """Return the status of an experiment; writes nothing, and reads no files of artifacts."""
     store, order = planned.store, planned.order
-    missing = lacking(planned.targets, store.committed().__contains__)
+    missing = lacking(planned.targets, store, store.committed().__contains__)
     failures = store.failures.keys() & missing
     failed = {stage.key: stage for stage in order if stage.key in failures}
     failed = {key: one for key, one in failed.items() if noted_failure(store, one) is not None}

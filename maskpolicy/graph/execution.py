@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from maskpolicy.errors import ClaimLost, cause
-from maskpolicy.graph import processes
+from maskpolicy.graph import picking, processes
 from maskpolicy.graph.computing import Computer
 from maskpolicy.graph.nodes import Stage, sinks, topological, users_of
 from maskpolicy.graph.outcomes import Outcome, Progress, Silent
@@ -91,6 +91,9 @@ class _Execution:
         self.kinds = kinds
         self.pause = pause
         self.open: dict[str, Stage] = {}
+        # needed only if a choice that is not made yet takes it; neither open nor settled
+        self.undecided: dict[str, Stage] = {}
+        self.choices = picking.options_of(order).keys()
         self.outcomes: dict[str, Outcome] = {}
         self.ready = Ready(order, self.users)
         self.back_off = BackOff(store.patience)
@@ -103,8 +106,9 @@ class _Execution:
         self.store.prefetch(self.users)
         self.store.record_use(self.users)
         self._require(self.targets.values())
+        self.undecided = self._undecided()
         for stage in self.order:
-            if stage.key not in self.open and stage.key not in self.outcomes:
+            if not self._is_known(stage) and stage.key not in self.undecided:
                 self._settle_unneeded(stage)
         self._drop(self.order)
         while self.open:
@@ -125,14 +129,43 @@ class _Execution:
         waiting, missing = list(stages), []
         while waiting:
             stage = waiting.pop()
-            if stage.key in self.outcomes or stage.key in self.open:
+            if self._is_known(stage):
                 continue
             if not self._find(stage, hit=True, verify=verify):
                 self.open[stage.key] = stage
                 missing.append(stage)
-                waiting.extend(stage.inputs.values())
+                waiting.extend(self._needs(stage))
         for stage in missing:
             self._queue(stage)
+
+    def _is_known(self, stage: Stage) -> bool:
+        """Return whether a stage is open or settled."""
+        return stage.key in self.open or stage.key in self.outcomes
+
+    def _needs(self, stage: Stage) -> list[Stage]:
+        """Return the inputs that a stage needs; before a choice is made, the choice alone."""
+        if self._is_undecided(stage):
+            return [stage.inputs[picking.CHOICE]]
+        return picking.needed(stage, self.store)
+
+    def _is_undecided(self, stage: Stage) -> bool:
+        """Return whether a stage takes an input by a choice that is not made yet."""
+        return bool(
+            picking.options(stage) and stage.inputs[picking.CHOICE].key not in self.outcomes
+        )
+
+    def _undecided(self) -> dict[str, Stage]:
+        """Return what open stages need only if a choice takes it that is not made yet."""
+        waiting = filter(self._is_undecided, self.open.values())
+        return picking.undecided(waiting, self.store, self._is_known)
+
+    def _decide(self) -> None:
+        """Settle what no choice can take any more."""
+        before, self.undecided = self.undecided, self._undecided()
+        for stage in before.values():
+            if stage.key not in self.undecided and not self._is_known(stage):
+                self._settle_unneeded(stage, hit=self.store.has(stage.key))
+                self._drop(stage.inputs.values())
 
     def _find(self, stage: Stage, hit: bool, verify: bool = False) -> bool:
         """Settle a stage if its artifact is in the store; return whether it is.
@@ -154,9 +187,13 @@ class _Execution:
 
     def _queue(self, stage: Stage) -> None:
         """Queue an open stage that is ready; settle it as not run if one of its inputs failed."""
-        if stage.key not in self.open or not self._is_ready(stage):
+        if stage.key not in self.open:
             return
-        inputs = (self.outcomes[needed.key] for needed in stage.inputs.values())
+        if picking.options(stage):  # what it takes is opened as soon as that is known
+            self._require(self._needs(stage))
+        if not self._is_ready(stage):
+            return
+        inputs = (self.outcomes[needed.key] for needed in self._needs(stage))
         failed = next((outcome for outcome in inputs if outcome.error is not None), None)
         if failed is not None:
             self._finish(Outcome(stage, error=_blocked_by(failed)))
@@ -165,7 +202,7 @@ class _Execution:
 
     def _is_ready(self, stage: Stage) -> bool:
         """Return whether all inputs are settled, and no open stage has this one as a by-product."""
-        return all(needed.key in self.outcomes for needed in stage.inputs.values()) and not any(
+        return all(needed.key in self.outcomes for needed in self._needs(stage)) and not any(
             maker.key in self.open for maker in self.makers.get(stage.key, ())
         )
 
@@ -211,8 +248,9 @@ class _Execution:
 
         If another process holds a transient input, the stage is deferred.
         """
-        inputs = list({needed.key: needed for needed in stage.inputs.values()}.values())
-        wanted = {name: each for name, each in stage.byproducts.items() if each.key in self.open}
+        inputs = list({needed.key: needed for needed in self._needs(stage)}.values())
+        may_use = self.open.keys() | self.undecided.keys()
+        wanted = {name: each for name, each in stage.byproducts.items() if each.key in may_use}
         transient = [needed.key for needed in inputs if needed.transient]
         with self.store.try_lock_all(transient) as are_mine:  # so that no process drops them
             if not are_mine:
@@ -275,7 +313,10 @@ class _Execution:
         if stage.key in self.targets:
             return True
         return any(
-            user.key in self.open and self.store.peek(user.key) is None and self._is_needed(user)
+            user.key in self.open
+            and any(needed.key == stage.key for needed in self._needs(user))
+            and self.store.peek(user.key) is None
+            and self._is_needed(user)
             for user in self.users[stage.key]
         )
 
@@ -312,6 +353,8 @@ class _Execution:
         self.progress.finish(stage, outcome)
         for waiting in (*self.users[stage.key], *stage.byproducts.values()):
             self._queue(waiting)
+        if stage.key in self.choices or picking.options(stage):
+            self._decide()
 
 
 def _blocked_by(failed: Outcome) -> str:

@@ -32,6 +32,7 @@ class _Registered:
     where: str
     shared: bool
     urgent: bool
+    picks: bool
 
 
 _KINDS: dict[str, _Registered] = {}
@@ -40,15 +41,21 @@ P = TypeVar("P")
 
 
 def stage(
-    kind: str, version: int = 1, *, shared: bool = False, urgent: bool = False
+    kind: str,
+    version: int = 1,
+    *,
+    shared: bool = False,
+    urgent: bool = False,
+    picks: bool = False,
 ) -> Callable[[F], F]:
     """Return a decorator that registers a module-level function as the one that computes `kind`.
 
     `version` stands for the code: raise it whenever the same arguments give another result. If a
     command runs in several processes (`processes`), all of them compute a `shared` stage together.
-    An `urgent` stage is computed as early as possible.
+    An `urgent` stage is computed as early as possible. A stage that `picks` needs one of several
+    inputs (`maskpolicy.graph.picking`).
     """
-    return partial(_register, kind, version, shared, urgent)
+    return partial(_register, kind, version, shared, urgent, picks)
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
@@ -65,6 +72,11 @@ def is_shared(kind: str) -> bool:
 def is_urgent(kind: str) -> bool:
     """Return whether stages of a kind are computed as early as possible."""
     return _registered(kind).urgent
+
+
+def is_picking(kind: str) -> bool:
+    """Return whether stages of a kind need one of several inputs."""
+    return _registered(kind).picks
 
 
 def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
@@ -202,7 +214,7 @@ def sinks(order: Iterable[Stage]) -> list[Stage]:
     return [stage for stage in order if not users[stage.key]]
 
 
-def _register(kind: str, version: int, shared: bool, urgent: bool, function: F) -> F:
+def _register(kind: str, version: int, shared: bool, urgent: bool, picks: bool, function: F) -> F:
     file = inspect.getsourcefile(function) or "<unknown>"
     where = f"{file}:{function.__code__.co_firstlineno}"
     if "<locals>" in function.__qualname__:
@@ -213,7 +225,7 @@ def _register(kind: str, version: int, shared: bool, urgent: bool, function: F) 
     params = get_type_hints(function).get("params")
     if not all(map(is_dataclass, get_args(params) or [params])):
         raise ConfigError(f"{where}: annotate `params` of stage {kind!r} with a frozen dataclass")
-    _KINDS[kind] = _Registered(function, params, version, where, shared, urgent)
+    _KINDS[kind] = _Registered(function, params, version, where, shared, urgent, picks)
     return function
 
 

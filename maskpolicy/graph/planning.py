@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from maskpolicy.graph import picking
 from maskpolicy.graph.nodes import Stage, sinks, topological
 from maskpolicy.keys import differences
 from maskpolicy.store.artifacts import Store
@@ -41,9 +42,12 @@ def plan(
     store.prefetch(stage.key for stage in order)
     needed = missing(wanted, store)
     history = _history(store) if needed else {}
+    perhaps = _undecided(order, needed, store)
     planned: dict[str, Planned] = {}
     for stage in order:
-        planned[stage.key] = _planned(stage, store, needed, history, planned)
+        planned[stage.key] = perhaps.get(stage.key) or _planned(
+            stage, store, needed, history, planned
+        )
     for stage in order:
         for byproduct in stage.byproducts.values() if stage.key in needed else ():
             known = planned.get(byproduct.key)
@@ -52,20 +56,37 @@ def plan(
     return list(planned.values())
 
 
+def _undecided(order: Sequence[Stage], needed: set[str], store: Store) -> dict[str, Planned]:
+    """Return the stages that are computed only if a choice that is not made yet takes them."""
+    found: dict[str, Planned] = {}
+    for stage in order:
+        if stage.key in needed and picking.options(stage):
+            choice = stage.inputs[picking.CHOICE]
+            if choice.key in needed:
+                only = picking.undecided([stage], store, lambda one: one.key in needed)
+                why = f"is computed only if {choice.name} takes it"
+                missing = (each for each in only.values() if store.peek(each.key) is None)
+                found |= {each.key: Planned(each, "miss", why) for each in missing}
+    return found
+
+
 def missing(targets: Iterable[Stage], store: Store) -> set[str]:
     """Return the keys to compute: missing targets, and their missing inputs at any depth."""
-    return lacking(targets, lambda key: store.peek(key) is not None)
+    return lacking(targets, store, lambda key: store.peek(key) is not None)
 
 
-def lacking(targets: Iterable[Stage], is_there: Callable[[str], bool]) -> set[str]:
-    """Return the keys to compute, as `missing` does; `is_there(key)`: whether it is committed."""
+def lacking(targets: Iterable[Stage], store: Store, is_there: Callable[[str], bool]) -> set[str]:
+    """Return the keys to compute, as `missing` does; `is_there(key)`: whether it is committed.
+
+    What only a choice that is not made yet may take is left out.
+    """
     keys: set[str] = set()
     waiting = list(targets)
     while waiting:
         stage = waiting.pop()
         if stage.key not in keys and not is_there(stage.key):
             keys.add(stage.key)
-            waiting.extend(stage.inputs.values())
+            waiting.extend(picking.needed(stage, store))
     return keys
 
 

@@ -81,6 +81,12 @@ class BoardRow:
         return {} if cell is None else cell.config.get("trainings", {})
 
     @property
+    def tuning(self) -> dict[str, Json]:
+        """What the row chose on dev, by task: see `Result.tuning`; {} if it is not tuned."""
+        found = {task: cell.tuning for (task, _), cell in self.cells.items()}
+        return {task: about for task, about in found.items() if about is not None}
+
+    @property
     def is_baseline(self) -> bool:
         """Whether this row is a baseline."""
         return self.label == self.against

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.leaderboard import baselines, comparisons, joined_rows, standings
+from maskpolicy.leaderboard import baselines, comparisons, joined_rows, standings, tuning_notes
 from maskpolicy.leaderboard.board import (
     Board,
     BoardRow,
@@ -59,6 +59,7 @@ def build_leaderboard(
         *_unpaired(rows),
         *_single_run(drafts),
         *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
+        *tuning_notes.notes(rows),
         *joined_rows.renamed(drafts),
         *disagreements,
         *absent,

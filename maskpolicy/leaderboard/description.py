@@ -10,6 +10,7 @@ from typing import Any
 
 from maskpolicy import keys
 from maskpolicy.config.experiment import HUB, SCRATCH, SEQ2SEQ, WORLD, ModelBlock
+from maskpolicy.leaderboard import tuning_notes
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Denoising, Json
@@ -82,6 +83,8 @@ def facts(board: Board) -> dict[str, str]:
     texts = {"model": _by_row(board, _model)}
     for name, title in _STAGES.items():
         texts[title] = _by_row(board, partial(_stage, name), of_all=name == "general")
+    texts[tuning_notes.CHOICE] = _by_row(board, tuning_notes.choice)
+    texts[tuning_notes.COST] = _by_row(board, tuning_notes.cost)
     texts["corpus of the intermediate stage"] = _by_row(board, _corpus)
     texts["masks of all rows"] = _shared_denoising(board)
     texts["embedded world"] = _by_row(board, _world)
@@ -103,6 +106,8 @@ def of_row(row: BoardRow, task: str) -> dict[str, str]:
         "data": f"{WORLD}: {INVENTED}" if source(first) == WORLD else source(first),
         "model": _model(first),
         **{name: stage(first.config, name) for name in _STAGES},
+        "tuned": tuning_notes.choice(first),
+        "tuning cost": tuning_notes.cost(first),
     }
 
 

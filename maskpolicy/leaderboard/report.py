@@ -67,6 +67,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
                 "policy": row.label,
                 "config": row.config,
                 **({"trainings": row.trainings} if row.trainings else {}),
+                **({"tuning": row.tuning} if row.tuning else {}),
                 "scores": {task: _score(row.scores[task]) for task in board.tasks},
                 "baseline": row.against,
                 **({"work": row.work} if work else {}),
@@ -194,7 +195,9 @@ def to_csv(board: Board, *, work: bool = False) -> str:
         {s for row in board.rows for score in row.scores.values() if score for s in score.seeds}
     )
     head = ["policy", "task", "metric", "mean", "std", "delta", "n", *(f"seed {n}" for n in seeds)]
-    about = ("data", "model", *TRAININGS)
+    about: tuple[str, ...] = ("data", "model", *TRAININGS)
+    if any(row.tuning for row in board.rows):
+        about += ("tuned", "tuning cost")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*head, *_TEST, LABEL, *about, *(WORK if work else ())])

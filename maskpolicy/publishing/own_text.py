@@ -50,7 +50,7 @@ _SHOWN = 3  # the most settings that a message lists
 log = logging.getLogger(__name__)
 _OURS = {
     *("model", "policies", "tasks", "seeds", "baseline", "data", "plugins", "finetune"),
-    *("keep_models", "checkpoint_steps", "grid", "zip"),
+    *("keep_models", "checkpoint_steps", "grid", "zip", "tune"),
 }
 
 

@@ -38,6 +38,7 @@ class Result:
     code: Json = None  # {"versions": of the stages' code, "policy": digest}; None if unknown
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
     audit: Json = None  # of the task's data: test examples in train, truncated texts
+    tuning: Json = None  # of a tuned row: what was tried, chosen, and spent (`tuned_cells.chosen`)
     folder: Path = Path()  # of its run; not in the file
 
     def __hash__(self) -> int:
@@ -55,6 +56,19 @@ class Result:
         return next(keys, None)
 
     @property
+    def chosen(self) -> dict[str, Json] | None:
+        """The values that a tuned row chose, by key; None for other rows."""
+        if self.tuning is None:
+            return None
+        values: dict[str, Json] = self.tuning["tried"][self.tuning["chosen"]]
+        return values
+
+    @property
+    def trained_as(self) -> str:
+        """The row's label in the names of its stages: for a tuned row, that of its candidate."""
+        return self.policy if self.tuning is None else str(self.tuning["label"])
+
+    @property
     def answers(self) -> Path:
         """The file with the cell's predictions, in the folder of its run."""
         name = cell_name(self.policy, self.task, self.seed)
@@ -64,6 +78,8 @@ class Result:
         """Return the contents of the cell's file, without the version."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         del values["folder"]
+        if self.tuning is None:
+            del values["tuning"]
         return {**values, "metrics": self.metrics and self.metrics.to_json()}
 
 
@@ -215,10 +231,11 @@ def read_result(path: Path) -> Result:
             raise KeyError("metrics")
         if CONTROLS.search(result.policy + result.task) or not isinstance(result.seed, int):
             raise ValueError("labels and seed")
+        _ = result.chosen
         if result.majority is not None:
             _ = (result.majority["rule"], float(result.majority["score"]))
         return result
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise DataError(f"{path}: not a result that `maskpolicy run` wrote: remove it") from None
 
 

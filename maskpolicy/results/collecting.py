@@ -32,7 +32,7 @@ from maskpolicy.majority import FILE
 from maskpolicy.metrics import Total
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import ROW_TRAININGS
-from maskpolicy.results import run_notes
+from maskpolicy.results import run_notes, tuned_cells
 from maskpolicy.results.cell import (
     EARLY,
     LEFT_OUT,
@@ -142,6 +142,8 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     }
     if policy.trainings:
         config["trainings"] = policy.trainings
+    if policy.tune:
+        config["tune"] = policy.tune
     if experiment.model.is_scratch:
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds
@@ -159,6 +161,14 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config |= {name: whole[name] for name in names}
         config["intermediate_seed"] = experiment.run_of(seed)
     return json.loads(keys.canonical(config))  # the same types and order as read from a file
+
+
+def _as_in(policy: PolicyBlock, config: Json) -> Json:
+    """Return a candidate's settings, with what the row itself states: budgets, and what to tune."""
+    stated = {"trainings": policy.trainings, "tune": policy.tune}
+    rest = {key: value for key, value in config.items() if key != "trainings"}
+    stated = {key: value for key, value in stated.items() if value}
+    return json.loads(keys.canonical({**rest, **stated}))
 
 
 def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
@@ -184,12 +194,15 @@ def _result(
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
-    behind = topological([stage])
+    taken = tuned_cells.chosen(experiment, policy, task, stage, store)
+    behind = topological([stage]) if taken is None else [*topological([taken.stage]), stage]
+    config = cell_config(experiment, policy if taken is None else taken.block, task, cell[2])
     result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
-        cell_config(experiment, policy, task, cell[2]),
+        config if taken is None else _as_in(policy, config),
         {each.name: each.key for each in behind if each.kind not in SHARD_KINDS},
+        tuning=None if taken is None else taken.tuning,
         origin=_origin(task.data),
         code=_code(behind),
         majority=_about_task(graph.majority.get(task.label), FILE, store),
@@ -204,6 +217,7 @@ def _result(
             result,
             metrics=known.metrics,
             work=known.work,
+            tuning=result.tuning or known.tuning,
             majority=result.majority or known.majority,
             audit=result.audit or known.audit,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from maskpolicy import keys
 from maskpolicy.config.budgets import TRAININGS, Training
-from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock, TaskBlock
+from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock, TaskBlock, untuned
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
@@ -31,6 +31,7 @@ HARMLESS: Mapping[str, str] = {
     "themselves are compared",
     "grid": "rows written in short",
     "zip": "rows written in short",
+    "tune": "values of which a row takes the best; rows with other values are other rows",
     "tasks": "the columns of a board; the data of each is compared as TASK.task",
     "data": "the default of task.data, which is compared",
     "seeds": "results of other seeds are joined; differences are paired by seed",
@@ -108,14 +109,21 @@ def parts(result: Result) -> dict[str, ComparedPart]:
 
 
 def identity(result: Result) -> dict[str, Json]:
-    """Return what all results of one row have in common, besides its label."""
+    """Return what all results of one row have in common, besides its label.
+
+    What a row chooses on dev is left out: each task may have another choice, and a cell that failed
+    has none.
+    """
     numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
     left_out = ("task", "world", "train_on", "trainings", *numbers)
+    tune = result.config.get("tune", {})
     found: dict[str, Json] = {
-        name: ComparedPart(_settings(name, block, _MERGED), _reads(result, name)).identity
+        name: ComparedPart(_settings(name, block, {*_MERGED, *tune}), _reads(result, name)).identity
         for name, block in result.config.items()
         if name not in left_out
     }
+    if tune:
+        found["policy"] = untuned(result.config["policy"], tune)
     found["tokenizer"] = result.stage_key("tokenizer")
     found |= {name: part.identity for name, part in _learnt_from(result).items()}
     return {name: value for name, value in found.items() if value is not None}
@@ -130,7 +138,10 @@ def loose(result: Result) -> dict[str, Json]:
     shared = identity(result)
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
     code = (result.code or {}).get("policy")
-    return found if code is None else {**found, "code": code}
+    found |= {} if code is None else {"code": code}
+    if result.chosen is not None:
+        found[f"choice of {result.task}"] = result.chosen
+    return found
 
 
 def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
@@ -141,9 +152,10 @@ def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
 
 
 def own_settings(result: Result) -> frozenset[str]:
-    """Return the settings of trainings that the result's row has in place of the file's."""
+    """Return the settings of trainings that a result's row has for itself, or that it chose."""
     trainings = result.config.get("trainings", {})
-    return frozenset(f"{stage}.{key}" for stage, values in trainings.items() for key in values)
+    own = (f"{stage}.{key}" for stage, values in trainings.items() for key in values)
+    return frozenset([*own, *result.config.get("tune", {})])
 
 
 def without(part: ComparedPart, name: str, left_out: Container[str]) -> ComparedPart:

@@ -12,6 +12,7 @@ from pathlib import Path
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.files import read_json, write_file
 from maskpolicy.graph.outcomes import Outcome
+from maskpolicy.results.cell import Result
 from maskpolicy.store import manifest
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.opening import is_url
@@ -22,9 +23,14 @@ NAME = "run.json"
 
 
 def save(
-    folder: Path, experiment: str, timing: Json, outcomes: Iterable[Outcome], store: Store
+    folder: Path,
+    experiment: str,
+    timing: Json,
+    outcomes: Iterable[Outcome],
+    store: Store,
+    results: Iterable[Result] = (),
 ) -> None:
-    """Write run.json: the facts in `timing`, the machine, and the seconds of each stage.
+    """Write run.json: `timing`, the machine, each stage's seconds, and what tuned rows chose.
 
     The path of the store is relative to the folder, so that both can be moved together; the URL of
     a bucket stays as it is.
@@ -39,6 +45,7 @@ def save(
         "store": store.place if is_url(store.place) else os.path.relpath(store.place, folder),
         "hardware": hardware.describe(),
         **here,
+        **({"tuned": tuned} if (tuned := _tuned(results)) else {}),
         "stages": [_stage(outcome, store.recall(outcome.stage.key), here) for outcome in outcomes],
     }
     write_file(folder / NAME, f"{json.dumps(record, indent=1)}\n".encode())
@@ -121,6 +128,16 @@ def _stage(outcome: Outcome, stored: Json | None, here: Json) -> Json:
         "error": outcome.error,
         "made_with": _other(stored, here),
     }
+
+
+def _tuned(results: Iterable[Result]) -> list[Json]:
+    """Return what each tuned row chose, once for each choice."""
+    found: dict[tuple[str, ...], Json] = {}
+    for one in results:
+        if one.tuning is not None:
+            place = (one.policy, *one.tuning["tasks"])
+            found[place] = {"row": one.policy, "values": one.chosen, **one.tuning}
+    return list(found.values())
 
 
 def _other(stored: Json, here: Json) -> Json:

@@ -67,7 +67,9 @@ def write(finished: FinishedRun) -> None:
 
 def _record(finished: FinishedRun) -> None:
     name, outcomes = finished.experiment.name, finished.outcomes.values()
-    run_record.save(finished.folder, name, finished.timing, outcomes, finished.store)
+    run_record.save(
+        finished.folder, name, finished.timing, outcomes, finished.store, finished.run.results
+    )
 
 
 CONTENTS = (  # in the order in which they are written

@@ -141,9 +141,10 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
     end, fitted = f", run {cell.config.get('intermediate_seed', 0)}", {}
     for stage, made in cell.stages.items():
         learned = stage.removeprefix("fit ").removesuffix(end)
-        is_member = learned.startswith(f"{label}, member ") and learned.endswith(")")
-        if stage == f"fit {learned}{end}" and (learned == label or is_member):
-            fitted[learned] = available(store, made, f"the fitted policy of {learned}").path
+        is_member = learned.startswith(f"{cell.trained_as}, member ") and learned.endswith(")")
+        if stage == f"fit {learned}{end}" and (learned == cell.trained_as or is_member):
+            shown = learned.replace(cell.trained_as, label, 1)
+            fitted[shown] = available(store, made, f"the fitted policy of {shown}").path
     tokenizer = available(store, key, f"the tokenizer of {folder}").path
     trained = cell.stage_key("intermediate")
     return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained)

@@ -122,19 +122,21 @@ class ProgressBars:
             self._progress.update(self._current, completed=done, total=total or None, note=note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Print the outcome of a stage, unless it was in the store or could not start.
+        """Print the outcome of a stage that was computed, here or in another process.
 
         A cause that several stages share is printed once.
         """
         self._end()
         self._progress.advance(self._whole)
+        # never computed: a candidate that was not chosen
+        is_unused = outcome.artifact is None and not outcome.seconds
         if outcome.exception is not None:
             if not self._failures:
                 return
             cause = str(outcome.error)
             first = self._first.setdefault(cause, stage.name)
             line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
-        elif outcome.hit or outcome.error is not None:
+        elif outcome.hit or outcome.error is not None or is_unused:
             return
         else:
             line = f"✓ {stage.name}  {outcome.seconds:.1f} s"

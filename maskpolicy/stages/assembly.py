@@ -38,7 +38,9 @@ from maskpolicy.stages.params import (
     GeneralParams,
     IntermediateParams,
     MajorityParams,
+    Split,
 )
+from maskpolicy.stages.tuned_rows import TunedRow
 from maskpolicy.training.steps import annotate_names, statistics_names
 
 GENERAL_POLICY = "original"  # pre-trains models built from scratch
@@ -48,7 +50,7 @@ GENERAL_POLICY = "original"  # pre-trains models built from scratch
 class Graph:
     """The stages of an experiment, and the stage that computes each cell of its leaderboard."""
 
-    stages: tuple[Stage, ...]  # of kind "evaluate"; all trainings are their inputs
+    stages: tuple[Stage, ...]  # of kinds "evaluate" and "take"; all trainings are behind them
     cells: Mapping[tuple[str, str, int], Stage]  # by policy label, task label and seed
     pretrained: Mapping[tuple[str, int], Stage]  # models to fine-tune, by policy label and run
     early: Mapping[tuple[str, str, int, int], Stage] = field(default_factory=dict)  # and by step
@@ -61,7 +63,7 @@ class Graph:
 
         Audits come first, so that problems of the data are reported before hours of training.
         """
-        tuned = [stage.inputs["model"] for stage in self.stages]
+        tuned = [stage.inputs["model"] for stage in self.stages if "model" in stage.inputs]
         kept = (stage for stage in tuned if not stage.transient)
         return (*self.audits.values(), *self.stages, *kept, *self.majority.values())
 
@@ -105,23 +107,22 @@ class _Builder:
         self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
         self.general: dict[int, Stage] = {}
         self.columns: dict[str, _Column] = {}
+        self.tuned: dict[str, TunedRow] = {}
 
     def graph(self) -> Graph:
         """Build all cells, majority guesses and audits."""
-        cells: dict[tuple[str, str, int], Stage] = {}
         pretrained = {
             (block.label, run): self.pretrained(block, run)
             for block in self.experiment.policies
+            if not block.candidates
             for run in self.experiment.runs
         }
-        for block in self.experiment.policies:
-            for task in self.experiment.tasks:
-                for seed in self.experiment.seeds:
-                    model = pretrained[block.label, self.experiment.run_of(seed)]
-                    label = f"{block.label}, {task.label}, seed {seed}"
-                    cells[block.label, task.label, seed] = self.evaluate(
-                        block, task, model, seed, label
-                    )
+        cells = {
+            (block.label, task.label, seed): self.cell(block, task, seed)
+            for block in self.experiment.policies
+            for task in self.experiment.tasks
+            for seed in self.experiment.seeds
+        }
         early = self.early()
         majority = {task.label: self.majority(task) for task in self.experiment.tasks}
         audits = {task.label: self.audit(task) for task in self.experiment.tasks}
@@ -133,25 +134,34 @@ class _Builder:
 
         Later steps come first: their training also saves the models of earlier steps.
         """
-        cells = {}
-        for block in self.experiment.policies:
-            for step in reversed(self.steps_of(block)):
-                for task in self.experiment.tasks:
-                    for seed in self.experiment.seeds:
-                        run = self.experiment.run_of(seed)
-                        model = self.pretrained(block, run, until=step)
-                        label = f"{block.label} at {step}, {task.label}, seed {seed}"
-                        cells[block.label, task.label, seed, step] = self.evaluate(
-                            block, task, model, seed, label
-                        )
-        return cells
+        return {
+            (block.label, task.label, seed, step): self.cell(block, task, seed, step)
+            for block in self.experiment.policies
+            for step in reversed(self.steps_of(block))
+            for task in self.experiment.tasks
+            for seed in self.experiment.seeds
+        }
 
     def steps_of(self, block: PolicyBlock) -> list[int]:
         """The checkpoint_steps before the end of a row's intermediate stage."""
         if not block.has_stage:
             return []
-        steps = self.experiment.budget("intermediate", block).steps
+        every = block.candidates or (block,)
+        steps = min(self.experiment.budget("intermediate", each).steps for each in every)
         return [step for step in self.experiment.checkpoint_steps if step < steps]
+
+    def cell(
+        self, block: PolicyBlock, task: TaskBlock, seed: int, until: int = 0, split: Split = "test"
+    ) -> Stage:
+        """The scores of a row on a task; `until` and `split` as in `TunedRow`."""
+        if block.candidates:
+            if block.label not in self.tuned:
+                self.tuned[block.label] = TunedRow(block, self.experiment, self.inputs, self.cell)
+            return self.tuned[block.label].take(task, seed, until)
+        model = self.pretrained(block, self.experiment.run_of(seed), until)
+        name = f"{block.label} at {until}" if until else block.label
+        label = f"{name}, {task.label}, seed {seed}"
+        return self.evaluate(block, task, model, seed, label, split)
 
     @cached_property
     def external(self) -> Stage:
@@ -413,9 +423,9 @@ class _Builder:
         return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
 
     def evaluate(
-        self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str
+        self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
     ) -> Stage:
-        """Fine-tune a row's model on a task, and answer its test examples."""
+        """Fine-tune a row's model on a task, and answer the examples of a split."""
         column, spec = self.column(task), self.experiment.budget("finetune", block)
         inputs = {"tokenizer": self.inputs.tokenizer, "examples": column.examples}
         shared = column.params | {"spec": resolve_auto(replace(spec, seed=seed))}
@@ -424,8 +434,9 @@ class _Builder:
         tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
         tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
         tuned = self.resumable(tuned, spec)
-        evaluate = EvaluateParams(**shared, metric_version=column.version)
-        return self.inputs.stage("evaluate", label, evaluate, model=tuned, **inputs)
+        evaluate = EvaluateParams(**shared, metric_version=column.version, split=split)
+        name = label if split == "test" else f"{label}, {split}"
+        return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)
 
     def column(self, task: TaskBlock) -> _Column:
         """What all cells of a task share; computed once."""

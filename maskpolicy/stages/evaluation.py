@@ -11,6 +11,7 @@ from pathlib import Path
 from maskpolicy import hardware, hub, metrics
 from maskpolicy import majority as guesses
 from maskpolicy.config.budgets import Training
+from maskpolicy.errors import DataError
 from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.formats import audit as audits
 from maskpolicy.formats import examples as task_examples
@@ -25,6 +26,7 @@ from maskpolicy.stages.params import AuditParams, EvaluateParams, MajorityParams
 from maskpolicy.types import Example, Json
 
 AUDIT = "audit.json"
+RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
 log = logging.getLogger(__name__)
 
 
@@ -81,6 +83,14 @@ def read_examples(folder: Path, split: str) -> list[Example]:
     return task_examples.read_rows(folder / f"{split}.jsonl")
 
 
+def labelled(folder: Path, split: str) -> list[Example]:
+    """Return the examples of a split as `read_examples` does; DataError if there are none."""
+    found = read_examples(folder, split)
+    if not found:
+        raise DataError(f"the task has no examples in {split}: give some, or tune no row on it")
+    return found
+
+
 @stage("majority", version=3)
 def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Guess the test answers of a task without a model, and score the guesses."""
@@ -102,14 +112,14 @@ def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run:
     model.to(hardware.device())
     spec = models.bounded(params.spec, model)
     models.set_attention(model, spec.attention)
-    test = read_examples(inputs["examples"], params.split)
+    test = labelled(inputs["examples"], params.split)
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
     found = score(params.metric, predictions, test)
     answered = zip(test, predictions, found.scores, strict=True)
     lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
-    (out / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (out / PREDICTIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
     result = replace(found, version=params.metric_version).to_json()
-    (out / "result.json").write_text(json.dumps(result, indent=1, sort_keys=True))
+    (out / RESULT).write_text(json.dumps(result, indent=1, sort_keys=True))
 
 
 def _answer(example: Example, prediction: str, score: float) -> Json:

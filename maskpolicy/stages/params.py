@@ -18,6 +18,7 @@ from maskpolicy.keys import omitted
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
 from maskpolicy.types import Denoising, Json
 
+Split = Literal["train", "dev", "test"]
 Digests = tuple[tuple[str, str], ...]  # (name, sha256) of each file
 
 
@@ -197,4 +198,18 @@ class EvaluateParams(TunedParams):
     """The answers of a fine-tuned model, and their score."""
 
     metric_version: int | str  # a digest of the code of a plugin's metric
-    split: Literal["train", "dev", "test"] = omitted("test")
+    split: Split = omitted("test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseParams:
+    """How many scores on dev to choose by: of each candidate, on each task, with each seed."""
+
+    candidates: int
+    tasks: int
+    seeds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeParams:
+    """The cell of the candidate that was chosen; the choice is an input."""

@@ -212,6 +212,96 @@ def test_what_a_file_with_sweeps_cannot_hold_is_refused(load, policies, more, sa
     assert "\n" not in str(caught.value)
 
 
+TUNE = "tune: {intermediate.lr: [1e-4, 1e-3], on: dev}"
+
+
+SAME_NAME = f"[{{name: mass, label: S intermediate.lr=0.001}}, {{name: span, label: S, {TUNE}}}]"
+
+
+def tried(experiment: Experiment) -> dict[str, list[str]]:
+    return {row.label: [each.label for each in row.candidates] for row in experiment.policies}
+
+
+def test_all_rows_with_an_intermediate_stage_choose_from_the_same_values(load):
+    rows = "[none, random, {name: span, label: S}, {name: mass, intermediate: {lr: 0.1}}]"
+    assert tried(load(rows, TUNE)) == {
+        "none": [],
+        "random": ["random intermediate.lr=0.0001", "random intermediate.lr=0.001"],
+        "S": ["S intermediate.lr=0.0001", "S intermediate.lr=0.001"],
+        "mass intermediate.lr=0.1": [],
+    }
+    assert tried(load("[none]", "tune: {finetune.lr: [1e-4]}")) == {
+        "none": ["none finetune.lr=0.0001"]
+    }
+
+
+def test_a_row_of_its_own_may_choose_any_of_its_settings(load):
+    tune = "{ratio: [0.1, 0.3], target: [full], on: dev}"
+    found = load(f"[none, random, {{name: random, tune: {tune}}}]")
+    assert tried(found)["random ratio=tuned target=tuned"] == [
+        "random ratio=0.1 target=full",
+        "random ratio=0.3 target=full",
+    ]
+    few, many = found.policies[2].candidates
+    assert [few.fields["ratio"], many.fields["ratio"]] == [0.1, 0.3]
+    assert few.denoising.target == "full"
+    assert found.policies[2].tune == {"ratio": [0.1, 0.3], "target": ["full"], "on": "dev"}
+
+
+def test_a_sweep_and_a_choice_may_stand_together(load):
+    found = load("[none, {name: random, grid: {ratio: [0.1, 0.3]}}]", TUNE)
+    assert [len(row.candidates) for row in found.policies] == [0, 2, 2]
+
+
+def test_the_order_of_the_keys_changes_no_candidate(load):
+    keys = ["intermediate.lr: [1e-4, 1e-3]", "finetune.lr: [1e-3, 1e-4]"]
+    one, other = (load("[none, random]", f"tune: {{{', '.join(k)}}}") for k in (keys, keys[::-1]))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("policies", "more"),
+    [
+        ("[none, random, {name: span, label: S}]", TUNE),
+        ("[none, {name: random, tune: {ratio: [0.1, 0.3], finetune.lr: [0.1]}}]", ""),
+        ("[none, {name: regex, tune: {pattern: [a, b]}}]", "grid: {intermediate.steps: [9, 50]}"),
+        ("[none, random]", "tune: {intermediate.steps: [9, 50]}\nintermediate: {warmup: 3}"),
+    ],
+)
+def test_a_resolved_experiment_chooses_from_the_same_rows(load, tmp_path, policies, more):
+    found = load(policies, more)
+    (tmp_path / "it.yaml").write_text(yaml.safe_dump(resolved(found)), "utf-8")
+    assert load_experiment(tmp_path / "it.yaml") == found
+
+
+@pytest.mark.parametrize(
+    ("policies", "more", "says"),
+    [
+        ("[none, random]", "tune: {intermediate.lr: [0.1], on: test}", r"tune\.on: must be dev"),
+        ("[none, random]", "tune: {on: dev}", r"tune: names no key"),
+        ("[none, random]", "tune: {intermediate.lr: []}", r"tune\.intermediate\.lr: is empty"),
+        ("[none, random]", "tune: {intermediate.lr: 0.1}", "must be a list of values"),
+        ("[none, random]", "tune: [intermediate.lr]", r"tune: must be a block of keys"),
+        ("[none, random]", "tune: {intermediate.lrr: [1]}", "did you mean 'lr'"),
+        ("[none, random]", "tune: {ratio: [0.1]}", r"tune\.ratio: unknown key 'ratio'"),
+        ("[none]", TUNE, r"tune\.intermediate\.lr: no row takes it"),
+        ("[none, random]", f"{TUNE}\ngrid: {{intermediate.lr: [0.1]}}", "is in grid or zip too"),
+        ("[none, {name: random, tune: {label: [a]}}]", "", "cannot be tuned"),
+        ("[none, {name: random, tune: {ratio: [0.1, 0.1]}}]", "", "a value is given twice"),
+        ("[none, {name: random, ratio: 0.1, tune: {ratio: [0.2]}}]", "", "in the row's block too"),
+        ("[none, {name: random, tune: {ratio: [2]}}]", "", r"tune\.ratio\[0\]: must be >= 0"),
+        ("[none, random]", "tune: {intermediate.steps: [9, 50]}", "set the warm-up too"),
+        (f"[none, {{name: random, tune: {{ratio: {[i / 1e4 for i in range(1001)]}}}}}]", "", "1,0"),
+        (f"[none, random, {{name: random, {TUNE}}}]", TUNE, "have the same settings"),
+        (SAME_NAME, "baseline: S", "the name of another one's candidate"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_in_one_line(load, policies, more, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        load(policies, more)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_refused_grid_is_one_line_and_exit_code_2(tmp_path, refused):
     path = tmp_path / "it.yaml"
     path.write_text(f"{HEAD}policies: [none, {{name: random, grid: {{ratio: []}}}}]\n", "utf-8")

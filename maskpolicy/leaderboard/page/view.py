@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from maskpolicy.leaderboard import description, not_significant
+from maskpolicy.leaderboard import description, not_significant, tuning_notes
 from maskpolicy.leaderboard.board import Board, BoardRow, Score
 from maskpolicy.types import Json
 
@@ -225,4 +225,6 @@ def _about(row: BoardRow) -> str:
     settings = {key: value for key, value in row.config.items() if key != "name"}
     for stage, values in row.trainings.items():
         settings |= {f"{stage}.{key}": value for key, value in values.items()}
+    chosen = {tuning_notes.choice(cell) for cell in row.cells.values()} - {""}
+    settings |= {tuning_notes.CHOICE: "; ".join(sorted(chosen))} if chosen else {}
     return ", ".join([row.config["name"], *(f"{key}: {value}" for key, value in settings.items())])

@@ -1,0 +1,69 @@
+"""Stages that take one of several inputs: which one, the artifact of another input says.
+
+So a graph is the same before and after a choice, and what is not chosen is not computed. The input
+`choice` of such a stage has a file choice.json, {"input": NAME}, with the name of one of its
+options.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from maskpolicy.graph.nodes import Stage, is_picking
+from maskpolicy.store.artifacts import Store
+
+CHOICE, OPTION = "choice", "option-"  # names of inputs; those of options begin with the second
+FILE = "choice.json"
+
+
+def options(stage: Stage) -> dict[str, Stage]:
+    """Return the inputs of which a stage needs only one, by name; {} for most stages."""
+    if not is_picking(stage.kind):
+        return {}
+    return {name: each for name, each in stage.inputs.items() if name.startswith(OPTION)}
+
+
+def options_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
+    """Return by the key of each choice all options of the stages that take one by it."""
+    found: dict[str, dict[str, Stage]] = {}
+    for stage in order:
+        among = options(stage)
+        if among:
+            known = found.setdefault(stage.inputs[CHOICE].key, {})
+            known |= {option.key: option for option in among.values()}
+    return {choice: list(among.values()) for choice, among in found.items()}
+
+
+def picked(stage: Stage, store: Store) -> Stage | None:
+    """Return the option that a stage takes, or None if the choice is not in the store."""
+    path = store.file(stage.inputs[CHOICE].key, FILE)
+    return None if path is None else stage.inputs[json.loads(path.read_bytes())["input"]]
+
+
+def needed(stage: Stage, store: Store) -> list[Stage]:
+    """Return the inputs that a stage needs, as far as this is known: all but options not picked."""
+    among = options(stage)
+    if not among:
+        return list(stage.inputs.values())
+    taken = picked(stage, store)
+    always = [each for name, each in stage.inputs.items() if name not in among]
+    return always if taken is None else [*always, taken]
+
+
+def undecided(
+    stages: Iterable[Stage], store: Store, is_known: Callable[[Stage], bool]
+) -> dict[str, Stage]:
+    """Return by key what `stages` need only if they pick it: options, and their missing inputs.
+
+    Left out is what `is_known` names, with its inputs.
+    """
+    found: dict[str, Stage] = {}
+    waiting = [option for stage in stages for option in options(stage).values()]
+    while waiting:
+        stage = waiting.pop()
+        if stage.key not in found and not is_known(stage):
+            found[stage.key] = stage
+            if store.peek(stage.key) is None:
+                waiting.extend(stage.inputs.values())
+    return found
