@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from maskpolicy.plugins.statistics import Statistics
     from maskpolicy.results.cell import Result, Run
     from maskpolicy.runs.finished import Runs
-    from maskpolicy.runs.notebook import load, mask, run
+    from maskpolicy.runs.notebook import load, mask, pretrain, run
     from maskpolicy.schema import Count, Positive, Range, Rate, Schedule, Seed, Share, Steps, Weight
     from maskpolicy.store.artifacts import Store
     from maskpolicy.training.collator import MaskingCollator
@@ -76,6 +76,7 @@ __all__ = [
     "mask",
     "metric",
     "policy",
+    "pretrain",
     "run",
     "scatter",
     "task",
@@ -94,7 +95,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.plugins.scoring": ("metric",),
     "maskpolicy.results.cell": ("Result", "Run"),
     "maskpolicy.runs.finished": ("Runs",),
-    "maskpolicy.runs.notebook": ("load", "mask", "run"),
+    "maskpolicy.runs.notebook": ("load", "mask", "pretrain", "run"),
     "maskpolicy.schema": (
         *("Count", "Positive", "Range", "Rate", "Schedule", "Seed", "Share", "Steps", "Weight"),
     ),

@@ -26,7 +26,7 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
         *("MaskpolicyError", "ConfigError", "DataError", "StageError", "StoreError", "unknown"),
         *("choose", "draw", "draw_highest", "draw_weighted", "fill", "scatter", "file_of", "Hub"),
         *("Findings", "Run", "Result", "Store"),
-        *("Runs", "load", "mask", "run"),
+        *("Runs", "load", "mask", "pretrain", "run"),
         *("MaskingCollator", "__version__"),
     },
     "maskpolicy.corpus": {

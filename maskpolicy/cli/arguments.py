@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -106,30 +105,6 @@ def log_to(target: Console, line: str = "%(message)s") -> None:
     logger.propagate = False
 
 
-def as_typed(*words: str | Path) -> str:
-    """Return a command as shown in a model card, to be run in the folder of its files.
-
-    Cards may be published: absolute paths become relative to the working directory, or are
-    shortened to their name.
-    """
-    return shlex.join(["maskpolicy", *(public(str(word)) for word in words)])
-
-
-def repeated(option: str, values: Iterable[str | Path] | None) -> list[str | Path]:
-    """Return the words of a command for a repeatable option."""
-    return [word for value in values or () for word in (option, value)]
-
-
-def public(word: str) -> str:
-    """Return a word of a command, or KEY=PATH, without absolute paths; see `as_typed`."""
-    key, sign, value = word.partition("=") if "=" in word.partition("/")[0] else ("", "", word)
-    path = Path(value)
-    if path.is_absolute():
-        here = Path.cwd()
-        value = str(path.relative_to(here)) if path.is_relative_to(here) else path.name
-    return f"{key}{sign}{value}"
-
-
 def size_text(count: int) -> str:
     """Return a number of bytes as text, with its unit."""
     size = float(count)
@@ -138,20 +113,6 @@ def size_text(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
-
-
-def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a policy's block with the fields set by `policy.KEY=value` words, and other keys."""
-    from maskpolicy.config import yaml_file
-
-    rest = yaml_file.assignments(words)
-    own = rest.pop("policy", {})
-    if not isinstance(own, dict):
-        raise ConfigError(f"policy={own}: name the policy itself; policy.KEY=value sets its fields")
-    for key in ("name", "label"):
-        if key in own:
-            raise ConfigError(f"policy.{key}: cannot be set here: name the policy itself")
-    return {"name": name, **own}, rest
 
 
 def end(outcomes: Iterable[Outcome], summary: str = "") -> None:

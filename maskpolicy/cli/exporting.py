@@ -11,12 +11,10 @@ from maskpolicy.cli.arguments import (
     Cache,
     Plugins,
     RunStore,
-    as_typed,
     console,
     log_to,
-    public,
-    repeated,
 )
+from maskpolicy.runs.command_words import as_typed, public, repeated
 
 
 def export(

@@ -18,9 +18,9 @@ from maskpolicy.cli.arguments import (
     RunStore,
     console,
     log_to,
-    policy_keys,
 )
 from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.runs.command_words import policy_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -140,6 +140,47 @@ def mask(
     return preview.show(text, block, tokenizer, None, seed, progress)
 
 
+def pretrain(
+    model: str,
+    policy: str,
+    corpus: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *overrides: str,
+    store: str | Path = DEFAULT,
+    cache: str | Path | None = None,
+    plugins: Sequence[str | Path] = (),
+    workers: int = 1,
+    progress: bool = True,
+) -> Path:
+    """Continue pre-training on own text as `maskpolicy pretrain` does, and return the folder.
+
+    `corpus` is a file, a pattern or several of them, and `overrides` are those of the command:
+    "intermediate.steps=400", "policy.spans=2". The same call continues where it stopped. Raises
+    ConfigError, DataError or StoreError before any work, or the error of the stage that failed.
+    """
+    from maskpolicy.graph.outcomes import Silent
+    from maskpolicy.runs import text_to_folder
+    from maskpolicy.runs.progress import ProgressBars
+    from maskpolicy.store.opening import open_store
+
+    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
+    files = (corpus,) if isinstance(corpus, str | Path) else tuple(corpus)
+    asked = text_to_folder.Request(
+        model, policy, tuple(map(str, files)), Path(out), overrides, tuple(map(Path, plugins))
+    )
+    prepared = text_to_folder.prepare(asked, open_store(store, cache))
+    bars: Any = nullcontext(Silent())
+    if progress:
+        from rich.console import Console
+
+        bars = ProgressBars(Console(stderr=True), len(prepared.order), failures=False)
+    for outcome in text_to_folder.compute(prepared, workers, bars):
+        if outcome.exception is not None:
+            raise outcome.exception
+    text_to_folder.export(prepared)
+    return prepared.out
+
+
 def _default_jobs() -> int | None:
     """Return None, as many as suit the machine, in a notebook, and 1 in a script.
 

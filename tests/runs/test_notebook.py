@@ -159,6 +159,23 @@ def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
         mp.mask(text, "salient-span", tokenizer=small.tokenizer(), spams=2, store=tmp_path)
 
 
+def test_own_text_is_trained_on_and_exported(place, tmp_path):
+    (tmp_path / "a.txt").write_text("Ada Lovelace was born in London.\n\nShe wrote of engines.\n")
+    keys = [f"general.{k}" for k in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")]
+    keys += [f"intermediate.{k}" for k in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")]
+    out = tmp_path / "model"
+    found = mp.pretrain(
+        "mini", "random", tmp_path / "a.txt", out, *keys, store=place / "store", progress=False
+    )
+    assert found == out.resolve()
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= {
+        path.name for path in out.iterdir()
+    }
+    assert "maskpolicy pretrain --model mini" in (out / "README.md").read_text()
+    with pytest.raises(mp.ConfigError, match="no such file"):
+        mp.pretrain("mini", "random", tmp_path / "b.txt", tmp_path / "c", store=place / "store")
+
+
 @pytest.mark.slow
 def test_a_script_without_a_guard_runs_once(tmp_path):
     (tmp_path / "it.py").write_text(
