@@ -8,6 +8,7 @@ the passages are divided.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,11 +24,12 @@ from maskpolicy.corpus.annotation import BATCH, batched, span_of
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
-from maskpolicy.plugins.statistics import PARTS, Statistics, StatisticsWriter, merged
+from maskpolicy.plugins.statistics import Statistics, StatisticsWriter, merged
 from maskpolicy.types import Passage
 
 _CHUNK = 1 << 18  # keys of `condense` that are sorted at a time
-_TOGETHER = 1 << 21  # records that are merged at a time
+_AT_A_TIME = 256  # passages of a batch that a policy counts in
+_TOGETHER = 1 << 18  # records of a part that is merged at a time
 
 
 def count(
@@ -57,31 +59,36 @@ def _told(
 
 
 def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -> Statistics:
+    """Return the sums of a batch; a policy counts _AT_A_TIME passages, whose keys are in memory."""
+    cuts = range(0, len(batch), _AT_A_TIME)
+    return merged([_counted_in(policy, before, batch[a : a + _AT_A_TIME]) for a in cuts])
+
+
+def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passage]) -> Statistics:
     more = dict.fromkeys(hooks.COUNT.extra(policy), before)
-    doing = f"counting {span_of(batch)}"
     try:
-        found = policy.count(batch, **more)
+        found = policy.count(passages, **more)
     except MaskpolicyError:
         raise
     except Exception as error:
-        raise plugin_error("policy", policy, doing, error) from error
-    return _table(policy, "count", found)
+        raise plugin_error("policy", policy, f"counting {span_of(passages)}", error) from error
+    return _table(policy, found)
 
 
-def _table(policy: Any, method: str, found: Any) -> Statistics:
-    """Return what a method of a policy counted; ConfigError for what is no mapping of numbers."""
+def _table(policy: Any, found: Any) -> Statistics:
+    """Return what `count` of a policy gave; ConfigError for what cannot be added up."""
     name = plugin_name("policy", policy)
     if not isinstance(found, Mapping):
         raise ConfigError(
-            f"{name}: {method} must return a mapping of keys to numbers, not {type(found).__name__}"
+            f"{name}: count must return a mapping of keys to numbers, not {type(found).__name__}"
         )
     try:
         made = Statistics.of(found)
     except ConfigError as error:
-        raise ConfigError(f"{name}: {method}: {error}") from error
+        raise ConfigError(f"{name}: count: {error}") from error
     if made.values.dtype != np.int64:
         raise ConfigError(
-            f"{name}: {method}: numbers must be whole, so that their sum is the same in any order: "
+            f"{name}: count: numbers must be whole, so that their sum is the same in any order: "
             "count in smaller units"
         )
     return made
@@ -107,23 +114,17 @@ def merge(
     least: int = 1,
     kind: type[np.number[Any]] = np.int64,
 ) -> None:
-    """Write the sum of tables that lie on disk into the folder `out`, some parts at a time."""
-    sizes = sum((np.diff(table.bounds) for table in tables), np.zeros(PARTS, np.int64))
+    """Write the sum of tables that lie on disk into the folder `out`, one part after the other."""
+    parts = max(1, math.ceil(sum(map(len, tables)) / _TOGETHER))
+    begins = [0] * len(tables)
     with StatisticsWriter(out, kind) as writer:
-        for first, last in _groups(sizes.tolist()):
-            writer.append(merged([table.parts(first, last) for table in tables], least))
-
-
-def _groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of parts that together have at most _TOGETHER records, or of one part."""
-    first = held = 0
-    for part, size in enumerate(sizes):
-        if held and held + size > _TOGETHER:
-            yield first, part
-            first, held = part, 0
-        held += size
-    if held:
-        yield first, len(sizes)
+        for part in range(1, parts + 1):
+            ends = [table.before(part, parts) for table in tables]
+            bounds = zip(tables, begins, ends, strict=True)
+            held = [table.records(begin, end) for table, begin, end in bounds if begin < end]
+            if held:
+                writer.append(merged(held, least))
+            begins = ends
 
 
 def condense(policy: Any, counted: Statistics, contrast: Statistics | None, out: Path) -> None:

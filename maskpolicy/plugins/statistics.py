@@ -1,8 +1,8 @@
 """Statistics of a corpus: a number for each of many keys, in sorted arrays that may lie on disk.
 
 The records are sorted by a hash of their keys, so that a key is found by bisection, and so that
-tables of any size are merged part by part: every table has the same parts, which are ranges of the
-hash. Two keys with the same hash are told apart by their bytes.
+tables of any size are merged part by part: a part is a range of hashes in all tables. Two keys with
+the same hash are told apart by their bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import blake2b
 from json.encoder import encode_basestring
 from pathlib import Path
@@ -25,8 +24,6 @@ from maskpolicy.ragged import Ragged
 Key: TypeAlias = str | int | tuple[str | int, ...]
 """What is counted: e.g. a word, the id of a token, or several of these."""
 
-PARTS = 1024  # ranges of hashes; a part of 10^9 records of 50 bytes takes 50 MB
-_SHIFT = np.uint64(64 - (PARTS - 1).bit_length())
 _REMEMBERED = 100_000  # numbers that were asked for one by one
 _READ = 1 << 16  # records at a time
 _FILES = {  # an artifact's, each an array without a header
@@ -111,15 +108,10 @@ class Statistics:
             for place, value in enumerate(values, begin):
                 yield _key(self._code(place)), value
 
-    @cached_property
-    def bounds(self) -> NDArray[np.int64]:
-        """Where each part begins, and the last one ends, (PARTS + 1,)."""
-        firsts = np.arange(PARTS, dtype=np.uint64) << _SHIFT
-        return np.append(np.searchsorted(self.hashes, firsts), len(self.hashes)).astype(np.int64)
-
-    def parts(self, first: int, last: int) -> Statistics:
-        """Return the records of the parts `first` to `last`, the last one left out."""
-        return self.records(int(self.bounds[first]), int(self.bounds[last]))
+    def before(self, part: int, parts: int) -> int:
+        """Return the number of records before one of `parts` equal ranges of hashes."""
+        bound = (part << 64) // parts
+        return int(np.searchsorted(self.hashes, np.uint64(bound))) if part < parts else len(self)
 
     def records(self, begin: int, end: int) -> Statistics:
         """Return the records with these places."""

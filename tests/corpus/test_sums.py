@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -133,3 +134,18 @@ def test_condensed_statistics_take_the_place_of_the_sums():
 def test_a_policy_that_compares_corpora_needs_both():
     with pytest.raises(ConfigError, match="policy Shares: compares the corpus with another one"):
         sums.statistics_of(Shares(), texts(5))
+
+
+def test_memory_holds_a_part_of_what_lies_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(sums, "_TOGETHER", 1 << 11)
+    tables = ({f"{table} {key}": 1 for key in range(2000)} | {"all": 1} for table in range(40))
+    tracemalloc.start()
+    try:
+        sums.write(map(Statistics.of, tables), tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    found = Statistics.open(tmp_path)
+    assert len(found) == 80_001 and found["all"] == 40
+    written = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert peak < written < 3_000_000

@@ -54,8 +54,9 @@ def test_keys_with_one_hash_are_told_apart(found, absent):
 @given(counters)
 def test_the_parts_are_the_whole(found):
     made = Statistics.of(found)
-    cuts = [0, 1, 7, 500, 501, statistics.PARTS]
-    each = [made.parts(*pair) for pair in pairwise(cuts)]
+    ends = [made.before(part, 7) for part in range(8)]
+    assert ends == sorted(ends) and ends[0] == 0
+    each = [made.records(*pair) for pair in pairwise(ends)]
     assert sum(map(len, each)) == len(made)
     assert dict(pair for part in each for pair in part.items()) == found
     assert np.concatenate([part.hashes for part in each]).tobytes() == made.hashes.tobytes()

@@ -6,6 +6,8 @@ import math
 import pickle
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from maskpolicy import MaskingCollator
 from maskpolicy.config.budgets import Training
+from maskpolicy.corpus import sums
 from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking.denoising import denoising_pairs
@@ -404,3 +407,69 @@ def test_a_family_masks_in_its_own_way(name):
     rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in texts]
     sources = MaskingCollator({"name": "random", "ratio": 0.3}, tokenizer)(rows)["input_ids"]
     assert (sources == tokenizer.eos_token_id).sum(1).tolist() == [1, 1]
+
+
+def hidden(batch) -> list[str]:
+    """Return what is masked in each row."""
+    return [
+        TOKENIZER.decode(row[row >= 0], skip_special_tokens=True).strip() for row in batch["labels"]
+    ]
+
+
+COUNTED = ["Karl Berg sold the mill"] * 3 + ["the Red River", "the Red River", "the mill"]
+
+
+def test_a_policy_that_reads_statistics_gets_those_of_texts():
+    fields = {"name": "pmi", "min_count": 2, "entries": 4, "ratio": 1.0}
+    made = collator(fields, statistics=COUNTED)
+    text = "Anna saw the Red River and Karl Berg sold it"
+    spans = made.masker.select(made._views([{"text": text}]), [0], 0, [0]).spans[0]
+    units = small.passage(text).texts(spans)
+    assert len(units) < len(text.split()) and " ".join(units) == text
+    assert "Karl Berg sold" in units  # the best n-gram of three words
+    again = pickle.loads(pickle.dumps(made))
+    assert same(made([{"text": text}]), again([{"text": text}]))
+
+
+def test_statistics_may_be_the_folder_of_an_artifact(tmp_path):
+    passages = [small.passage(text) for text in COUNTED]
+    policy = discovery.instance("policy", "informask", {"ratio": 0.5})
+    sums.count(policy, passages, tmp_path)
+    rows = [{"text": text} for text in COUNTED]
+    one = collator(policy, statistics=tmp_path, seed=3)(rows)
+    assert same(one, collator(policy, statistics=COUNTED, seed=3)(rows))
+    assert same(one, collator(policy, statistics=str(tmp_path), seed=3)(rows))
+    with pytest.raises(DataError, match="holds no statistics"):
+        collator(policy, statistics=tmp_path / "elsewhere")
+
+
+def test_a_policy_without_the_statistics_that_it_reads_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        collator("pmi")
+    assert str(caught.value) == (
+        "MaskingCollator: policy pmi needs the statistics of a corpus: set statistics, a list of "
+        "texts to count"
+    )
+    mixture = {"name": "mixture", "members": ["random", "informask-rates"]}
+    with pytest.raises(ConfigError, match="policy informask-rates needs the statistics"):
+        collator(mixture)
+    assert hidden(collator(mixture, statistics=COUNTED)([{"text": text} for text in COUNTED]))
+
+
+def test_statistics_of_two_corpora_need_both():
+    @dataclass(frozen=True)
+    class Special:
+        def count(self, passages):
+            return Counter(word for each in passages for word in each.texts(each.words))
+
+        def condense(self, statistics, contrast):
+            return {key: number - contrast[key] for key, number in statistics.items()}
+
+        def select(self, passage, rng, statistics):
+            best = statistics.numbers(passage.texts(passage.words)).argmax()
+            return passage.words[best : best + 1]
+
+    with pytest.raises(ConfigError, match="policy Special: compares the corpus with another one"):
+        collator(Special(), statistics=COUNTED)
+    made = collator(Special(), statistics=COUNTED, contrast=["the", "the the the the the the the"])
+    assert hidden(made([{"text": "the Karl and the Red"}])) == ["Karl"]
