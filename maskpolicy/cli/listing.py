@@ -122,8 +122,9 @@ def _print_models(*, as_json: bool) -> None:
     from maskpolicy.models.model_kinds import MODEL_KINDS
 
     rows = {family.name: family for family in FAMILIES}
+    of_families = {"example": None, "note": ""}
     own = [
-        {**rows[kind.family].to_json(), "name": name, "summary": preset.summary, "example": None}
+        {**rows[kind.family].to_json(), "name": name, **of_families, "summary": preset.summary}
         for kind in MODEL_KINDS.values()
         for name, preset in kind.presets.items()
     ]

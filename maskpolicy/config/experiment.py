@@ -32,6 +32,7 @@ RELATIVE = (
     "maskpolicy-roberta-relative"  # model_type of maskpolicy.models.relative_positions's encoders
 )
 ModelKind = Literal["seq2seq", "encoder"]
+HeadChoice: TypeAlias = Literal["auto", "own", "new"]
 SCRATCH: dict[str, tuple[str, ...]] = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
 """By kind, the models built from scratch, which have a general stage."""
 OnError = Literal["raise", "skip"]
@@ -52,6 +53,9 @@ class ModelBlock:
     # of an encoder built from scratch: an attention bias for each head and distance, in addition
     # to absolute positions, as in the released MAE-LM
     relative_positions: bool = False
+    # kind encoder, of a folder or Hub name: train the model's own head for masked language
+    # modelling further, or a new one; auto: its own if it has one, but a new one for RoBERTa
+    head: HeadChoice = "auto"
 
     @property
     def is_scratch(self) -> bool:

@@ -19,7 +19,7 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
     block = {"name": given} if isinstance(given, str) else given
     model = ModelBlock(**schema.block(ModelBlock, block, where))
-    _check_layers(model, where)
+    _check_encoder(model, where)
     if model.is_scratch:
         return model
     found = yaml_file.locate(model.name, folders) if model.name else None
@@ -36,14 +36,18 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     return model
 
 
-def _check_layers(model: ModelBlock, where: str) -> None:
-    """Raise ConfigError if a block sets a size that its model does not take."""
+def _check_encoder(model: ModelBlock, where: str) -> None:
+    """Raise ConfigError if a block sets a key of encoders that its model does not take."""
     for key in ("layers", "relative_positions"):
         if getattr(model, key) and not (model.kind == ENCODER and model.is_scratch):
             raise ConfigError(
                 f"{at(where, key)}: is for an encoder built from scratch "
                 f"({', '.join(SCRATCH[ENCODER])}) only: leave it out"
             )
+    if model.head != ModelBlock.head and (model.kind == SEQ2SEQ or model.is_scratch):
+        raise ConfigError(
+            f"{at(where, 'head')}: is for an encoder of a folder or Hub name only: leave it out"
+        )
     if model.kind == SEQ2SEQ and model.decoder_layers != ModelBlock.decoder_layers:
         raise ConfigError(f"{at(where, 'decoder_layers')}: is for kind: {ENCODER} only")
 

@@ -287,7 +287,7 @@ def encode(
     """Return ids and offsets of each text, without truncation and special tokens.
 
     The `pieces` of a text are encoded separately. The name of a special token in a text, such as
-    `<mask>`, is encoded as ordinary text.
+    `<mask>`, is encoded as ordinary text. Offsets begin at a token's first visible character.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
@@ -297,11 +297,29 @@ def encode(
     parts = [text[a:b] for text, found in zip(texts, bounds, strict=True) for a, b in found]
     encoded = iter(backend.encode_batch(parts, add_special_tokens=False))
     whole = [_joined(found, list(islice(encoded, len(found)))) for found in bounds]
-    if type(backend.model).__name__ != "Unigram":
-        return whole
-    unknown = tokenizer.unk_token_id
-    specials = set(tokenizer.all_special_ids) - {unknown}
-    return [_ordinary(one, specials, unknown) for one in whole]
+    if type(backend.model).__name__ == "Unigram":
+        unknown = tokenizer.unk_token_id
+        specials = set(tokenizer.all_special_ids) - {unknown}
+        whole = [_ordinary(one, specials, unknown) for one in whole]
+    if counts_blanks(tokenizer):
+        pairs = zip(whole, texts, strict=True)
+        whole = [Encoded(one.ids, without_blanks(one.offsets, text)) for one, text in pairs]
+    return whole
+
+
+def counts_blanks(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return True if a token's offsets include the blank before it.
+
+    They do in byte-level tokenizers that do not trim offsets (ModernBERT's) and in SentencePiece
+    tokenizers that do not split at blanks first (DeBERTa-v2's, Pegasus').
+    """
+    offsets = tokenizer.backend_tokenizer.encode("a a", add_special_tokens=False).offsets
+    return any(begin == 1 for begin, _ in offsets)
+
+
+def without_blanks(offsets: Iterable[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Return the offsets, each from its first visible character; of blanks alone, only the end."""
+    return [(end - len(text[begin:end].lstrip()), end) for begin, end in offsets]
 
 
 def _ordinary(

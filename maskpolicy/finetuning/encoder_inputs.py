@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.errors import ConfigError
+from maskpolicy.models.encoders import load_body
+from maskpolicy.models.families import family_of
 from maskpolicy.models.loading import load_weights
-from maskpolicy.models.roberta import load
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs, collate
+from maskpolicy.training.interfaces import Progress
 from maskpolicy.training.specials import Specials
 
-Progress = Callable[[int, int, str], None]
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
 BATCH = 64
-BETWEEN = 4  # special tokens around two texts
 
 
-def joined(
-    first: NDArray[np.int32], second: NDArray[np.int32], marks: Specials
-) -> NDArray[np.int32]:
-    """Return <s> first </s></s> second </s>, as RoBERTa reads two texts."""
-    parts = ([marks.bos], first, [marks.eos, marks.eos], second, [marks.eos])
-    return np.concatenate(parts).astype(np.int32)
+@dataclass(frozen=True)
+class TwoTexts:
+    """The special tokens of two texts in one input."""
+
+    before: tuple[int, ...]
+    middle: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> TwoTexts:
+        """Read them from a tokenizer.
+
+        RoBERTa's reads <s> first </s></s> second </s>, and so is read what a tokenizer that adds
+        nothing to texts has; BERT's reads [CLS] first [SEP] second [SEP].
+        """
+        backend, marks = tokenizer.backend_tokenizer, Specials.of_encoder(tokenizer)
+        word = backend.encode(f"a {tokenizer.pad_token}", add_special_tokens=False)
+        made = backend.post_process(word, word)
+        is_special = np.asarray(made.special_tokens_mask) == 1
+        if not is_special.any():
+            return cls((marks.bos,), (marks.eos, marks.eos), (marks.eos,))
+        texts = np.flatnonzero(~is_special)
+        first, second = texts[: len(word.ids)], texts[len(word.ids) :]
+        ids = made.ids
+        return cls(
+            tuple(ids[: first[0]]),
+            tuple(ids[first[-1] + 1 : second[0]]),
+            tuple(ids[second[-1] + 1 :]),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of special tokens."""
+        return len(self.before) + len(self.middle) + len(self.after)
+
+    def offset(self, first: NDArray[np.int32]) -> int:
+        """Return the place of the second text's first token."""
+        return len(self.before) + len(first) + len(self.middle)
+
+    def joined(self, first: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the ids of two texts in one input."""
+        parts = (self.before, first, self.middle, second, self.after)
+        return np.concatenate([np.asarray(part, np.int32) for part in parts])
 
 
 def cut(
@@ -44,13 +85,37 @@ def cut(
     return first, second
 
 
+def outputs(model: Any, batch: Batch) -> Any:
+    """Return what a model with a head makes of a batch.
+
+    The second of two texts has token type 1 in models that know two types, as BERT.
+    """
+    given = {"input_ids": batch.source, "attention_mask": batch.seen.long()}
+    if getattr(model.config, "type_vocab_size", 0) > 1 and _has_types(model.config):
+        given["token_type_ids"] = token_types(batch)
+    return model(**given)
+
+
+def _has_types(config: Any) -> bool:
+    return family_of(config, "encoder").token_types
+
+
+def token_types(batch: Batch) -> torch.Tensor:
+    """Return the token types, (b, n): 1 after the first of two special tokens that end a text."""
+    last = batch.seen.sum(1, keepdim=True) - 1
+    ends = (batch.source == batch.source.gather(1, last)).long()
+    return (ends.cumsum(1) - ends).clamp(max=1) * batch.seen.long()
+
+
 def batches(
-    sources: Ragged,
-    marks: Specials,
-    device: Any,
-    progress: Progress | None = None,
+    model: Any, sources: Ragged, marks: Specials, progress: Progress | None = None
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yield (indices, batch) over sources of like length, on `device`."""
+    """Yield (indices, batch) over sources of like length, on the device of `model`.
+
+    The model is set to evaluation.
+    """
+    model.eval()
+    device = next(model.parameters()).device
     order = np.argsort(sources.lengths, kind="stable")
     for begin in range(0, len(order), BATCH):
         chosen = order[begin : begin + BATCH]
@@ -61,28 +126,47 @@ def batches(
             progress(min(begin + BATCH, len(order)), len(order), "")
 
 
-def with_head(factory: Any, folder: Path, seed: int, **settings: Any) -> Any:
+def with_head(auto_class: str, folder: Path, seed: int, **settings: Any) -> Any:
     """Return the encoder of a folder with a fresh head, whose weights are drawn from `seed`.
 
-    `settings` go to the configuration, e.g. num_labels.
+    `auto_class` names one of Transformers' Auto classes. `settings` go to the configuration, e.g.
+    num_labels. Raises ConfigError for a family without such a head.
     """
     import torch
+    import transformers
 
-    encoder = load(str(folder))
+    encoder = load_body(str(folder))
     for name, value in settings.items():
         setattr(encoder.config, name, value)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = factory.from_config(encoder.config)
-    model.base_model.load_state_dict(encoder.state_dict())
+        try:
+            model = getattr(transformers, auto_class).from_config(encoder.config)
+        except ValueError as error:
+            family = encoder.config.model_type
+            raise ConfigError(f"model {folder}: {auto_class} knows no {family}") from error
+    _copy(encoder, model.base_model, f"model {folder}")
     return model
 
 
-def tuned(factory: Any, folder: Path) -> Any:
+def _copy(encoder: Any, body: Any, what: str) -> None:
+    """Copy the weights of an encoder to the body of another model.
+
+    Either may have a pooler that the other one lacks. Raises ConfigError for other differences.
+    """
+    left = body.load_state_dict(encoder.state_dict(), strict=False)
+    odd = [key for key in (*left.missing_keys, *left.unexpected_keys) if "pooler" not in key]
+    if odd:
+        raise ConfigError(f"{what}: its body does not fit the model with a head: {min(odd)}")
+
+
+def tuned(auto_class: str, folder: Path) -> Any:
     """Return a fine-tuned model, head and all; raises ConfigError where weights are missing."""
     import torch
+    import transformers
 
     settings = {"dtype": torch.float32, "output_loading_info": True}
+    factory = getattr(transformers, auto_class)
     found, info = load_weights(factory, str(folder), None, **settings)
     if info["missing_keys"]:
         raise ConfigError(f"model {folder}: its weights lack {min(info['missing_keys'])}")

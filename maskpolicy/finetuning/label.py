@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,17 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.encoder_inputs import (
-    BETWEEN,
-    Progress,
+    TwoTexts,
     batches,
     cut,
-    joined,
+    outputs,
     tuned,
     with_head,
 )
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
-from maskpolicy.training.specials import ENDS, Specials
+from maskpolicy.training.interfaces import Progress
+from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
 
@@ -31,19 +32,13 @@ if TYPE_CHECKING:
     import torch
 
 
+AUTO_CLASS = "AutoModelForSequenceClassification"
+load = partial(tuned, AUTO_CLASS)
+
+
 def start(folder: Path, examples: Sequence[Example], seed: int) -> Any:
     """Return the encoder with Transformers' head for sequence classification, or regression."""
-    from transformers import AutoModelForSequenceClassification
-
-    classes = max(1, len(examples[0].choices))
-    return with_head(AutoModelForSequenceClassification, folder, seed, num_labels=classes)
-
-
-def load(folder: Path) -> Any:
-    """Return a fine-tuned model."""
-    from transformers import AutoModelForSequenceClassification
-
-    return tuned(AutoModelForSequenceClassification, folder)
+    return with_head(AUTO_CLASS, folder, seed, num_labels=max(1, len(examples[0].choices)))
 
 
 def steps(
@@ -60,7 +55,7 @@ def loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of the classes, or the squared error of the numbers."""
     from torch.nn.functional import cross_entropy, mse_loss
 
-    logits = model(input_ids=batch.source, attention_mask=batch.seen.long()).logits.float()
+    logits = outputs(model, batch).logits.float()
     labels = batch.labels[:, 0]
     if logits.shape[1] == 1:
         return mse_loss(logits[:, 0], labels.float(), reduction="sum"), len(labels)
@@ -96,11 +91,9 @@ def logits(
     marks = Specials.of_encoder(tokenizer)
     sources = _sources(examples, tokenizer, marks, spec)
     found = [np.zeros(0, np.float32)] * len(examples)
-    model.eval()
-    for chosen, batch in batches(sources, marks, next(model.parameters()).device, progress):
+    for chosen, batch in batches(model, sources, marks, progress):
         with torch.inference_mode():
-            seen = batch.seen.long()
-            rows = model(input_ids=batch.source, attention_mask=seen).logits.float().cpu()
+            rows = outputs(model, batch).logits.float().cpu()
         for index, row in zip(chosen, rows.numpy(), strict=True):
             found[index] = row
     return found
@@ -117,7 +110,8 @@ def cuts(
     firsts = tokenize([example.source for example in examples], tokenizer)
     seconds = tokenize([example.context or "" for example in examples], tokenizer)
     has_second = np.asarray([example.context is not None for example in examples])
-    lengths = firsts.lengths + seconds.lengths + np.where(has_second, BETWEEN, ENDS)
+    one, two = Specials.of_encoder(tokenizer).added("max_source"), len(TwoTexts.of(tokenizer))
+    lengths = firsts.lengths + seconds.lengths + np.where(has_second, two, one)
     return [Cut.of("sources", lengths, spec.max_source, "max_source")]
 
 
@@ -139,11 +133,12 @@ def _sources(
     """Return the ids of each example: its source, and its context as the second text."""
     firsts = tokenize([example.source for example in examples], tokenizer)
     seconds = tokenize([example.context or "" for example in examples], tokenizer)
-    room = max(0, spec.max_source - BETWEEN)
+    both = TwoTexts.of(tokenizer)
+    room = max(0, spec.max_source - len(both))
     singles = marks.wrap(firsts, spec.max_source)
     return Ragged.of(
         (
-            single if example.context is None else joined(*cut(first, second, room), marks)
+            single if example.context is None else both.joined(*cut(first, second, room))
             for example, single, first, second in zip(
                 examples, singles, firsts, seconds, strict=True
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,10 @@ from numpy.typing import NDArray
 from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import encode
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
-from maskpolicy.finetuning.encoder_inputs import (
-    BETWEEN,
-    Progress,
-    batches,
-    joined,
-    tuned,
-    with_head,
-)
+from maskpolicy.finetuning.encoder_inputs import TwoTexts, batches, outputs, tuned, with_head
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
+from maskpolicy.training.interfaces import Progress
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
@@ -30,9 +25,11 @@ from maskpolicy.types import Example
 if TYPE_CHECKING:
     import torch
 
+AUTO_CLASS = "AutoModelForQuestionAnswering"
 _OVERLAP = 128  # tokens that two windows share at most (BERT's and RoBERTa's stride)
 _LONGEST = 30  # tokens of an answer, as in BERT's evaluation
 _NOTHING = (0, 0)  # the place that means "no answer here": <s>
+load = partial(tuned, AUTO_CLASS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +44,7 @@ class _Window:
 
 def start(folder: Path, examples: Sequence[Example], seed: int) -> Any:
     """Return the encoder with Transformers' head for extractive question answering."""
-    from transformers import AutoModelForQuestionAnswering
-
-    return with_head(AutoModelForQuestionAnswering, folder, seed)
-
-
-def load(folder: Path) -> Any:
-    """Return a fine-tuned model."""
-    from transformers import AutoModelForQuestionAnswering
-
-    return tuned(AutoModelForQuestionAnswering, folder)
+    return with_head(AUTO_CLASS, folder, seed)
 
 
 def steps(
@@ -64,7 +52,7 @@ def steps(
 ) -> ExampleSteps:
     """Return the steps over windows with the first answer's place, or <s> where it is not."""
     marks = Specials.of_encoder(tokenizer)
-    windows = list(_windows(examples, tokenizer, marks, spec))
+    windows = list(_windows(examples, tokenizer, spec))
     places = [np.asarray(_place(window, examples[window.example])) for window in windows]
     sources = Ragged.of((window.source for window in windows), np.int32)
     return ExampleSteps(Pairs(sources, Ragged.of(places, np.int32)), marks, spec)
@@ -94,13 +82,11 @@ def answer(
     import torch
 
     marks = Specials.of_encoder(tokenizer)
-    windows = list(_windows(examples, tokenizer, marks, spec))
+    windows = list(_windows(examples, tokenizer, spec))
     best = [(-np.inf, "")] * len(examples)
     nothing = [np.inf] * len(examples)
-    model.eval()
-    device = next(model.parameters()).device
     sources = Ragged.of((window.source for window in windows), np.int32)
-    for chosen, batch in batches(sources, marks, device, progress):
+    for chosen, batch in batches(model, sources, marks, progress):
         with torch.inference_mode():
             logits = _logits(model, batch).cpu().numpy()
         for index, scores in zip(chosen, logits, strict=True):
@@ -124,25 +110,25 @@ def cuts(
 ) -> list[Cut]:
     """Count the questions that lose an end; contexts are read whole, window by window."""
     questions = tokenize([example.source for example in examples], tokenizer)
-    return [Cut.of("questions", questions.lengths, _room(spec) // 2, "max_source")]
+    most = _room(spec, TwoTexts.of(tokenizer)) // 2
+    return [Cut.of("questions", questions.lengths, most, "max_source")]
 
 
 def _logits(model: Any, batch: Batch) -> torch.Tensor:
     """Return the scores of start and end, (b, n, 2); padding scores as low as can be."""
     import torch
 
-    out = model(input_ids=batch.source, attention_mask=batch.seen.long())
+    out = outputs(model, batch)
     both = torch.stack([out.start_logits, out.end_logits], dim=2).float()
     return both.masked_fill(~batch.seen[:, :, None], torch.finfo(both.dtype).min)
 
 
-def _windows(
-    examples: Sequence[Example], tokenizer: Any, marks: Specials, spec: Training
-) -> Iterator[_Window]:
+def _windows(examples: Sequence[Example], tokenizer: Any, spec: Training) -> Iterator[_Window]:
     """Yield the windows of each example; a question takes half of the room at most."""
     questions = tokenize([example.source for example in examples], tokenizer)
     contexts = encode([example.context or "" for example in examples], tokenizer)
-    room = _room(spec)
+    both = TwoTexts.of(tokenizer)
+    room = _room(spec, both)
     for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         question = question[: room // 2]
         size = room - len(question)
@@ -151,15 +137,15 @@ def _windows(
         step = size - min(_OVERLAP, size // 2)
         for begin in range(0, max(1, len(ids)), step):
             end = begin + size
-            source = joined(question, ids[begin:end], marks)
-            yield _Window(number, source, len(question) + BETWEEN - 1, offsets[begin:end])
+            source = both.joined(question, ids[begin:end])
+            yield _Window(number, source, both.offset(question), offsets[begin:end])
             if end >= len(ids):
                 break
 
 
-def _room(spec: Training) -> int:
+def _room(spec: Training, both: TwoTexts) -> int:
     """Return the tokens that a question and a part of its context have together."""
-    return max(2, spec.max_source - BETWEEN)
+    return max(2, spec.max_source - len(both))
 
 
 def _place(window: _Window, example: Example) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.generation import generate, rank
 from maskpolicy.models import bart as models
+from maskpolicy.models import families
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
@@ -38,7 +39,7 @@ def steps(
     models.complete_generation(model, specials)
     made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
     longest = int(made.pairs.targets.lengths.max()) + _SLACK
-    _, most = models.limits(model.config)
+    _, most = families.limits(model.config)
     model.generation_config.max_new_tokens = longest if most is None else min(longest, most - 1)
     return made
 

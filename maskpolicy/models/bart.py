@@ -214,7 +214,7 @@ def check_folder(model: ModelBlock) -> None:
 
 def bounded(spec: Training, model: Any) -> Training:
     """Return `spec` with max_source and max_target limited to the model's positions."""
-    return within(spec, limits(model.config))
+    return within(spec, families.limits(model.config))
 
 
 def within(spec: Training, most: tuple[int | None, int | None]) -> Training:
@@ -225,14 +225,6 @@ def within(spec: Training, most: tuple[int | None, int | None]) -> Training:
         max_source=spec.max_source if source is None else min(spec.max_source, source),
         max_target=spec.max_target if target is None else min(spec.max_target, target),
     )
-
-
-def limits(config: Any) -> tuple[int | None, int | None]:
-    """Return the most tokens of a source and a target of a model; None: its positions set none."""
-    if config.is_encoder_decoder:
-        return families.limits(config)
-    most: int = config.max_position_embeddings - config.pad_token_id - 1  # RoBERTa's start there
-    return most, most
 
 
 def specials(tokenizer: PreTrainedTokenizerBase, model: Any) -> Specials:

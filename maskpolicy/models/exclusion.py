@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.errors import ConfigError
-from maskpolicy.models.families import family_of
+from maskpolicy.models.families import check_exclusion, family_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,11 +29,8 @@ def encode(model: Any, batch: Batch) -> torch.Tensor:
 
 def checked(model: Any, denoising: Denoising) -> Any:
     """Return a text-to-text model; ConfigError if it cannot have the objective's exclusion."""
-    family = family_of(model.config)
-    if denoising.mask_exclusion and family.exclusion == "no":
-        kind = model.config.model_type
-        reason = f" ({family.note})" if kind in family.types else ""
-        raise ConfigError(f"mask_exclusion: {kind} models cannot do it{reason}: set it to 0")
+    if denoising.mask_exclusion:
+        check_exclusion(model.config.model_type, "seq2seq")
     return model
 
 
@@ -67,7 +63,7 @@ def _removed(encoder: Any, batch: Batch) -> torch.Tensor:
     from torch.nn.functional import embedding
 
     table: Any = encoder.embed_positions
-    kept, visible, position = _packed(batch)
+    kept, visible, position = packed(batch)
     tokens = encoder.embed_tokens(batch.source.gather(1, position))
     states = _layers(encoder, tokens + embedding(position + table.offset, table.weight), visible)
     places = torch.arange(batch.source.shape[1], device=batch.source.device) + table.offset
@@ -78,24 +74,7 @@ def _removed(encoder: Any, batch: Batch) -> torch.Tensor:
     return full
 
 
-def scattered(encoder: Any, batch: Batch) -> torch.Tensor:
-    """Return the input of MAE-LM's decoder for a RoBERTa encoder, (b, n, d).
-
-    As `encode`, but an excluded position holds only the encoder's word embedding of `<mask>`: the
-    decoder adds the positions.
-    """
-    kept, visible, position = _packed(batch)
-    states = encoder(
-        input_ids=batch.source.gather(1, position),
-        attention_mask=visible.long(),
-        position_ids=position + encoder.embeddings.padding_idx + 1,
-    ).last_hidden_state
-    full: torch.Tensor = encoder.embeddings.word_embeddings(batch.source)
-    full[kept] = states[visible].to(full.dtype)
-    return full
-
-
-def _packed(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def packed(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the kept tokens as a mask (b, n), and two arrays of the shorter input (b, k).
 
     These are its attention mask and the original positions of its tokens.

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from maskpolicy.config.experiment import RELATIVE, ModelKind
+from maskpolicy.errors import ConfigError
 from maskpolicy.types import Json
 
 Exclusion = Literal["removed", "unattended", "no"]
@@ -21,6 +22,9 @@ Head = Literal["linear", "own"]
 scale before), or by further steps, so that the model's own forward computes them."""
 
 BASE = ("max_position_embeddings", "max_position_embeddings")
+
+_INTERNAL = ("limits", "head", "head_layers", "new_head", "after_padding", "token_types")
+"""Facts of a row that only code reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +42,17 @@ class Family:
     limits: tuple[str, ...] = BASE  # keys of most source and target tokens; (): no limit
     exclusion: Exclusion
     head: Head = "linear"
+    head_layers: tuple[str, ...] = ()  # that make an encoder's logits of states; (): its forward
+    new_head: bool = False  # model.head: auto means new
+    after_padding: bool = False  # positions are counted from the padding's id on
+    token_types: bool = True  # the second of two texts has type 1, if the model knows two types
     note: str = ""  # what else a user should know
 
     def to_json(self) -> Json:
         """Return what `maskpolicy list models --json` says of the family."""
         about = asdict(self)
-        del about["limits"], about["head"]
+        for key in _INTERNAL:
+            del about[key]
         return about
 
 
@@ -188,30 +197,188 @@ FAMILIES: tuple[Family, ...] = (
         masks="<mask>",
         ends="<s> text </s>",
         positions="learned",
+        after_padding=True,
         exclusion="removed",
+        head_layers=("lm_head",),
+        new_head=True,
+        token_types=False,
+        note="XLM-R and CamemBERT too",
+    ),
+    Family(
+        name="RoBERTa variants",
+        kind="encoder",
+        types=("data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl"),
+        example="facebook/data2vec-text-base",
+        masks="<mask>",
+        ends="<s> text </s>",
+        positions="learned",
+        after_padding=True,
+        exclusion="removed",
+        head_layers=("lm_head",),
+        token_types=False,
+    ),
+    Family(
+        name="BERT",
+        kind="encoder",
+        types=("bert", "ernie", "rembert", "megatron-bert"),
+        example="google-bert/bert-base-uncased",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="learned",
+        exclusion="removed",
+        head_layers=("cls",),
+        note="ERNIE, RemBERT and Megatron-BERT too; its pooler is kept, not trained",
+    ),
+    Family(
+        name="ELECTRA",
+        kind="encoder",
+        types=("electra",),
+        example="google/electra-base-generator",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="learned",
+        exclusion="removed",
+        head_layers=("generator_predictions", "generator_lm_head"),
+        note="a discriminator gets a new head",
+    ),
+    Family(
+        name="ALBERT",
+        kind="encoder",
+        types=("albert",),
+        example="albert/albert-base-v2",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="learned",
+        exclusion="removed",
+        head_layers=("predictions",),
+        note="its pooler is kept, not trained",
+    ),
+    Family(
+        name="DistilBERT",
+        kind="encoder",
+        types=("distilbert",),
+        example="distilbert/distilbert-base-uncased",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="learned",
+        exclusion="removed",
+        head_layers=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
+        token_types=False,
+    ),
+    Family(
+        name="MPNet",
+        kind="encoder",
+        types=("mpnet",),
+        example="microsoft/mpnet-base",
+        masks="<mask>",
+        ends="<s> text </s>",
+        positions="relative",
+        after_padding=True,
+        exclusion="unattended",
+        head_layers=("lm_head",),
+        token_types=False,
+        note="learned positions too; eager attention",
+    ),
+    Family(
+        name="DeBERTa-v2",
+        kind="encoder",
+        types=("deberta-v2",),
+        example="microsoft/deberta-v3-base",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="relative",
+        exclusion="removed",
+        head_layers=("cls",),
+        note="DeBERTa-v3 too, which gets a new head; eager attention; with a convolution "
+        "(v2-xlarge) masks are unattended instead of removed",
+    ),
+    Family(
+        name="DeBERTa",
+        kind="encoder",
+        types=("deberta",),
+        example="microsoft/deberta-base",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="relative",
+        exclusion="unattended",
+        head_layers=("cls",),
+        note="eager attention",
+    ),
+    Family(
+        name="ModernBERT",
+        kind="encoder",
+        types=("modernbert",),
+        example="answerdotai/ModernBERT-base",
+        masks="[MASK]",
+        ends="[CLS] text [SEP]",
+        positions="rotary",
+        exclusion="removed",
+        head_layers=("head", "decoder"),
+        note="its windows of local attention are of original positions",
+    ),
+    Family(
+        name="rotary encoders",
+        kind="encoder",
+        types=("eurobert", "nomic_bert", "gte"),
+        example="EuroBERT/EuroBERT-210m",
+        masks="the tokenizer's mask token",
+        ends="as the tokenizer writes them",
+        positions="rotary",
+        exclusion="removed",
+        head_layers=("cls", "lm_head"),
+        note="EuroBERT, NomicBERT and GTE; only from folders that come without code",
+    ),
+    Family(
+        name="other encoders",
+        kind="encoder",
+        types=(),
+        example="google/bigbird-roberta-base",
+        masks="the tokenizer's mask token",
+        ends="as the tokenizer writes them",
+        positions="by its configuration",
+        exclusion="no",
+        note="whatever AutoModelForMaskedLM loads",
     ),
 )
 """Every family, the rows with `types=()` after the others of their kind."""
 
 
 def family_of(config: Any, kind: ModelKind = "seq2seq") -> Family:
-    """Return the family of a model's configuration; KeyError if the kind has no row for it."""
+    """Return the family of a model's configuration."""
+    return _row(config.model_type, kind)
+
+
+def _row(model_type: str, kind: ModelKind) -> Family:
     rows = [row for row in FAMILIES if row.kind == kind]
-    for row in rows:
-        if not row.types or config.model_type in row.types:
-            return row
-    raise KeyError(config.model_type)
+    return next((row for row in rows if model_type in row.types), rows[-1])
+
+
+def check_exclusion(model_type: str, kind: ModelKind) -> None:
+    """Raise ConfigError if mask_exclusion is not supported for models of a type."""
+    row = _row(model_type, kind)
+    if row.exclusion == "no":
+        reason = f" ({row.note})" if row.types else ""
+        raise ConfigError(f"mask_exclusion: {model_type} models cannot do it{reason}: set it to 0")
 
 
 def limits(config: Any) -> tuple[int | None, int | None]:
-    """Return the most tokens of a source and of a target for a text-to-text model.
+    """Return the most tokens of a source and of a target for a model of this configuration.
 
     None means that the positions set no limit, as T5's relative ones: then the settings max_source
     and max_target alone bound the texts.
     """
+    if not config.is_encoder_decoder:
+        return _of_encoder(config), _of_encoder(config)
     keys = family_of(config).limits
     if not keys:
         return None, None
     both = getattr(config, "encoder", config), getattr(config, "decoder", config)
     found = [getattr(part, key, None) for part, key in zip(both, keys, strict=True)]
     return found[0], found[1]
+
+
+def _of_encoder(config: Any) -> int | None:
+    most: int | None = getattr(config, BASE[0], None)
+    if most is not None and family_of(config, "encoder").after_padding:
+        most -= config.pad_token_id + 1
+    return most

@@ -81,7 +81,12 @@ def refuse_code(name: str, revision: str | None = None) -> None:
 
 def is_relative(name: str, revision: str | None = None) -> bool:
     """Return True if a model is an encoder of `models.relative_positions`."""
-    return _config(name, revision, "config.json").get("model_type") == RELATIVE
+    return model_type(name, revision) == RELATIVE
+
+
+def model_type(name: str, revision: str | None = None) -> str:
+    """Return the model type of a folder or Hub name; "" if it states none."""
+    return str(_config(name, revision, "config.json").get("model_type", ""))
 
 
 def _config(name: str, revision: str | None, file: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, ModelBlock, ModelKind
+from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind
 from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.keys import omitted
 from maskpolicy.masking.denoising import DenoisingPairs
-from maskpolicy.models import bart, exclusion, roberta
+from maskpolicy.models import bart, encoders, exclusion, masked_lm, roberta
 from maskpolicy.models.bart import Preset
 from maskpolicy.training.batching import Pairs
 from maskpolicy.training.interfaces import Loss
@@ -50,7 +50,8 @@ class Kind:
     general: Denoising  # the objective of the general stage
     tasks: tuple[str, ...]  # kinds of tasks for fine-tuning
     build: Callable[[FreshParams, Any, int], Any]  # (params, tokenizer, seed) -> a new model
-    load: Callable[[str, str | None], Any]  # (folder or name, revision)
+    load: Callable[[str, str | None], Any]  # (folder, None) of a stage -> its model
+    outside: Callable[[str, str | None, HeadChoice], Any]  # (folder or name, revision, model.head)
     specials: Callable[[Any, Any], Specials]  # (tokenizer, model)
     training_module: Callable[[Any, Denoising, int, int], Any]
     """(model, denoising, layers of a shallow decoder, seed) -> the training module"""
@@ -71,6 +72,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         tasks=("text",),
         build=lambda params, tokenizer, seed: bart.build(params.preset, tokenizer, seed),
         load=bart.load,
+        outside=lambda name, revision, head: bart.load(name, revision),
         specials=bart.specials,
         training_module=lambda made, denoising, layers, seed: exclusion.checked(made, denoising),
         kept=lambda module: module,
@@ -92,13 +94,14 @@ MODEL_KINDS: Mapping[str, Kind] = {
             layers=params.layers,
             relative_positions=params.relative_positions,
         ),
-        load=roberta.load,
+        load=encoders.load,
+        outside=encoders.load,
         specials=lambda tokenizer, made: Specials.of_encoder(tokenizer),
-        training_module=roberta.training_module,
-        kept=lambda module: module.encoder,
+        training_module=masked_lm.training_module,
+        kept=lambda module: module.saved,
         pairs=Specials.at_positions,
-        loss=roberta.token_loss,
-        label_logits=roberta.label_logits,
-        has_new_head=lambda made, denoising: True,
+        loss=masked_lm.token_loss,
+        label_logits=masked_lm.label_logits,
+        has_new_head=masked_lm.has_new_head,
     ),
 }

@@ -13,6 +13,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import SCRATCH
 from maskpolicy.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.errors import ConfigError
+from maskpolicy.finetuning import label, span
 from maskpolicy.keys import to_json
 from maskpolicy.markdown import plain
 from maskpolicy.models.bart import within
@@ -25,8 +26,8 @@ from maskpolicy.types import Json
 _TAGS = ("maskpolicy",)
 _AUTO_CLASSES = {  # by kind of task
     "text": "AutoModelForSeq2SeqLM",
-    "label": "AutoModelForSequenceClassification",
-    "span": "AutoModelForQuestionAnswering",
+    "label": label.AUTO_CLASS,
+    "span": span.AUTO_CLASS,
 }
 _TASK_TYPES = {
     "text": "text2text-generation",
@@ -75,6 +76,7 @@ class ModelHistory:
     kind: str = "seq2seq"  # of the model
     family: str = ""  # of its architecture, in lower case; "": that of its kind's presets
     limits: tuple[int | None, int | None] = (None, None)  # of tokens of a source and a target
+    auto_class: str = ""  # of Transformers, to load it; "": that of its kind or its task
     is_relative: bool = False  # whether it has relative positions, unlike a stock RoBERTa
     head: str | None = None  # kind of the task that it was fine-tuned on
     policy: str | None = None  # None if it has no intermediate stage
@@ -97,7 +99,9 @@ def card(history: ModelHistory) -> str:
     from huggingface_hub import ModelCard
 
     kind = MODEL_KINDS[history.kind]
-    factory = _AUTO_CLASSES[history.head] if history.head else kind.auto_class
+    factory = history.auto_class or kind.auto_class
+    if history.head:
+        factory = _AUTO_CLASSES[history.head]
     sections = [
         _front(history),
         f"# {history.name}",

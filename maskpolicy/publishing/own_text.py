@@ -16,15 +16,16 @@ from uuid import uuid4
 
 from maskpolicy import keys, schema
 from maskpolicy.config import learned_policies, parse, policy_blocks
-from maskpolicy.config.experiment import NONE, WORLD, Experiment, ModelKind
+from maskpolicy.config.experiment import ENCODER, NONE, RELATIVE, WORLD, Experiment, ModelKind
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.config.policy_blocks import policy_block
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import claim_folder, sync
 from maskpolicy.graph.nodes import params_of
-from maskpolicy.models import bart as models
-from maskpolicy.models.families import family_of
+from maskpolicy.models import families
+from maskpolicy.models.encoders import masked_lm_class
 from maskpolicy.models.loading import is_relative, load_weights
+from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.publishing import cards
@@ -189,13 +190,17 @@ def _settings(stage: Stage) -> dict[str, Json]:
 
 
 def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
-    """Return what a model card says of the architecture: its family, and the limits of texts."""
+    """Return what a model card says of the architecture: family, limits of texts, Auto class."""
     from transformers import AutoConfig
 
     config = load_weights(AutoConfig, str(folder))
-    family = family_of(config, kind)
-    name = family.name.lower() if family.types else config.model_type
-    return {"family": name, "limits": models.limits(config)}
+    name = MODEL_KINDS[kind].family.lower() if config.model_type == RELATIVE else config.model_type
+    has_head = kind == ENCODER and masked_lm_class(config) in (config.architectures or ())
+    return {
+        "family": name,
+        "limits": families.limits(config),
+        "auto_class": "AutoModelForMaskedLM" if has_head else "",
+    }
 
 
 def place(

@@ -207,6 +207,8 @@ class _Builder:
     def _pretrained(self, block: PolicyBlock, run: int, until: int) -> Stage:
         if not block.has_stage:
             return self.base(run)
+        if block.denoising.mask_exclusion:
+            self.inputs.check_exclusion()
         spec = self.spec(block, run)
         first = max(b for b in feedback.bounds(block, spec) if b < (until or spec.steps or 1))
         label = f"{block.label}, run {run}"

@@ -20,6 +20,7 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.metrics import Total
 from maskpolicy.models import bart as models
+from maskpolicy.models import families
 from maskpolicy.models.loading import load_weights
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.stages.params import AuditParams, EvaluateParams, MajorityParams, TaskParams
@@ -56,7 +57,7 @@ def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: Stage
 
     most: tuple[int | None, int | None] = params.positions, params.positions
     if params.positions is None:
-        most = models.limits(load_weights(AutoConfig, str(inputs["model"]), None))
+        most = families.limits(load_weights(AutoConfig, str(inputs["model"]), None))
     asked = Training(max_source=params.max_source, max_target=params.max_target)
     spec = models.within(asked, most)
     head = TASK_HEADS[params.head]

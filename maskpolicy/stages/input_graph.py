@@ -23,6 +23,8 @@ from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.learned import contexts as task_contexts
+from maskpolicy.models.families import check_exclusion
+from maskpolicy.models.loading import model_type
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
@@ -123,10 +125,16 @@ class Inputs:
         made = made.adjusted(files={folder / name: known for name, known in digests.items()})
         return self.located(made, folder=str(folder))
 
+    def check_exclusion(self) -> None:
+        """Raise ConfigError if masks cannot be excluded from the input of a folder's model."""
+        model = self.experiment.model
+        if Path(model.name).is_dir() and (known := model_type(model.name)):
+            check_exclusion(known, model.kind)
+
     def _external(self, kind: str, **of_model: Any) -> ModelTokenizer:
         if kind == "tokenizer":
             return ModelTokenizer(**of_model)
-        return PretrainedParams(**of_model, **self.of_kind())
+        return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
 
     @cached_property
     def source(self) -> Source:

@@ -45,8 +45,8 @@ def pretrained(
     params: PretrainedParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
     """Load a model that was pre-trained elsewhere."""
-    load = MODEL_KINDS[params.kind].load
-    load(run.local.folder or params.name, params.revision).save_pretrained(out)
+    load = MODEL_KINDS[params.kind].outside
+    load(run.local.folder or params.name, params.revision, params.head).save_pretrained(out)
     if params.name:
         hub.note("model", params.name, run.local.revision, params.revision)
 

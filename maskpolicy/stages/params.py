@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.config.experiment import HeadChoice, TaskBlock
 from maskpolicy.corpus.documents import ShardSource, Source
 from maskpolicy.finetuning.answering import AnswerParams, HeadKind, HeadParams
 from maskpolicy.keys import omitted
@@ -42,6 +42,8 @@ class ModelTokenizer:
 @dataclass(frozen=True, kw_only=True)
 class PretrainedParams(ModelTokenizer, ModelParams):
     """The weights of a model that was pre-trained elsewhere."""
+
+    head: HeadChoice = omitted("auto")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.policy_blocks import denoising_block, policy_block
 from maskpolicy.corpus import annotation, sums
-from maskpolicy.corpus.passages import Document, encode, passage, tokenize
+from maskpolicy.corpus.passages import (
+    Document,
+    counts_blanks,
+    encode,
+    passage,
+    tokenize,
+    without_blanks,
+)
 from maskpolicy.datafiles import fields
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking.denoising import mixed_pairs
@@ -235,6 +242,8 @@ class MaskingCollator:
             ids = np.asarray(ids, np.int32)
             plain = ~np.isin(ids, self._taken_out)
             if text is not None and offsets is not None:
+                if counts_blanks(self.tokenizer):
+                    offsets = without_blanks(offsets, text)
                 return text, ids[plain], as_spans(np.asarray(offsets))[plain]
             if text is None:
                 text = self.tokenizer.decode(ids[plain], clean_up_tokenization_spaces=False)

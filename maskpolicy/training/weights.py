@@ -5,6 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+_ROTARY = "inv_freq"  # buffers of rotary positions
+
 
 class Weights:
     """Stores a module's parameters and gradients in flat buffers, fp32 or bf16.
@@ -30,6 +32,9 @@ class Weights:
         self.whole = {name: t.clone() for name, t in others} if bf16 else {}
         if bf16:
             module.to(torch.bfloat16)
+            for name, buffer in module.named_buffers():
+                if name.endswith(_ROTARY):  # rounded, far positions would rotate by other angles
+                    buffer.data = self.whole[name].clone()
             self.computed = self.master.to(torch.bfloat16)
             self.collected = torch.zeros_like(self.computed)
         else:

@@ -6,6 +6,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import encoders as tiny
 import pytest
 import yaml
 
@@ -92,6 +93,80 @@ def test_an_encoder_is_pre_trained_further_as_mae_lm(call, store, texts, tmp_pat
     card = (tmp_path / "out" / "README.md").read_text()
     assert 'AutoModel.from_pretrained("out")' in card
     assert "| mask exclusion | 1.0 |" in card
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert", "distilbert"])
+def test_an_encoder_of_another_family_keeps_its_head(call, store, texts, tmp_path, family):
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+    folder = tiny.saved(family, tmp_path / "small")
+    files = ("--corpus", texts / "one.txt", "--policy", "salient-span")
+    words = ("pretrain", "--model", folder, *files, "model.kind=encoder", *SHORT, "--store", store)
+    code, _, err = call(*words, "--out", tmp_path / "out")
+    assert code == 0, err
+    after = AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    before = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    ids = AutoTokenizer.from_pretrained(tmp_path / "out")(TEXT, return_tensors="pt")["input_ids"]
+    assert not after(input_ids=ids).logits.equal(before(input_ids=ids).logits)
+    assert after.state_dict().keys() == before.state_dict().keys()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert 'AutoModelForMaskedLM.from_pretrained("out")' in card
+    assert family in yaml.safe_load(card.split("---\n")[1])["tags"]
+    mae = ("mask_exclusion=1.0", "model.decoder_layers=1", "--out", tmp_path / "mae")
+    code, _, err = call(*words, *mae)
+    assert code == 0, err
+    body = AutoModel.from_pretrained(tmp_path / "mae").state_dict()
+    assert body.keys() == AutoModel.from_pretrained(folder).state_dict().keys()
+    assert 'AutoModel.from_pretrained("mae")' in (tmp_path / "mae" / "README.md").read_text()
+
+
+def test_a_head_can_be_chosen(call, store, texts, tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    folder = tiny.saved("roberta", tmp_path / "small")
+    files = ("--corpus", texts / "one.txt", "--policy", "random", "model.kind=encoder")
+    words = ("pretrain", "--model", folder, *files, *SHORT, "--store", store)
+    for head in ("own", "new", "auto"):
+        assert call(*words, f"model.head={head}", "--out", tmp_path / head)[0] == 0
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "own").lm_head.bias.any()
+    bodies = [(tmp_path / head / "model.safetensors").read_bytes() for head in ("new", "auto")]
+    assert bodies[0] == bodies[1] != (tmp_path / "own" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (("model.kind=encoder", "mask_exclusion=1.0"), "mask_exclusion: mobilebert models cannot"),
+        (("model.head=own",), "model.head: is for an encoder of a folder or Hub name only"),
+    ],
+)
+def test_what_a_family_cannot_do_is_one_line(refused, capfd, store, texts, tmp_path, keys, says):
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    made = tiny.tokenizer("bert")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32}
+    shape |= {"vocab_size": len(made), "num_attention_heads": 2, "embedding_size": 16}
+    config = AutoConfig.for_model("mobilebert", **shape)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path / "small")
+    made.save_pretrained(tmp_path / "small")
+    capfd.readouterr()
+    files = ("--corpus", texts / "one.txt", "--policy", "random", *keys)
+    words = ("pretrain", "--model", tmp_path / "small", *files, *SHORT, "--store", store)
+    assert says in refused(*words, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_without_a_mask_token_is_one_line(call, store, texts, tmp_path):
+    folder = tiny.saved("bert", tmp_path / "small")
+    made = tiny.tokenizer("bert").__class__.from_pretrained(folder)
+    made.mask_token = None
+    made.save_pretrained(folder)
+    files = ("--corpus", texts / "one.txt", "--policy", "random", "model.kind=encoder")
+    words = ("pretrain", "--model", folder, *files, *SHORT, "--store", store)
+    code, _, err = call(*words, "--out", tmp_path / "out")
+    (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+    assert "its tokenizer has neither a mask token nor sentinels" in line
+    assert code == 2
 
 
 def test_the_model_card_says_what_was_done(call, words, tmp_path):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import small
 import torch
-from transformers import RobertaConfig, RobertaModel
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
@@ -27,21 +26,8 @@ QUESTION = "What river is Lindau on?"
 @pytest.fixture
 def folder(tmp_path):
     """Return a folder with a small encoder and its tokenizer."""
-    config = RobertaConfig(
-        vocab_size=len(small.tokenizer()),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=66,
-        type_vocab_size=1,
-        initializer_range=0.3,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        RobertaModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    plain = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    small.roberta(num_hidden_layers=1, initializer_range=0.3, **plain).save_pretrained(tmp_path)
     small.tokenizer().save_pretrained(tmp_path)
     return tmp_path
 
@@ -137,7 +123,7 @@ def test_a_seed_decides_the_head(folder, kind):
 
 @pytest.mark.parametrize("answer", ["Lindau", "the Oder", "two bridges, a mill and a café", "café"])
 def test_the_place_of_an_answer_is_its_text(answer):
-    (window,) = span._windows([asked(answer=answer)], small.tokenizer(), MARKS, SPEC)
+    (window,) = span._windows([asked(answer=answer)], small.tokenizer(), SPEC)
     first, last = span._place(window, asked(answer=answer))
     assert answer in read(window.source[first : last + 1])
     begin, end = window.offsets[first - window.first, 0], window.offsets[last - window.first, 1]
@@ -146,7 +132,7 @@ def test_the_place_of_an_answer_is_its_text(answer):
 
 def test_windows_overlap_and_cover_the_context():
     example = asked(" ".join([TEXT] * 4))
-    windows = list(span._windows([example], small.tokenizer(), MARKS, SPEC))
+    windows = list(span._windows([example], small.tokenizer(), SPEC))
     assert len(windows) > 2
     assert all(len(window.source) <= SPEC.max_source for window in windows)
     for before, after in pairwise(windows):
@@ -159,7 +145,7 @@ def test_windows_overlap_and_cover_the_context():
 
 def test_an_answer_behind_a_word_of_megabytes_is_found():
     example = asked("abcdefghij" * 300_000 + f" {TEXT}")
-    window = list(span._windows([example], small.tokenizer(), MARKS, SPEC))[-1]
+    window = list(span._windows([example], small.tokenizer(), SPEC))[-1]
     first, last = (place - window.first for place in span._place(window, example))
     begin, end = window.offsets[first, 0], window.offsets[last, 1]
     assert example.context[begin:end].strip() == "the Oder"
@@ -167,12 +153,12 @@ def test_an_answer_behind_a_word_of_megabytes_is_found():
 
 def test_a_question_without_an_answer_points_at_the_beginning():
     example = asked(answer=None)
-    (window,) = span._windows([example], small.tokenizer(), MARKS, SPEC)
+    (window,) = span._windows([example], small.tokenizer(), SPEC)
     assert span._place(window, example) == (0, 0)
 
 
 def test_the_best_span_is_ordered_short_and_inside_the_context():
-    (window,) = span._windows([asked()], small.tokenizer(), MARKS, SPEC)
+    (window,) = span._windows([asked()], small.tokenizer(), SPEC)
     scores = np.zeros((len(window.source), 2), np.float32)
     scores[0] = 99  # <s>
     first, last = span._place(window, asked())

@@ -18,9 +18,8 @@ from maskpolicy.config.experiment import RELATIVE
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.findings import representations
 from maskpolicy.graph.nodes import topological
-from maskpolicy.models import relative_positions
-from maskpolicy.models import roberta as encoders
-from maskpolicy.models.exclusion import scattered
+from maskpolicy.models import encoders, relative_positions
+from maskpolicy.models.encoder_exclusion import scattered
 from maskpolicy.models.loading import is_relative
 from tests.models.test_roberta import MASK, batch_of
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import small
 import torch
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoModel
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.policy_blocks import AT_POSITIONS
-from maskpolicy.errors import ConfigError
-from maskpolicy.models import roberta as encoders
-from maskpolicy.models.exclusion import scattered
+from maskpolicy.models import encoders, masked_lm, roberta
+from maskpolicy.models.encoder_exclusion import scattered
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.training.batching import IGNORE, Pair, Pairs, collate
 from maskpolicy.training.specials import Specials
@@ -32,7 +31,7 @@ def encoder(**settings):
 
 
 def learner(how, **settings):
-    return encoders.training_module(encoder(**settings), how, layers=1, seed=0).eval()
+    return masked_lm.training_module(encoder(**settings), how, layers=1, seed=0).eval()
 
 
 def batch_of(*sources, shown=()):
@@ -103,8 +102,8 @@ def test_padding_changes_no_loss(how):
     short, long = [0, 8, MASK, 2], [0, 8, 9, MASK, 11, 12, MASK, 14, 2]
     shown = range(9) if not how.mask_exclusion else ()
     with torch.no_grad():
-        apart = [encoders.token_loss(module, batch_of(one, shown=shown)) for one in (short, long)]
-        together = encoders.token_loss(module, batch_of(short, long, shown=shown))
+        apart = [masked_lm.token_loss(module, batch_of(one, shown=shown)) for one in (short, long)]
+        together = masked_lm.token_loss(module, batch_of(short, long, shown=shown))
     assert torch.allclose(apart[0][0] + apart[1][0], together[0], atol=1e-4)
     assert together[1] == 3
 
@@ -115,7 +114,7 @@ def test_the_loss_is_over_masked_positions_alone():
         states = module.encoder(input_ids=batch.source).last_hidden_state[0, 2]
         logits = module.logits(states[None])
         expected = torch.nn.functional.cross_entropy(logits, torch.tensor([9]))
-        assert torch.allclose(encoders.token_loss(module, batch)[0], expected)
+        assert torch.allclose(masked_lm.token_loss(module, batch)[0], expected)
 
 
 def test_the_decoder_belongs_to_mae_lm_and_stays_at_delta_one():
@@ -197,14 +196,7 @@ def test_what_is_saved_is_the_encoder_alone(tmp_path):
 
 
 def test_a_preset_takes_its_layers_from_the_block():
-    assert encoders.build("mini", small.tokenizer(), 0).config.num_hidden_layers == 4
-    one, other = (encoders.build("mini", small.tokenizer(), 0, layers=1) for _ in range(2))
+    assert roberta.build("mini", small.tokenizer(), 0).config.num_hidden_layers == 4
+    one, other = (roberta.build("mini", small.tokenizer(), 0, layers=1) for _ in range(2))
     assert one.config.num_hidden_layers == 1
     assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
-
-
-def test_a_model_of_another_family_is_refused(tmp_path):
-    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertModel(BertConfig(vocab_size=9, intermediate_size=8, **shape)).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="bert is not a RoBERTa-style encoder with learned"):
-        encoders.load(str(tmp_path))

@@ -1,0 +1,136 @@
+"""Encoders of any family: load the body, and the head that was pre-trained with it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+from maskpolicy.config.experiment import RELATIVE, HeadChoice
+from maskpolicy.errors import ConfigError
+from maskpolicy.models.families import family_of
+from maskpolicy.models.loading import load_weights
+
+Wanted = HeadChoice | Literal["saved"]
+_POOLER = "pooler"
+_DISCRIMINATORS = ("mask_predictions.", "discriminator_predictions.")
+_DEBERTA_HEAD = "lm_predictions."  # of the released DeBERTa; stock classes expect `cls.`
+log = logging.getLogger(__name__)
+
+
+def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
+    """Load an encoder from a folder or Hub name in float32.
+
+    Returns its body, or Transformers' model for masked language modelling if the head of that
+    model is to be trained further: with `head` "own"; with "auto", where the weights have one and
+    the family is not RoBERTa's; with "saved", if the folder was saved from such a model. Raises
+    ConfigError if the model does not exist, is no encoder, or lacks weights.
+    """
+    from transformers import AutoConfig
+
+    config = load_weights(AutoConfig, name, revision)
+    _check(config, name)
+    body, others = _body(config, name, revision)
+    if not _wants_head(config, head):
+        return body
+    model = _with_head(config, body, others, name, revision)
+    if model is not None:
+        return model
+    if head == "own":
+        raise ConfigError(
+            f"model {name}: its weights have no head for masked language modelling: set "
+            "model.head: new"
+        )
+    log.warning(
+        "model %s: its weights have no head for masked language modelling%s: a new one is trained",
+        *(name, " (they are a discriminator's)" if _is_discriminator(others) else ""),
+    )
+    return body
+
+
+def load_body(name: str) -> Any:
+    """Load the encoder of a folder without any head; raises ConfigError as `load`."""
+    return load(name, head="new")
+
+
+def is_masked_lm(model: Any) -> bool:
+    """Return True if a model of `load` has its own head for masked language modelling."""
+    return model.base_model is not model
+
+
+def masked_lm_class(config: Any) -> str | None:
+    """Return the name of Transformers' class for masked language modelling, None without one."""
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING
+
+    known: Any = MODEL_FOR_MASKED_LM_MAPPING
+    return known[type(config)].__name__ if type(config) in known else None
+
+
+def _check(config: Any, name: str) -> None:
+    """Raise ConfigError unless Transformers has a masked language model of the configuration."""
+    family = config.model_type
+    if config.is_encoder_decoder:
+        raise ConfigError(f"model {name}: {family} is a text-to-text model: leave model.kind out")
+    if masked_lm_class(config) is None and family != RELATIVE:
+        raise ConfigError(
+            f"model {name}: {family} is not an encoder that AutoModelForMaskedLM loads: choose one "
+            "of `maskpolicy list models`"
+        )
+
+
+def _wants_head(config: Any, head: Wanted) -> bool:
+    if config.model_type == RELATIVE:
+        return False
+    if head == "saved":
+        return masked_lm_class(config) in (config.architectures or ())
+    if head == "auto":
+        return not family_of(config, "encoder").new_head
+    return head == "own"
+
+
+def _body(config: Any, name: str, revision: str | None) -> tuple[Any, list[str]]:
+    """Return the encoder, with its pooler if the weights have one, and the names of other weights.
+
+    RoBERTa's pooler is left out: its masked language modelling never trained it.
+    """
+    import torch
+    from transformers import AutoModel
+
+    settings: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
+    if family_of(config, "encoder").new_head:
+        settings["add_pooling_layer"] = False
+    found, info = load_weights(AutoModel, name, revision, **settings)
+    missing = {key for key in info["missing_keys"] if not key.startswith(_POOLER)}
+    if missing:
+        raise ConfigError(f"model {name}: its weights lack {min(missing)}")
+    if info["missing_keys"]:
+        found.pooler = None
+    return found, sorted(info["unexpected_keys"])
+
+
+def _with_head(
+    config: Any, body: Any, others: list[str], name: str, revision: str | None
+) -> Any | None:
+    """Return the masked language model with `body` as its body; None if its head lacks weights."""
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    settings: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
+    if _is_discriminator(others):
+        return None
+    if any(key.startswith(_DEBERTA_HEAD) for key in others):
+        settings["legacy"] = False
+    model, info = load_weights(AutoModelForMaskedLM, name, revision, **settings)
+    if info["missing_keys"]:
+        return None
+    for part in (_POOLER, "pooler_activation"):  # stock masked language models have none
+        if getattr(body, part, None) is not None:
+            setattr(model.base_model, part, getattr(body, part))
+    return model
+
+
+def _is_discriminator(others: list[str]) -> bool:
+    """Return True if weights are those of a model that was trained to detect replaced tokens.
+
+    DeBERTa-v3's come with the head of its generator, which does not fit the discriminator's body.
+    """
+    return any(key.startswith(_DISCRIMINATORS) for key in others)

@@ -1,0 +1,209 @@
+"""A small random model and a tokenizer of each family of encoders, made from its own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import small
+
+WIDTH, HEADS, LONGEST = 16, 2, 66
+_SHAPE = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 32,
+    "max_position_embeddings": LONGEST,
+    "initializer_range": 0.3,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+_DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
+_OWN: Mapping[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 8},
+    "electra": {"embedding_size": 8},
+    "deberta": {**_DEBERTA, "max_relative_positions": -1},
+    "deberta-v2": {
+        **_DEBERTA,
+        "position_buckets": 4,
+        "max_relative_positions": -1,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+    },
+    "distilbert": {
+        "dim": WIDTH,
+        "n_layers": 2,
+        "n_heads": HEADS,
+        "hidden_dim": 32,
+        "max_position_embeddings": LONGEST,
+        "initializer_range": 0.3,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+    "modernbert": {
+        **{key: value for key, value in _SHAPE.items() if not key.endswith("prob")},
+        "num_hidden_layers": 3,
+        "global_attn_every_n_layers": 3,
+        "local_attention": 6,
+    },
+    "rembert": {"input_embedding_size": 8, "output_embedding_size": 12},
+    "gte": {"head_dim": 8, "num_key_value_heads": HEADS},
+    "eurobert": {"num_key_value_heads": HEADS},
+}
+FAMILIES = (
+    *("bert", "electra", "albert", "distilbert", "mpnet", "deberta", "deberta-v2", "modernbert"),
+    *("roberta", "xlm-roberta", "camembert"),
+)
+LIKE_THEM = (
+    *("ernie", "rembert", "megatron-bert", "data2vec-text", "roberta-prelayernorm"),
+    *("xlm-roberta-xl", "eurobert", "nomic_bert", "gte"),
+)
+"""Further families, whose rows say the same as those of one in FAMILIES."""
+
+
+def config(family: str, **settings: Any) -> Any:
+    """Return the configuration of a small model with the family's tokenizer, see `tokenizer`."""
+    from transformers import AutoConfig
+
+    made = tokenizer(family)
+    replaces = family in ("distilbert", "modernbert")
+    shape = _OWN[family] if replaces else {**_SHAPE, **_OWN.get(family, {})}
+    ends = {"cls_token_id": made.cls_token_id, "sep_token_id": made.sep_token_id}
+    given = {"vocab_size": len(made), "pad_token_id": made.pad_token_id, **shape, **settings}
+    return AutoConfig.for_model(family, **(ends if family == "modernbert" else {}), **given)
+
+
+def model(family: str, **settings: Any) -> Any:
+    """Return a masked language model, its weights drawn from seed 0, for evaluation."""
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForMaskedLM.from_config(config(family, **settings)).eval()
+
+
+def saved(family: str, folder: Path, **settings: Any) -> Path:
+    """Save a masked language model and its tokenizer to a folder, and return it."""
+    model(family, **settings).save_pretrained(folder)
+    tokenizer(family).save_pretrained(folder)
+    return folder
+
+
+@cache
+def tokenizer(family: str) -> Any:
+    """Return a tokenizer of the family's own class, trained on the texts of `small`."""
+    return _KINDS.get(family, _wordpiece)()
+
+
+def _wordpiece(cased: bool = False) -> Any:
+    """Return BERT's tokenizer: WordPiece, lower case, accents stripped."""
+    from transformers import BertTokenizer
+
+    return BertTokenizer(vocab=_pieces(cased), do_lower_case=not cased)
+
+
+def _mpnet() -> Any:
+    from transformers import MPNetTokenizer
+
+    names = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[MASK]": "<mask>"}
+    order = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")  # the padding has id 1
+    pieces = [piece for piece in _pieces(cased=False) if piece not in names]
+    pieces.remove("[UNK]")
+    return MPNetTokenizer(vocab={piece: i for i, piece in enumerate((*order, *pieces))})
+
+
+@cache
+def _pieces(cased: bool) -> dict[str, int]:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    raw.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=250,
+        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        show_progress=False,
+    )
+    raw.train_from_iterator(small.TEXTS, trainer)
+    found: dict[str, int] = raw.get_vocab()
+    return dict(sorted(found.items(), key=lambda pair: pair[1]))
+
+
+@cache
+def _unigrams() -> list[tuple[str, float]]:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    raw = Tokenizer(models.Unigram())
+    raw.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=160, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    raw.train_from_iterator(small.TEXTS, trainer)
+    import json
+
+    learned = json.loads(raw.to_str())["model"]["vocab"]
+    return [(piece, score) for piece, score in learned if piece != "<unk>"]
+
+
+def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
+    """Return what makes a tokenizer of a class whose special tokens come first, in this order."""
+
+    def make() -> Any:
+        import transformers
+
+        vocabulary = [*((token, 0.0) for token in special), *_unigrams()]
+        return getattr(transformers, name)(vocab=vocabulary)
+
+    return make
+
+
+def _byte_level() -> Any:
+    """Return a tokenizer as ModernBERT's: byte-level, offsets include the blank before a word."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=330,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    raw.train_from_iterator(small.TEXTS, trainer)
+    raw.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+    )
+    names = dict(zip(("unk", "cls", "sep", "pad", "mask"), special, strict=True))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, **{f"{key}_token": token for key, token in names.items()}
+    )
+
+
+_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_DEBERTA_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+_KINDS: Mapping[str, Callable[[], Any]] = {
+    "mpnet": _mpnet,
+    "modernbert": _byte_level,
+    "eurobert": _byte_level,
+    "roberta": small.tokenizer,
+    "data2vec-text": small.tokenizer,
+    "roberta-prelayernorm": small.tokenizer,
+    "xlm-roberta": _sentencepiece("XLMRobertaTokenizer", _ROBERTA),
+    "xlm-roberta-xl": _sentencepiece("XLMRobertaTokenizer", _ROBERTA),
+    "camembert": _sentencepiece("CamembertTokenizer", _ROBERTA),
+    "albert": _sentencepiece("AlbertTokenizer", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
+    "deberta-v2": _sentencepiece("DebertaV2Tokenizer", _DEBERTA_TOKENS),
+    "cased": lambda: _wordpiece(cased=True),
+}
