@@ -223,8 +223,8 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     inputs = {name: key for name, key in row.inputs.items() if name.startswith(own)}
     if FEEDBACK in row.inputs:
         raise ConfigError(
-            f"{row.label}: masks by what the model in training predicts, and the columns with that "
-            "are dropped after use: its masks cannot be sampled"
+            "masks by what the model in training predicts, which is dropped after use: these masks "
+            "cannot be sampled"
         )
     if row.version != version_of("intermediate"):
         raise ConfigError(

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import small
+import text_to_text
 import torch
 
 from maskpolicy.config.budgets import Training
+from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.models.guesses import Guesser, _rounds, smoothed, unknowing
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -86,6 +88,32 @@ def test_every_objective_gives_each_token_a_loss(how):
     assert min(each.min() for each in found.losses) > 0
     assert max(each.max() for each in found.entropies) <= math.log(len(small.tokenizer())) + 1e-4
     assert min(each.min() for each in found.best) >= 0
+
+
+@pytest.mark.parametrize("name", text_to_text.NAMES)
+@pytest.mark.parametrize("join", ["none", "mask"])
+def test_every_family_predicts_the_tokens_of_its_own_target(name, join):
+    """The losses are those that Transformers' own forward has at the labels of the tokens."""
+    tokenizer, model = text_to_text.tokenizer(name), text_to_text.model(name)
+    documents = [Document(f"d{i}", text) for i, text in enumerate(text_to_text.TEXTS[:2])]
+    passages = list(tokenize(documents, tokenizer))
+    kind, how = MODEL_KINDS["seq2seq"], Denoising(join=join)
+    made = Guesser(model, kind, kind.specials(tokenizer, model), SPEC, how)
+    found = made.guess(passages, 0.3, 1)
+    flat, expected = np.concatenate(found.losses), np.zeros(sum(map(len, found.losses)))
+    for spans in _rounds(passages, 4, SPEC.seed, 1):
+        for batch, places in made._batches(passages, spans, 1):
+            with torch.no_grad():
+                known = model(
+                    input_ids=batch.source,
+                    attention_mask=batch.seen.long(),
+                    decoder_input_ids=batch.decoder,
+                ).logits.log_softmax(-1)
+            right = batch.labels.clamp(min=0)[..., None]
+            losses = -known.gather(2, right)[..., 0].numpy()
+            expected[places[places >= 0]] = losses[places >= 0]
+    assert flat == pytest.approx(expected, abs=3e-4)
+    assert flat.min() > 0
 
 
 @pytest.mark.parametrize("exclusion", [0.0, 1.0])
