@@ -42,6 +42,7 @@ class Resources:
     evaluate: Need = field(default_factory=Need)
     corpus: Need = field(default_factory=Need)
     annotate: Need = field(default_factory=Need)
+    count: Need = field(default_factory=Need)
     others: Need = field(default_factory=Need)
 
     def of(self, kind: str) -> Need:

@@ -163,6 +163,15 @@ def test_a_contrasting_corpus_in_shards_gives_the_same_bytes(folder):
     assert found[0] == found[1]
 
 
+def test_an_encoder_is_trained_with_statistics_too(folder):
+    small.roberta().save_pretrained(folder / "roberta")
+    small.tokenizer().save_pretrained(folder / "roberta")
+    model = {"kind": "encoder", "name": str(folder / "roberta")}
+    trained, store = plan(folder, {**PMI, "mask_exclusion": 1.0}, model=model)
+    work = json.loads((run(trained, store) / "work.json").read_text())
+    assert work["spans"] > 0 and work["source_tokens"] > work["target_tokens"]
+
+
 def test_members_have_statistics_of_their_own(folder):
     general = {"files": [str(folder / "general.txt")]}
     pmi = {key: value for key, value in PMI.items() if key != "label"}
