@@ -22,6 +22,7 @@ KEYS = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(200
 
 def main(base: Path) -> None:
     """Print three rounds, because other processes on the machine disturb single ones."""
+    base.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=base) as folder:
         store = Store(Path(folder) / "store")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import raylets
 
-PATIENCE = 300.0  # seconds until a moment that never comes fails
+PATIENCE = 600.0  # seconds until a moment that never comes fails
 
 PLUGIN = (
     raylets.NOTING
