@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.errors import ConfigError
+from maskpolicy.finetuning.in_batches import in_batches
 from maskpolicy.models.encoders import load_body
 from maskpolicy.models.families import family_of
 from maskpolicy.models.loading import load_weights
@@ -22,8 +23,6 @@ from maskpolicy.training.specials import Specials
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
-
-BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -114,16 +113,12 @@ def batches(
 
     The model is set to evaluation.
     """
-    model.eval()
     device = next(model.parameters()).device
     order = np.argsort(sources.lengths, kind="stable")
-    for begin in range(0, len(order), BATCH):
-        chosen = order[begin : begin + BATCH]
+    for chosen in in_batches(model, order, progress=progress):
         nothing = Ragged(np.zeros(0, np.int32), np.zeros(len(chosen) + 1, np.int64))
         made = collate(Pairs(sources.take(chosen), nothing), marks.pad, None)
         yield chosen.tolist(), made.to(device)
-        if progress:
-            progress(min(begin + BATCH, len(order)), len(order), "")
 
 
 def with_head(auto_class: str, folder: Path, seed: int, **settings: Any) -> Any:

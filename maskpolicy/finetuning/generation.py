@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.finetuning.in_batches import BATCH, in_batches
 from maskpolicy.models import bart as models
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate
+from maskpolicy.training.interfaces import Progress
 from maskpolicy.training.steps import tokenize
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ def generate(
     *,
     max_source: int,
     keep: str = "start",
-    batch: int = 64,
-    progress: Callable[[int, int, str], None] | None = None,
+    batch: int = BATCH,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Return the greedy answer to each source, in order, without special tokens and outer blanks.
 
@@ -42,10 +44,8 @@ def generate(
     rows = specials.wrap(ids, max_source, keep)
     order = np.argsort(rows.lengths, kind="stable")
     answers = [""] * len(rows)
-    model.eval()
     device = next(model.parameters()).device
-    for begin in range(0, len(order), batch):
-        chosen = order[begin : begin + batch]
+    for chosen in in_batches(model, order, batch, progress):
         taken = rows.take(chosen)
         with torch.inference_mode():
             output = model.generate(
@@ -57,8 +57,6 @@ def generate(
         texts = tokenizer.batch_decode(output, skip_special_tokens=True)
         for index, text in zip(chosen.tolist(), texts, strict=True):
             answers[index] = text.strip()
-        if progress:
-            progress(min(begin + batch, len(order)), len(order), "")
     return answers
 
 
@@ -71,8 +69,8 @@ def rank(
     max_source: int,
     max_target: int,
     keep: str = "start",
-    batch: int = 64,
-    progress: Callable[[int, int, str], None] | None = None,
+    batch: int = BATCH,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Return for each source the choice of the highest mean log-likelihood of its tokens.
 
@@ -101,8 +99,8 @@ def likelihoods(
     max_source: int,
     max_target: int,
     keep: str = "start",
-    batch: int = 64,
-    progress: Callable[[int, int, str], None] | None = None,
+    batch: int = BATCH,
+    progress: Progress | None = None,
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Return each source's choices' mean log-likelihoods of tokens, (c,), and their tokens, (c,).
 
@@ -117,15 +115,11 @@ def likelihoods(
     pairs = Pairs(rows.take(owners), specials.wrap_targets(tokenize(texts, tokenizer), max_target))
     order = np.lexsort((pairs.targets.lengths, pairs.sources.lengths))
     means = np.zeros(len(pairs))
-    model.eval()
     device = next(model.parameters()).device
-    for begin in range(0, len(order), batch):
-        chosen = order[begin : begin + batch]
+    for chosen in in_batches(model, order, batch, progress):
         made = collate(pairs.take(chosen), specials.pad, specials.start)
         with torch.inference_mode():
             means[chosen] = _mean_log_likelihoods(model, made.to(device))
-        if progress:
-            progress(min(begin + batch, len(order)), len(order), "")
     bounds = np.cumsum([0, *map(len, choices)])
     lengths = pairs.targets.lengths
     return [(means[a:b], lengths[a:b]) for a, b in pairwise(bounds)]

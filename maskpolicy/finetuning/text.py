@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.generation import generate, rank
 from maskpolicy.models import bart as models
 from maskpolicy.models import families
+from maskpolicy.training.interfaces import Progress
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
 
-Progress = Callable[[int, int, str], None]
 _SLACK = 8  # tokens that an answer may be longer than the longest one in train
 loss = models.token_loss
 

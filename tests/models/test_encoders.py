@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import encoders as tiny
 import pytest
@@ -161,3 +162,13 @@ def test_rows_name_the_special_tokens_that_tokenizers_write():
         if family != "deberta":  # the test's tokenizer is not its own
             assert rows[family].ends == f"{text[0]} text {text[-1]}"
             assert rows[family].masks == made.mask_token
+
+
+def test_the_docs_have_every_family_of_encoders():
+    page = (Path(__file__).parents[2] / "docs" / "encoder.md").read_text(encoding="utf-8")
+    rows = [line.replace("`", "") for line in page.splitlines() if line.startswith("| ")]
+    for row in FAMILIES:
+        if row.kind == "encoder":
+            types = ", ".join(row.types) or "all others"
+            facts = (row.name, types, row.masks, row.ends, row.positions, row.exclusion)
+            assert f"| {' | '.join(facts)} |" in rows

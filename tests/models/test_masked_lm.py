@@ -181,3 +181,19 @@ def test_a_family_with_eager_attention_alone_says_so_once(family, caplog):
     assert caplog.text.count("has no sdpa: eager is used") == 1
     assert module.encoder.config._attn_implementation == "eager"
     assert module.decoder.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("how", "head", "is_new"), [(MLM, "own", False), (MAE, "own", True), (MLM, "new", True)]
+)
+def test_a_model_with_its_own_head_can_guess_before_it_is_trained(how, head, is_new):
+    model = tiny.model("bert") if head == "own" else tiny.model("bert").base_model
+    assert MODEL_KINDS["encoder"].has_new_head(model, how) == is_new
+
+
+def test_logits_of_labels_come_row_by_row():
+    module, (batch, *_) = module_of("bert").eval(), batches("bert")
+    with torch.no_grad():
+        stock = module.model(input_ids=batch.source, attention_mask=batch.seen.long()).logits
+        found = MODEL_KINDS["encoder"].label_logits(module, batch)
+    assert torch.allclose(found, stock[batch.labels != IGNORE], atol=1e-5)

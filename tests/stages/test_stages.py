@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import encoders
 import pytest
 import small
 from safetensors.torch import load_file
@@ -559,6 +560,29 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
     assert results["mae", "cola"]["metric"] == "matthews"
     assert 0 <= results["mae", "squad_v2"]["parts"]["exact_match"] <= 1
     assert len(results) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_an_encoder_of_another_family_goes_through_the_whole_pipeline(tmp_path, family):
+    folder = encoders.saved(family, tmp_path / "small")
+    path = tmp_path / "it.yaml"
+    block = f"model: {{kind: encoder, name: {folder}, decoder_layers: 1}}"
+    lines = [line for line in ENCODER.splitlines() if not line.startswith(("model", "general"))]
+    path.write_text("\n".join([block, *lines]))
+    store = Store(tmp_path / "store")
+    built = stages.build(load_experiment(path))
+    outcomes = execute(built.stages, store)
+    assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
+    kinds = {}
+    for row in ("none", "mlm", "mae", "delta 1"):
+        config = json.loads((store.path(built.pretrained[row, 0].key) / "config.json").read_text())
+        kinds[row] = config["architectures"][0].removesuffix("ForMaskedLM").removesuffix("Model")
+        with_head = config["architectures"][0].endswith("ForMaskedLM")
+        assert with_head == (row in ("none", "mlm"))
+    assert len(set(kinds.values())) == 1
+    for stage in built.cells.values():
+        assert json.loads((store.path(stage.key) / "result.json").read_text())["n"] >= 0
 
 
 def seq2seq(tmp_path):
