@@ -7,16 +7,18 @@ from unicodedata import category
 import encoders as tiny
 import pytest
 import small
+import text_to_text
 
 from maskpolicy.corpus.passages import Document, counts_blanks, cut_document, tokenize
 from maskpolicy.training.collator import MaskingCollator
 
+TEXT_TO_TEXT = ("t5", "mbart", "mbart50", "pegasus", "nllb", "t5gemma")
 KINDS = (
     *("bert", "cased", "mpnet", "albert", "xlm-roberta", "camembert", "deberta-v2", "modernbert"),
-    "roberta",
+    *("roberta", *TEXT_TO_TEXT),
 )
 WORDPIECE = ("bert", "cased", "mpnet")
-COUNT_BLANKS = ("deberta-v2", "modernbert")
+COUNT_BLANKS = ("deberta-v2", "modernbert", "mbart50", "pegasus", "nllb", "t5gemma")
 HARD = (
     "Café ZÜRICH naïve, the Oder's two  mills\nNew line: 3.14 (a) x-ray!",
     "  two  blanks \t and\n\n a tab 🙂 日本語 हिन्दी ﬁne “Q” …  ",
@@ -25,8 +27,12 @@ HARD = (
 )
 
 
+def tokenizer(kind):
+    return (text_to_text if kind in TEXT_TO_TEXT else tiny).tokenizer(kind)
+
+
 def passages(kind, text):
-    return next(tokenize([Document("it", text)], tiny.tokenizer(kind)))
+    return next(tokenize([Document("it", text)], tokenizer(kind)))
 
 
 def words_of(text):
@@ -101,6 +107,31 @@ def test_words_of_real_text_are_those_that_a_reader_finds(kind, real_data):
     assert count > 5_000
 
 
+@pytest.mark.parametrize("kind", TEXT_TO_TEXT)
+def test_a_piece_stands_for_the_characters_of_its_offsets(kind, real_data):
+    made = tokenizer(kind)
+    text = next((real_data / "wikitext2").glob("*.raw")).read_text(encoding="utf-8")[:8_000]
+    for part in cut_document(Document("wiki", text), 100):
+        passage = passages(kind, part.text)
+        covered = set()
+        for token, (begin, end) in zip(passage.tokens, passage.offsets.tolist(), strict=True):
+            piece = made.convert_ids_to_tokens(int(token)).replace("▁", "")
+            characters = part.text[begin:end].strip()
+            covered |= set(range(begin, end))
+            if int(token) != made.unk_token_id and piece and not piece.startswith("<0x"):
+                assert piece == "".join(characters.split())
+        assert covered >= {at for at, char in enumerate(part.text) if not char.isspace()}
+
+
+@pytest.mark.parametrize("kind", TEXT_TO_TEXT)
+def test_special_tokens_in_a_text_are_ordinary_text(kind):
+    made = tokenizer(kind)
+    names = (made.mask_token or "<extra_id_0>", made.eos_token, made.pad_token)
+    passage = passages(kind, f"Anna {names[0]} met {names[1]}, then {names[2]}.")
+    special = set(made.all_special_ids) - {made.unk_token_id}
+    assert not special & set(passage.tokens.tolist())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_range_of_characters_is_found_as_its_words(kind):
     text = "In 1934 Karl Berg founded Berg & Sons in Paris; his sister joined him."
@@ -117,7 +148,7 @@ def test_a_range_of_characters_is_found_as_its_words(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_offsets_begin_at_visible_characters(kind):
-    assert counts_blanks(tiny.tokenizer(kind)) == (kind in COUNT_BLANKS)
+    assert counts_blanks(tokenizer(kind)) == (kind in COUNT_BLANKS)
     text = "the river Oder  runs\nthrough"
     passage = passages(kind, text)
     for begin, end in passage.offsets.tolist():
@@ -127,7 +158,7 @@ def test_offsets_begin_at_visible_characters(kind):
 
 def test_what_the_vocabulary_lacks_is_one_unknown_token_that_covers_its_word():
     passage = passages("bert", "Rome 🙂 日 Lindau")
-    unknown = tiny.tokenizer("bert").unk_token_id
+    unknown = tokenizer("bert").unk_token_id
     found = [
         passage.offsets[i].tolist()
         for i in range(len(passage.tokens))
@@ -139,10 +170,10 @@ def test_what_the_vocabulary_lacks_is_one_unknown_token_that_covers_its_word():
 
 @pytest.mark.parametrize("kind", COUNT_BLANKS)
 def test_offsets_that_a_row_brings_are_read_like_ours(kind):
-    made = tiny.tokenizer(kind)
+    made = tokenizer(kind)
     text = small.TEXTS[1]
     given = made(text, return_offsets_mapping=True, add_special_tokens=False)
-    if made.bos_token is None:
+    if made.bos_token is None and made.cls_token is not None:
         made.bos_token, made.eos_token = made.cls_token, made.sep_token
     collator = MaskingCollator({"name": "random", "ratio": 0.5}, made, target="spans")
     row = {key: given[key] for key in ("input_ids", "offset_mapping")}

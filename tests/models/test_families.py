@@ -23,7 +23,7 @@ from maskpolicy.finetuning.generation import generate, rank
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models import bart as models
 from maskpolicy.models import exclusion
-from maskpolicy.models.families import FAMILIES, family_of
+from maskpolicy.models.families import FAMILIES, family_of, limits
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, collate
 from maskpolicy.types import Denoising, as_spans
@@ -96,7 +96,7 @@ def test_a_family_without_a_row_is_trained_by_its_own_forward(name, like, more):
     config = getattr(transformers, f"{name}Config")(**size, **text_to_text.BART_LIKE, **more)
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
     assert family_of(config).name == "other text-to-text models"
-    assert models.limits(config) == (64, 64)
+    assert limits(config) == (64, 64)
     given = batch(like, made=model)
     total, count = models.token_loss(model, given)
     own = model(input_ids=given.source, attention_mask=given.seen.long(), labels=given.labels)
