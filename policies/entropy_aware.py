@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, Passage, Rate, Share, Spans, draw_highest, policy
+from maskpolicy import Count, Passage, Range, Rate, Spans, draw_highest, policy
 from maskpolicy.learned import Current
 
 
@@ -24,7 +24,7 @@ class EntropyAware:
 
     ratio: Rate = 0.15  # share of the tokens to mask
     every: Count = 500  # steps after which the model is asked again
-    hidden: Share = 0.3  # share of the tokens that are masked together when it is asked
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time when asked
     only_select: ClassVar = ("ratio",)  # fields that reannotate does not read
 
     def reannotate(

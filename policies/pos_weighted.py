@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, Json, Passage, Rate, Share, Spans, draw_weighted, policy
+from maskpolicy import Count, Json, Passage, Range, Rate, Share, Spans, draw_weighted, policy
 from maskpolicy.corpus import TAGS, pipeline_identity, tag_words
 from maskpolicy.learned import Current
 
@@ -29,7 +29,7 @@ class PosWeighted:
     decay: Share = 0.999  # of the moving average, in one step of the training
     every: Count = 100  # steps after which the losses are measured again
     sample: Count = 512  # passages, the most in a measurement
-    hidden: Share = 0.3  # share of the tokens that are masked together in a measurement
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time, measuring
     only_select: ClassVar = ("ratio",)  # fields that annotate and reannotate do not read
 
     def depends(self) -> Json:

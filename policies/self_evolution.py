@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy import Count, Passage, Positive, Rate, Share, Spans, as_spans, policy
+from maskpolicy import Count, Passage, Positive, Range, Rate, Share, Spans, as_spans, policy
 from maskpolicy.learned import Current
 
 
@@ -28,7 +28,7 @@ class SelfEvolution:
     threshold: Positive = 0.1  # nats: a token with a higher loss is under-learnt
     smoothing: Share = 0.1  # share of a label that the model's own guess gets; 0: no smoothing
     every: Count = 500  # steps after which the model is asked again
-    hidden: Share = 0.3  # share of the tokens that are masked together when it is asked
+    hidden: Annotated[float, Range(gt=0, le=1)] = 0.3  # share masked at a time when asked
     only_select: ClassVar = ("ratio", "threshold", "smoothing")  # that reannotate does not read
 
     def reannotate(

@@ -17,6 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from maskpolicy.errors import ConfigError
 from maskpolicy.models import guesses
 from maskpolicy.models.guesses import Guesser, Guesses
 from maskpolicy.types import Passage
@@ -50,8 +51,11 @@ class Current:
 
         Each token is masked once, with a share of about `rate` of the others: the model reads a
         passage ceil(1 / rate) times. Masks and targets are those of the row's denoising objective.
-        The head of an encoder is new at step 0: until then all tokens are equally likely to it.
+        To a model whose head is new, as that of most encoders, all tokens are equally likely before
+        the first step. Raises ConfigError for a rate outside (0, 1].
         """
+        if not 0 < rate <= 1:
+            raise ConfigError(f"guess: rate must be above 0 and at most 1, not {rate}")
         if self.guesser is None:
             return guesses.unknowing(passages, self.vocabulary)
         return self.guesser.guess(passages, rate, self.steps, self._count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -32,6 +33,7 @@ from maskpolicy.stages.params import FeedbackParams
 from maskpolicy.training.batching import Order
 from maskpolicy.types import Passage
 
+log = logging.getLogger(__name__)
 MOST_PARTS = 100  # of one training: each has two stages, and writes the weights three times
 STATE = "policy.safetensors"  # what the policy hands on
 
@@ -82,6 +84,12 @@ def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run:
     items = _read(passages, params)
     chosen = _Chosen(Passages(passages.arrays, remembered=0), items)
     current = _current(params, inputs, len(items), run)
+    if current.guesser is None and params.until == params.spec.steps:
+        log.warning(
+            "%s: the model's head is new, so it predicts nothing before the first step, and it is "
+            "not asked again: set `every` below the %d steps",
+            *(run.name, params.spec.steps),
+        )
     _write(_reannotated(policy, chosen, current), items, len(passages), out)
     if current.state:
         save_file(dict(sorted(current.state.items())), out / STATE)

@@ -259,6 +259,17 @@ def test_a_plan_names_the_parts(folder):
     ]
 
 
+def test_an_encoder_that_is_asked_only_before_its_training_is_told_of(folder, caplog):
+    row = {"name": "entropy-aware", "every": 8}
+    for steps, told in ((9, 0), (8, 1)):
+        graph = built(folder, row, kind="encoder", intermediate={"steps": steps})
+        (stage,) = graph.pretrained.values()
+        first = parts(stage)[0]
+        done(Store(folder / f"store{steps}"), first)
+        said = [one for one in caplog.messages if "set `every` below the 8 steps" in one]
+        assert len(said) == told
+
+
 def test_at_most_a_hundred_parts(folder):
     row = {"name": "again", "every": 3}
     label = "again every=3"
@@ -318,6 +329,10 @@ def test_what_cannot_be_had_is_refused_before_any_work(folder):
         MaskingCollator("again", small.tokenizer())
     with pytest.raises(ConfigError, match="every: "):
         built(folder, {"name": "again", "every": 0})
+    with pytest.raises(ConfigError, match=r"policies\[0\].hidden: must be > 0 and <= 1"):
+        built(folder, {"name": "entropy-aware", "hidden": 0})
+    with pytest.raises(ConfigError, match="rate must be above 0 and at most 1, not 0"):
+        small.current().guess(small.passages(), 0)
 
 
 @pytest.mark.parametrize("processes", [2])
