@@ -13,7 +13,7 @@ from maskpolicy.config.experiment import PolicyBlock
 from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.passages import Document, tokenize
-from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.learned import Current
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
@@ -156,6 +156,11 @@ def statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Stati
     `leaves` is the number of policies that select. Raises StoreError if its artifacts are missing.
     """
     inputs, found = _inputs(store, row.trained), []
+    if not inputs:
+        raise StoreError(
+            f"store {store.place}: the intermediate stage of {row.label} is not there: name the "
+            "store of that run with --store, or run its experiment again"
+        )
     for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):
         key = inputs.get(own) or _inputs(store, inputs.get(name)).get(STATISTICS)
         where = available(store, key, f"the statistics of {row.label}").path if key else None

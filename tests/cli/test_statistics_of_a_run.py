@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import small
+
+from maskpolicy.store.artifacts import Store
 
 TEXT = "Anna Kovar was born in Rome. Lindau is a town on the Oder."
 YAML = """
@@ -68,6 +71,18 @@ def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
     assert shown(call, finished, "both", "--seed", 1)
     configs = [json.loads(path.read_text())["config"] for path in finished.glob("results/*.json")]
     assert sum("contrast_corpus" in config for config in configs) == 1  # of the row that reads it
+
+
+def test_a_run_whose_statistics_are_not_in_the_store_is_one_line(refused, finished, tmp_path):
+    run = ("--run", finished, "--store", tmp_path / "store", "--text", TEXT)
+    store = Store(finished.parent / "store")
+    kept = next(finished.glob("results/pmi*.json"))
+    key = json.loads(kept.read_text())["stages"]["tokenizer bart"]
+    shutil.copytree(store.path(key), tmp_path / "store" / "artifacts" / key)
+    line = refused("show", "pmi", *run)
+    assert (
+        "the intermediate stage of pmi entries=20 min_count=3 is not there: name the store" in line
+    )
 
 
 def test_an_analysis_samples_the_masks_of_the_training(call, finished):
