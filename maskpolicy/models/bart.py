@@ -285,7 +285,7 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
 
     kept = batch.labels != IGNORE
     labels = batch.labels[kept]
-    if families.family_of(model.config).head == "own":
+    if families.family_of(model.config).head != "linear":
         found = decoder_states.logits(model, batch, kept).float()
         return cross_entropy(found, labels, reduction="sum"), len(labels)
     states = decoder_states.states(model, batch)[kept]

@@ -42,8 +42,11 @@ def logits(model: Any, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
 
     The matrix runs on these positions alone, except in a model of an unknown family.
     """
-    if family_of(model.config).head == "linear":
+    head = family_of(model.config).head
+    if head != "own":
         found: torch.Tensor = model.lm_head(states(model, batch)[kept])
+        if head == "capped" and (cap := model.config.decoder.final_logit_softcapping):
+            found = (found / cap).tanh() * cap
         bias = getattr(model, "final_logits_bias", None)
         return found if bias is None else found + bias[0].to(found.dtype)
     from transformers.modeling_outputs import BaseModelOutput
@@ -58,9 +61,11 @@ def logits(model: Any, batch: Batch, kept: torch.Tensor) -> torch.Tensor:
 
 
 def _last(body: Any, batch: Batch, memory: torch.Tensor | None) -> torch.Tensor:
+    from transformers.modeling_outputs import BaseModelOutput
+
     seen: dict[str, Any] = {"input_ids": batch.source}
     if memory is not None:
-        seen = {"encoder_outputs": (memory,)}
+        seen = {"encoder_outputs": BaseModelOutput(last_hidden_state=memory)}
     found: torch.Tensor = body(
         **seen, attention_mask=batch.seen, decoder_input_ids=batch.decoder, use_cache=False
     ).last_hidden_state

@@ -17,9 +17,9 @@ Exclusion = Literal["removed", "unattended", "no"]
 """How `mask_exclusion` hides a mask from the encoder: the mask leaves its input and the other
 tokens keep their positions, or it stays and no token attends to it. Both give the same states."""
 
-Head = Literal["linear", "own"]
+Head = Literal["linear", "capped", "own"]
 """How logits follow from the decoder's states: by a matrix and a bias (of states that a family may
-scale before), or by further steps, so that the model's own forward computes them."""
+scale before), by a matrix and a bound (T5Gemma), or as the model's own forward computes them."""
 
 BASE = ("max_position_embeddings", "max_position_embeddings")
 
@@ -116,7 +116,7 @@ FAMILIES: tuple[Family, ...] = (
         ends="<bos> text; targets: text <eos>",
         positions="rotary",
         exclusion="unattended",
-        head="own",
+        head="capped",
     ),
     Family(
         name="Pegasus",

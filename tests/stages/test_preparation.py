@@ -488,3 +488,19 @@ def test_a_kill_loses_no_finished_shard_and_workers_share_the_rest(folder, tmp_p
     digests = {name: files for name, (_, files) in whole.items()}
     assert digests == {name: files for name, (_, files) in committed(tmp_path / "alone").items()}
     assert sum(kind.endswith("-shard") for kind, _ in digests) > 20
+
+
+def test_a_sentencepiece_file_is_in_the_key_of_a_tokenizer_that_is_made_of_it(tmp_path):
+    def key():
+        keys = {"model": str(tmp_path), "corpus": "world", "policies": ["none"], "tasks": []}
+        return stages.tokenizer(make_experiment(keys, "it", "", (), needs=())).key
+
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "spiece.model").write_bytes(b"one")
+    first = key()
+    (tmp_path / "spiece.model").write_bytes(b"two")
+    assert key() != first
+    (tmp_path / "tokenizer.json").write_text("{}")  # Transformers reads this one instead
+    second = key()
+    (tmp_path / "spiece.model").write_bytes(b"one")
+    assert key() == second
