@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import encoders
 import numpy as np
 import pytest
 import small
+import text_to_text
 import torch
 
 from maskpolicy.config.budgets import Training
@@ -25,16 +27,21 @@ EXAMPLES = [
 ]
 
 
-@pytest.fixture(params=["label", "text"])
+LABEL = ("roberta", "bert", "electra", "deberta-v2", "modernbert")
+TEXT = ("bart", "mbart", "t5", "pegasus", "led", "bert2bert")
+
+
+@pytest.fixture(params=[*LABEL, *TEXT])
 def judge(request, tmp_path):
-    """Return a classifier that is an encoder, or a text-to-text model."""
-    head = TASK_HEADS[request.param]
-    made = small.roberta(initializer_range=0.3) if request.param == "label" else small.bart()
-    made.save_pretrained(tmp_path / "model")
-    model = head.start(tmp_path / "model", EXAMPLES, 0)
+    """Return a classifier that is an encoder, or a text-to-text model, of several families."""
+    kind, families = ("label", encoders) if request.param in LABEL else ("text", text_to_text)
+    families.model(request.param).save_pretrained(tmp_path / "model")
+    tokenizer = families.tokenizer(request.param)
+    tokenizer.save_pretrained(tmp_path / "model")
+    model = TASK_HEADS[kind].start(tmp_path / "model", EXAMPLES, 0)
     model.save_pretrained(tmp_path / "tuned")
-    found = Classifier.load(tmp_path / "tuned", small.tokenizer(), CHOICES, SPEC)
-    assert found.params.head == request.param
+    found = Classifier.load(tmp_path / "tuned", tokenizer, CHOICES, SPEC)
+    assert found.params.head == kind
     return found
 
 
