@@ -379,6 +379,7 @@ def limits(config: Any) -> tuple[int | None, int | None]:
 
 def _of_encoder(config: Any) -> int | None:
     most: int | None = getattr(config, BASE[0], None)
-    if most is not None and family_of(config, "encoder").after_padding:
-        most -= config.pad_token_id + 1
-    return most
+    row = family_of(config, "encoder")
+    # relatives of RoBERTa that have no row count from the padding on, whose id is 1
+    after_padding = row.after_padding or (not row.types and config.pad_token_id == 1)
+    return most - config.pad_token_id - 1 if most is not None and after_padding else most

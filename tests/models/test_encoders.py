@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.models import encoders
-from maskpolicy.models.families import FAMILIES, family_of
+from maskpolicy.models.families import FAMILIES, family_of, limits
 
 IDS = torch.tensor([[5, 8, 9, 12, 7], [6, 9, 8, 11, 5]])
 EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)
@@ -152,6 +152,27 @@ def test_a_text_to_text_model_and_a_decoder_are_refused(tmp_path):
 def test_each_family_has_a_row_of_its_own(family):
     row = family_of(tiny.config(family), "encoder")
     assert row.types and family in row.types
+
+
+@pytest.mark.parametrize(
+    ("family", "most"),
+    [("bert", 66), ("roberta", 64), ("mpnet", 64), ("modernbert", 66), ("deberta-v2", 66)],
+)
+def test_the_longest_source_is_read_by_the_model(family, most):
+    model = tiny.model(family)
+    assert limits(model.config) == (most, most)
+    ids = torch.full((1, most), 7)
+    with torch.no_grad():
+        assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("family", ["longformer", "big_bird", "esm"])
+def test_a_family_without_a_row_reads_no_more_than_it_can(family):
+    from transformers import AutoConfig
+
+    for pad in (0, 1):
+        config = AutoConfig.for_model(family, max_position_embeddings=66, pad_token_id=pad)
+        assert limits(config)[0] == (64 if pad else 66)
 
 
 def test_rows_name_the_special_tokens_that_tokenizers_write():

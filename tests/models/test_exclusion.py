@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import small
 import torch
 
 from maskpolicy.config.budgets import Training
@@ -18,24 +19,7 @@ MASK, PAD, START = 4, 1, 2
 
 @pytest.fixture(scope="module")
 def model():
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    torch.manual_seed(0)
-    config = BartConfig(
-        vocab_size=30,
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=1,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        max_position_embeddings=32,
-        attn_implementation="eager",
-        dropout=0.0,
-        init_std=0.3,
-    )
-    return BartForConditionalGeneration(config).eval()
+    return small.bart(encoder_layers=2, init_std=0.3, attn_implementation="eager").eval()
 
 
 def batch_of(*sources, exclude=True):
