@@ -24,7 +24,7 @@ from maskpolicy.corpus.annotation import BATCH, batched, span_of
 from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
-from maskpolicy.plugins.statistics import Statistics, StatisticsWriter, merged
+from maskpolicy.plugins.statistics import Key, Statistics, StatisticsWriter, merged
 from maskpolicy.types import Passage
 
 _CHUNK = 1 << 18  # keys of `condense` that are sorted at a time
@@ -72,26 +72,26 @@ def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passa
         raise
     except Exception as error:
         raise plugin_error("policy", policy, f"counting {span_of(passages)}", error) from error
-    return _table(policy, found)
-
-
-def _table(policy: Any, found: Any) -> Statistics:
-    """Return what `count` of a policy gave; ConfigError for what cannot be added up."""
     name = plugin_name("policy", policy)
     if not isinstance(found, Mapping):
         raise ConfigError(
             f"{name}: count must return a mapping of keys to numbers, not {type(found).__name__}"
         )
-    try:
-        made = Statistics.of(found)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: count: {error}") from error
+    made = _table(policy, "count", found)
     if made.values.dtype != np.int64:
         raise ConfigError(
             f"{name}: count: numbers must be whole, so that their sum is the same in any order: "
             "count in smaller units"
         )
     return made
+
+
+def _table(policy: Any, method: str, numbers: Mapping[Key, float]) -> Statistics:
+    """Return what a method of a policy gave as a table; ConfigError names both for a wrong key."""
+    try:
+        return Statistics.of(numbers)
+    except ConfigError as error:
+        raise ConfigError(f"{plugin_name('policy', policy)}: {method}: {error}") from error
 
 
 def write(
@@ -144,7 +144,7 @@ def _condensed(
         found = policy.condense(counted, **more)
         pairs = iter(found.items() if isinstance(found, Mapping) else found)
         while chunk := dict(islice(pairs, _CHUNK)):
-            yield Statistics.of({key: float(number) for key, number in chunk.items()})
+            yield _table(policy, "condense", {key: float(value) for key, value in chunk.items()})
     except MaskpolicyError:
         raise
     except Exception as error:
@@ -174,11 +174,10 @@ def statistics_of(
 
 
 def _all_passes(policy: Any, passages: Sequence[Passage], out: Path, least: int) -> Statistics:
-    found = None
+    found: list[Statistics | None] = [None]
     for number in range(hooks.PASSES.of(policy)):
         folder = out / str(number)
         folder.mkdir(parents=True)
-        count(policy, passages, folder, found, least)
-        found = Statistics.open(folder)
-    assert found is not None
-    return found
+        count(policy, passages, folder, found[-1], least)
+        found.append(Statistics.open(folder))
+    return found[-1] or Statistics.of({})

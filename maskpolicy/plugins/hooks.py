@@ -142,7 +142,7 @@ PASSES: Hook[int] = Hook(
     "how often `count` sees the corpus, in which it may take `statistics`: None in the first pass, "
     "then the sums of the pass before. Those of the last pass are kept",
     form="class variable",
-    annotation=int,
+    annotation=schema.Count,
 )
 CONDENSE: Hook[Callable[..., Any] | None] = Hook(
     "condense",

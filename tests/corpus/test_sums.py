@@ -131,6 +131,24 @@ def test_condensed_statistics_take_the_place_of_the_sums():
     assert found["nothing"] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({1.5: 2}, "policy Wrong: condense: a key of statistics must be text, a whole number or a"),
+        ([("a", "b")], "policy Wrong: condense failed: ValueError: could not convert string to"),
+        (3, "policy Wrong: condense failed: TypeError: 'int' object is not iterable"),
+    ],
+)
+def test_condensed_statistics_of_another_kind_are_refused(given, says):
+    class Wrong(Words):
+        def condense(self, statistics):
+            return given
+
+    with pytest.raises((ConfigError, StageError)) as caught:
+        sums.statistics_of(Wrong(), texts(1))
+    assert str(caught.value).startswith(says)
+
+
 def test_a_policy_that_compares_corpora_needs_both():
     with pytest.raises(ConfigError, match="policy Shares: compares the corpus with another one"):
         sums.statistics_of(Shares(), texts(5))

@@ -104,6 +104,7 @@ def test_a_class_that_fits_is_taken(attributes):
             {"select": by_statistics, "count": count, "passes": "2"},
             "passes: must be a whole number",
         ),
+        ({"select": by_statistics, "count": count, "passes": 0}, "passes: must be >= 1, not 0"),
     ],
 )
 def test_a_class_that_does_not_fit_is_refused(attributes, says):
