@@ -203,7 +203,7 @@ def check_folder(model: ModelBlock) -> None:
 
     Reads no weights. Presets and names on the Hub are not checked.
     """
-    if not Path(model.name).is_dir():
+    if model.is_scratch or not Path(model.name).is_dir():
         return
     tokenizer = load_tokenizer(model.name)
     if model.kind == SEQ2SEQ:

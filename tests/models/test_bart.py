@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from maskpolicy.config.budgets import Training
+from maskpolicy.config.experiment import ModelBlock
 from maskpolicy.errors import ConfigError
 from maskpolicy.models import bart as models
 
@@ -129,6 +130,13 @@ def test_a_folder_loads_here_and_with_plain_transformers(folder):
         assert all(torch.equal(expected[name], v) for name, v in found.state_dict().items())
     assert type(models.load_tokenizer(str(folder))) is type(AutoTokenizer.from_pretrained(folder))
     assert models.load_tokenizer(str(folder)).mask_token_id == 4
+
+
+def test_a_folder_with_the_name_of_a_preset_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mini").mkdir()
+    models.check_folder(ModelBlock("mini"))
+    assert "cannot be loaded" in refused(models.check_folder, ModelBlock(str(tmp_path / "mini")))
 
 
 def test_weights_come_in_float32(folder):
