@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from maskpolicy import ConfigError, Findings, Json, Result, Run, Store, analysis, keys
-from maskpolicy.config.experiment import WORLD
+from maskpolicy.config.experiment import WORLD, untuned
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import FEWEST
@@ -107,15 +107,19 @@ def _differing(one: Run, other: Run) -> list[str]:
 
 
 def _settings(run: Run) -> dict[str, Json]:
-    """Return the dependencies of a run's results by name, without those specific to a world."""
+    """Return the dependencies of a run's results by name, without those specific to a world.
+
+    What tuned rows choose may differ, as each world has dev examples of its own.
+    """
     found: dict[str, Json] = {}
     for result in run.results:
+        tune = result.config.get("tune", {})
         for name, part in compatibility.parts(result).items():
             if not name.startswith("seed "):
-                block = part.settings
+                block = compatibility.without(part, name, tune).settings
                 own = isinstance(block, dict) and name == result.task
                 found[name] = {k: v for k, v in block.items() if k != "n"} if own else block
-        found[f"policy of {result.policy}"] = result.config.get("policy")
+        found[f"policy of {result.policy}"] = untuned(result.config.get("policy", {}), tune)
     return found
 
 

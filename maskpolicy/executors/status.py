@@ -14,7 +14,7 @@ from statistics import mean
 from maskpolicy.executors.request import plan_digest
 from maskpolicy.executors.stage_worker import Planned
 from maskpolicy.graph.nodes import Stage, users_of
-from maskpolicy.graph.planning import lacking
+from maskpolicy.graph.planning import lacking, undecided
 from maskpolicy.graph.shared_notes import noted_failure, noted_progress
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.holders import Holder
@@ -65,6 +65,7 @@ def status_of(planned: Planned) -> Status:
     """Return the status of an experiment; writes nothing, and reads no files of artifacts."""
     store, order = planned.store, planned.order
     missing = lacking(planned.targets, store, store.committed().__contains__)
+    perhaps = undecided(order, missing, store)  # one of each set of candidates is computed
     failures = store.failures.keys() & missing
     failed = {stage.key: stage for stage in order if stage.key in failures}
     failed = {key: one for key, one in failed.items() if noted_failure(store, one) is not None}
@@ -79,7 +80,7 @@ def status_of(planned: Planned) -> Status:
     unknown = {stage.kind for stage in rest} - {kind for kind, taken in typical.items() if taken}
     return Status(
         plan=plan_digest(order),
-        done=len(order) - len(missing),
+        done=len(order) - len(missing) - len(perhaps),
         under_way=tuple(
             _under_way(stage, holder, silent[stage], store) for stage, holder in busy.items()
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -42,12 +42,14 @@ def plan(
     store.prefetch(stage.key for stage in order)
     needed = missing(wanted, store)
     history = _history(store) if needed else {}
-    perhaps = _undecided(order, needed, store)
+    choices = undecided(order, needed, store)
     planned: dict[str, Planned] = {}
     for stage in order:
-        planned[stage.key] = perhaps.get(stage.key) or _planned(
-            stage, store, needed, history, planned
-        )
+        if (choice := choices.get(stage.key)) is not None:
+            why = f"is computed only if {choice.name} takes it"
+            planned[stage.key] = Planned(stage, "miss", why)
+        else:
+            planned[stage.key] = _planned(stage, store, needed, history, planned)
     for stage in order:
         for byproduct in stage.byproducts.values() if stage.key in needed else ():
             known = planned.get(byproduct.key)
@@ -56,17 +58,18 @@ def plan(
     return list(planned.values())
 
 
-def _undecided(order: Sequence[Stage], needed: set[str], store: Store) -> dict[str, Planned]:
-    """Return the stages that are computed only if a choice that is not made yet takes them."""
-    found: dict[str, Planned] = {}
+def undecided(order: Iterable[Stage], needed: Collection[str], store: Store) -> dict[str, Stage]:
+    """Return what is computed only if a choice takes it that is itself in `needed`: key -> choice.
+
+    These stages are not in the store.
+    """
+    found: dict[str, Stage] = {}
     for stage in order:
         if stage.key in needed and picking.options(stage):
             choice = stage.inputs[picking.CHOICE]
             if choice.key in needed:
                 only = picking.undecided([stage], store, lambda one: one.key in needed)
-                why = f"is computed only if {choice.name} takes it"
-                missing = (each for each in only.values() if store.peek(each.key) is None)
-                found |= {each.key: Planned(each, "miss", why) for each in missing}
+                found |= {key: choice for key in only if store.peek(key) is None}
     return found
 
 

@@ -56,26 +56,29 @@ def notes(rows: Sequence[BoardRow]) -> list[str]:
 
 
 def _unequal(rows: Sequence[BoardRow]) -> list[str]:
-    """Name the rows that chose from different values, if not all chose from the same."""
-    by_values: dict[str, list[str]] = {}
-    for row in rows:
-        tune = _tune(row)
-        by_values.setdefault(json.dumps(tune, sort_keys=True), []).append(row.label)
-    staged = {values: labels for values, labels in by_values.items() if _has_stage(rows, labels)}
-    if len(staged) < 2:
+    """Name what rows chose from, if they did not choose from the same values.
+
+    A row without an intermediate stage need only have the same values of fine-tuning.
+    """
+    groups: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: not _has_stage(row)):
+        tune = json.dumps(_tune(row), sort_keys=True)
+        alike = not _has_stage(row) and tune in map(_of_finetuning, groups)
+        if not alike:
+            groups.setdefault(tune, []).append(row.label)
+    if len(groups) < 2:
         return []
-    texts = [f"{', '.join(labels)}: {_listed(json.loads(v))}" for v, labels in staged.items()]
+    texts = [f"{', '.join(labels)}: {_listed(json.loads(v))}" for v, labels in groups.items()]
     return [f"rows were not tuned alike, which is part of their differences ({'; '.join(texts)})"]
 
 
-def _has_stage(rows: Sequence[BoardRow], labels: Sequence[str]) -> bool:
-    """Return whether one of the rows has an intermediate stage: others cannot be tuned alike."""
-    return any(
-        "intermediate" in cell.config
-        for row in rows
-        if row.label in labels
-        for cell in row.cells.values()
-    )
+def _of_finetuning(tune: str) -> str:
+    found = {k: v for k, v in json.loads(tune).items() if k.startswith("finetune.") or k == "on"}
+    return json.dumps(found if len(found) > 1 else {}, sort_keys=True)
+
+
+def _has_stage(row: BoardRow) -> bool:
+    return any("intermediate" in cell.config for cell in row.cells.values())
 
 
 def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:

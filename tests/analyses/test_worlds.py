@@ -112,6 +112,13 @@ def test_general_models_may_have_other_seeds(tmp_path):
     assert len(analysed(tmp_path, *runs).rows) == 4
 
 
+def test_tuned_rows_may_choose_other_values_in_each_world(tmp_path):
+    tune = {"finetune.lr": [0.1, 0.2, 0.3], "on": "dev"}
+    budgets = [{**folders.BUDGET, "lr": lr} for lr in tune["finetune.lr"]]
+    runs = [write(tmp_path, i, finetune=each, tune=tune) for i, each in enumerate(budgets)]
+    assert len(analysed(tmp_path, *runs).rows) == 4
+
+
 def test_a_difference_that_no_world_changes_is_not_tested(tmp_path):
     runs = [
         read_run(

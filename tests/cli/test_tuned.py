@@ -189,3 +189,11 @@ def test_checkpoints_are_those_of_the_chosen_candidate(tuned):
     assert {option.inputs["model"].inputs["model"].params.until for option in options.values()} == {
         1
     }
+
+
+@pytest.mark.slow
+def test_two_jobs_give_the_same_bytes(tuned, call):
+    words = ("--store", tuned / "store-2", "--out", tuned / "out-2", "--jobs", 2)
+    assert call("run", tuned / "tiny.yaml", *words)[0] == 0
+    for path in sorted((tuned / "out" / "results").glob("*.json")):
+        assert (tuned / "out-2" / "results" / path.name).read_bytes() == path.read_bytes()

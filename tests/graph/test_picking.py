@@ -130,7 +130,12 @@ def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
     for i in range(COUNT):
         assert before[f"test {i}"] == ("miss", "is computed only if tiny-choice it takes it")
     assert before["dev 0"] == ("miss", "input model is a miss")
+    needed = planning.missing([made], store)
+    order = topological([made])
+    perhaps = planning.undecided(order, needed, store)
+    assert perhaps.keys() == {made.inputs[f"option-{i}"].key for i in range(COUNT)}
     execute([made.inputs[picking.CHOICE]], store)
+    assert not planning.undecided(order, planning.missing([made], store), store)
     after = planned()
     assert after["test 1"][0] == "miss"
     assert after["test 0"] == ("hit", "not in the store, and not needed")

@@ -49,6 +49,14 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("checkpoint_steps=[3,5]", "intermediate_seeds=2", "keep_models=[finetune]"),
     ),
     "chosen": ("nine-tasks.yaml", ("finetune.eval_every=5", "tasks=[{name: quartz}, wiqa]")),
+    "swept": (
+        "quickstart.yaml",
+        ("grid.finetune.lr=[1e-4,1e-3]", "policies.2.grid.ratio=[0.1,0.2]", "tasks=[zsre]"),
+    ),
+    "tuned": (
+        "quickstart.yaml",
+        ("tune.intermediate.lr=[1e-4,1e-3]", "checkpoint_steps=[3]", "tasks=[zsre, wow]"),
+    ),
     "likely": ("nine-tasks.yaml", ("tasks=[{name: wiqa, choose: likelihood}]",)),
     "files": ("quickstart.yaml", ("corpus={files: [DATA/text.jsonl, DATA/text.txt], words: 50}",)),
     "hub": ("quickstart.yaml", ("corpus={hub: our/text, split: test, column: body}", *HUB)),
