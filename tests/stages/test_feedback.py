@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import encoders
 import numpy as np
 import pytest
 import small
@@ -177,6 +178,17 @@ def test_parts_with_equal_columns_end_in_the_bytes_of_one_training(folder, kind,
         assert (told > 0) == is_asked  # the new head of an encoder predicts nothing at first
         facts = [store.peek(each.key)["record"]["facts"]["loss"] for each in (whole, part)]
         assert facts[0] == facts[1]
+
+
+def test_an_encoder_with_a_head_of_its_own_is_asked_before_the_first_step(folder):
+    encoders.saved("bert", folder / "bert")
+    rows = [{"name": name, "label": name} for name in ("fixed", "again")]
+    model = {"kind": "encoder", "name": str(folder / "bert"), "decoder_layers": 1}
+    graph = built(folder, *rows, kind="encoder", intermediate={"steps": 9}, model=model)
+    one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
+    store = done(Store(folder / "store"), one, cut, parts(cut)[0])
+    assert work(store, parts(cut)[0])["feedback_tokens"] > 0
+    assert weights(store, one) == weights(store, cut)
 
 
 def test_a_model_of_checkpoint_steps_is_the_same_when_trained_alone(folder):
