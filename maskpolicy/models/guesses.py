@@ -98,9 +98,10 @@ class Guesser:
         """Return the model's guesses for all tokens; each is masked once.
 
         A share of about `rate` of a passage's tokens is masked at a time, in ceil(1 / rate) passes
-        over the passage. Which of them are masked together is drawn from (seed, `draw`, passage).
-        `report(passages, tokens)` is told after every few passages how many have been read, and how
-        many tokens of sources and targets that took.
+        over the passage, or in more of them if a tokenizer has fewer sentinels than that. Which of
+        them are masked together is drawn from (seed, `draw`, passage). `report(passages, tokens)`
+        is told after every few passages how many have been read, and how many tokens of sources and
+        targets that took.
         """
         import torch
 
@@ -121,7 +122,7 @@ class Guesser:
         size, tokens = int(lengths.sum()), 0
         losses, entropies = np.zeros(size, np.float32), np.zeros(size, np.float32)
         best = np.full(size, -1, np.int32)
-        for spans in _rounds(chunk, rounds, self.spec.seed, draw):
+        for spans in _rounds(chunk, rounds, self.spec.seed, draw, self.specials.marks.most):
             for batch, places in self._batches(chunk, spans, draw):
                 tokens += int(batch.seen.sum()) + int((batch.labels != IGNORE).sum())
                 at, values = self._predict(batch, places, spans, lengths)
@@ -184,16 +185,21 @@ class Guesser:
 
 
 def _rounds(
-    passages: Sequence[Passage], rounds: int, seed: int, draw: int
+    passages: Sequence[Passage], rounds: int, seed: int, draw: int, most: int | None = None
 ) -> Iterator[list[Spans]]:
-    """Yield the tokens to mask in each pass; every token is masked in exactly one of them."""
+    """Yield the tokens to mask in each pass; every token is masked in exactly one of them.
+
+    A passage of which a pass would mask more than `most` tokens has further passes.
+    """
     streams = Streams()
     orders = [
         streams.at(seed, draw, passage.id, "guess").permutation(len(passage.tokens))
         for passage in passages
     ]
-    for number in range(rounds):
-        chosen = [np.sort(order[number::rounds]) for order in orders]
+    own = [rounds if most is None else max(rounds, math.ceil(len(o) / most)) for o in orders]
+    for number in range(max(own, default=0)):
+        pairs = zip(orders, own, strict=True)
+        chosen = [np.sort(o[number::n] if number < n else o[:0]) for o, n in pairs]
         yield [as_spans(np.stack([at, at + 1], axis=1)) for at in chosen]
 
 

@@ -116,6 +116,22 @@ def test_every_family_predicts_the_tokens_of_its_own_target(name, join):
     assert flat.min() > 0
 
 
+@pytest.mark.parametrize("target", ["full", "spans"])
+def test_every_token_is_predicted_although_there_are_few_sentinels(target):
+    tokenizer, model = text_to_text.tokenizer("t5"), text_to_text.model("t5")
+    passages = list(tokenize([Document("d", " ".join(text_to_text.TEXTS[:2]))], tokenizer))
+    kind, spec = MODEL_KINDS["seq2seq"], replace(SPEC, max_source=512, max_target=512)
+    special = kind.specials(tokenizer, model)
+    assert len(passages[0].tokens) > 2 * special.marks.most
+    made = Guesser(model, kind, special, spec, Denoising(target=target))
+    assert made.guess(passages, 1.0, 0).losses[0].min() > 0
+    short = small.ids(range(100, 105), name="short")
+    seen = list(_rounds([*passages, short], 1, spec.seed, 0, special.marks.most))
+    assert max(len(long) for long, _ in seen) <= special.marks.most
+    assert [len(one) for _, one in seen] == [5] + [0] * (len(seen) - 1)
+    assert sum(len(long) for long, _ in seen) == len(passages[0].tokens)
+
+
 @pytest.mark.parametrize("exclusion", [0.0, 1.0])
 def test_an_encoder_predicts_tokens_at_their_places(exclusion):
     how = replace(AT_POSITIONS, mask_exclusion=exclusion)
