@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
@@ -115,7 +116,7 @@ def fields_of(plugin: Any) -> dict[str, Field]:
     if not dataclasses.is_dataclass(plugin):
         return {}
     try:
-        hints = typing.get_type_hints(plugin, include_extras=True)
+        hints = _hints(plugin if isinstance(plugin, type) else type(plugin))
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
         name = getattr(plugin, "__name__", plugin)
         raise ConfigError(f"{name}: a field's annotation cannot be read: {error}") from error
@@ -127,6 +128,11 @@ def fields_of(plugin: Any) -> dict[str, Field]:
         for each in dataclasses.fields(plugin)
         if each.init
     }
+
+
+@lru_cache(maxsize=256)  # an experiment of many rows asks for the same classes again and again
+def _hints(plugin: type) -> dict[str, Any]:
+    return typing.get_type_hints(plugin, include_extras=True)
 
 
 def renamed(old: str, default: T) -> T:

@@ -53,12 +53,13 @@ def row_blocks(
     _check_sweeps(rows, found)
     distinct([block.label for block in found], where)
     _check_candidates(found, usual, where)
-    for index, (label, settings) in enumerate(automatic):
-        for other, known in automatic[:index]:
-            if known == settings:
-                raise ConfigError(
-                    f"{where}: the rows {other!r} and {label!r} have the same settings: drop one"
-                )
+    known: dict[str, str] = {}
+    for label, settings in automatic:
+        other = known.setdefault(keys.canonical(settings), label)
+        if other != label:
+            raise ConfigError(
+                f"{where}: the rows {other!r} and {label!r} have the same settings: drop one"
+            )
     return tuple(found)
 
 
