@@ -244,7 +244,8 @@ class Locks:
 
     def _refresh(self, claim: Claim) -> None:
         try:
-            self._claims.refresh(claim)
+            if self._held.get(claim.key) == claim:  # it may have been released meanwhile
+                self._claims.refresh(claim)
         except (OSError, StoreError):
             pass  # the next refresh may succeed, and each commit checks the claim
         except Exception:  # noqa: BLE001 - without this thread all claims would expire

@@ -225,7 +225,7 @@ def test_a_stage_that_kills_its_processes_fails_after_three_of_them(store, count
     made = after.inputs["x"]
     assert store.failures.keys() == {made.key}
     outcomes = execute([after, other], store, retry=False)
-    assert outcomes[made.key].error.startswith("3 processes died at it one after another, the last")
+    assert outcomes[made.key].error.startswith("3 processes died in it one after another, the last")
     assert outcomes[after.key].error.startswith("not run, because tiny-fatal fatal failed: 3 proc")
     assert outcomes[other.key].error is None
     forgive(store, [made])
