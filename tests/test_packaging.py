@@ -98,7 +98,8 @@ def sdist(checkout, tmp_path_factory) -> Path:
     code = f"from setuptools.build_meta import build_sdist; build_sdist({str(out)!r})"
     python(sys.executable, "-c", code, cwd=checkout)
     with tarfile.open(next(out.glob("*.tar.gz"))) as archive:
-        archive.extractall(out, filter="data")
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4
+        archive.extractall(out, **safe)
     return next(path for path in out.iterdir() if path.is_dir())
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -57,6 +57,7 @@ class Commands(TyperGroup):
                 code = super().main(
                     words, prog_name, complete_var, False, windows_expand_args, **extra
                 )
+                sys.stdout.flush()  # while an error can still be reported
         except SystemExit as error:
             if error.code not in _ENDED:
                 raise
@@ -69,8 +70,20 @@ class Commands(TyperGroup):
         if code in _ENDED:
             typer.echo("interrupted: the same command continues where it stopped", err=True)
         if standalone_mode:
-            sys.exit(code if isinstance(code, int) else 0)
+            _exit(code if isinstance(code, int) else 0)
         return code
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process; one of several that share trainings without Python's own way of ending.
+
+    Threads of their collective library may abort that.
+    """
+    if "LOCAL_RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 @contextmanager

@@ -442,4 +442,4 @@ def test_what_a_run_does_not_have_is_not_exported(refused, home, tmp_path, words
 
 def test_a_store_that_lost_the_model_says_so(refused, home, tmp_path):
     end = ("--out", tmp_path / "out", "--store", tmp_path / "empty")
-    assert "is not there" in refused("export", home / "run", "random", *end)
+    assert "does not hold the model of random" in refused("export", home / "run", "random", *end)

@@ -277,7 +277,7 @@ def test_a_kill_loses_no_finished_shard(folder, tmp_path, monkeypatch):
     (tmp_path / "text.jsonl").write_text(text)
     (tmp_path / "bart").symlink_to(folder / "bart")
     (tmp_path / "waiting.py").write_text(SLOW)
-    yaml = YAML.replace("0.0008", "0.15").format(folder=tmp_path)
+    yaml = YAML.replace("0.0008", "0.02").format(folder=tmp_path)
     (tmp_path / "it.yaml").write_text(yaml)
     (tmp_path / "met").mkdir()
     script = f"""
