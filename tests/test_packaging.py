@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import zipfile
 from configparser import ConfigParser
 from functools import cache
@@ -97,9 +96,7 @@ def sdist(checkout, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("sdist")
     code = f"from setuptools.build_meta import build_sdist; build_sdist({str(out)!r})"
     python(sys.executable, "-c", code, cwd=checkout)
-    with tarfile.open(next(out.glob("*.tar.gz"))) as archive:
-        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4
-        archive.extractall(out, **safe)
+    shutil.unpack_archive(next(out.glob("*.tar.gz")), out)
     return next(path for path in out.iterdir() if path.is_dir())
 
 
