@@ -78,6 +78,9 @@ class Key:
         return {name: known[name] for name in known if known[name] or name not in _MAY_LACK}
 
 
+_OF_POLICIES = ("fields", "denoising", "trainings", "tune", "candidates")  # not read from files
+
+
 def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[Key]:
     """Return all keys, including those of the given policies and tasks, in the order of a file."""
     return [
@@ -87,7 +90,11 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
         *_trainings(),
         *_keys(RESOURCES, Need),
         *_keys("slurm", Slurm),
-        *_keys("policies", PolicyBlock, without=("fields", "denoising", "trainings")),
+        *_keys(
+            "policies",
+            PolicyBlock,
+            without=("fields", "denoising", "trainings", "tune", "candidates"),
+        ),
         *_keys("policies", RowKeys),
         *_with(_objectives(policies), _keys("policies", Denoising)),
         *(key for each in policies for key in _keys("policies", each.plugin, each.name)),

@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import hardware
 from maskpolicy.corpus.passages import FIXED
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError, cause
 from maskpolicy.plugins import discovery, hooks, isolation
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name, statistics_for
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.types import Passage
 
@@ -63,9 +64,7 @@ def batches(
         names = names or named(policy, set(found), passages)
         if found.keys() != names:
             odd = sorted(found.keys() ^ names)[0]
-            raise StageError(
-                f"{plugin_name('policy', policy)}: column {odd!r} is missing for some passages"
-            )
+            raise plugin_fault("policy", policy, f"column {odd!r} is missing for some passages")
         yield found
         done = min(done + BATCH, len(passages))
         progress(done, len(passages))
@@ -193,13 +192,20 @@ def _columns(
 
 def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
     """Raise StageError unless a method of a policy returned columns of `count` arrays each."""
-    name = plugin_name("policy", policy)
     if not isinstance(columns, dict):
         kind = type(columns).__name__
-        raise StageError(f"{name}: {hook} must return a dict of columns, not {kind}")
+        raise plugin_fault("policy", policy, f"{hook} must return a dict of columns, not {kind}")
     for column, rows in columns.items():
         if len(rows) != count:
-            raise StageError(
-                f"{name}: {hook} returned {len(rows)} rows of {column!r} for {count} passages: "
-                "return one array per passage"
+            raise plugin_fault(
+                "policy",
+                policy,
+                f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return one "
+                "array per passage",
+            )
+        odd = next((row for row in rows if not isinstance(row, np.ndarray)), None)
+        if odd is not None:
+            kind = type(odd).__name__
+            raise plugin_fault(
+                "policy", policy, f"{hook}: column {column!r} must have NumPy arrays, not {kind}"
             )

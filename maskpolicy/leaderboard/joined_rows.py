@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from maskpolicy import keys
 from maskpolicy.config import row_names
@@ -150,18 +151,21 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
     There is one line for each setting that is not in `compatibility.HARMLESS`. If the settings of
     a pair are equal, the lines name contents that differ (files, or code that read them).
     """
-    first = _first_runs(drafts)
+    by_name = _by_run(drafts)
     stated: dict[str, dict[str, None]] = {}  # by pair of rows; a dict for the order of its keys
     unstated: dict[str, dict[str, None]] = {}
     for draft in drafts:
         for cell in draft.cells.values():
             own = compatibility.own_settings(cell)
             for name, part in compatibility.parts(cell).items():
-                if first[name][0].cell.folder == cell.folder:
+                first = next(iter(by_name[name].values()))
+                if first[0].cell.folder == cell.folder:
                     continue
-                found = [(known.differences(name, part, own), known) for known in first[name]]
+                found = [(known.differences(name, part, own), known) for known in first]
                 lines, known = min(found, key=lambda one: len(one[0]))
-                rows = f"{known.draft.label} ({known.cell.folder}) and {draft.label} "
+                if lines and _are_like_some(name, first, by_name[name][cell.folder]):
+                    continue
+                rows = f"{known.cell.policy} ({known.cell.folder}) and {cell.policy} "
                 rows += f"({cell.folder})"
                 stated.setdefault(rows, {}).update(dict.fromkeys(lines))
                 stated[rows] |= dict.fromkeys(compatibility.of_world(name, known.cell, cell))
@@ -173,11 +177,10 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class _Known:
-    """A part as a row of the first run with such a part has it."""
+    """A part as a row of a run has it."""
 
     part: ComparedPart
     own: frozenset[str]  # the settings of trainings that the row has for itself
-    draft: Draft
     cell: Result
 
     def differences(self, name: str, part: ComparedPart, own: Collection[str]) -> list[str]:
@@ -187,21 +190,31 @@ class _Known:
         return compatibility.differences(name, one, other)
 
 
-def _first_runs(drafts: Sequence[Draft]) -> dict[str, list[_Known]]:
-    """Return by name the parts of the first run that has such a part, each once.
+def _by_run(drafts: Sequence[Draft]) -> dict[str, dict[Path, list[_Known]]]:
+    """Return the parts by name and folder of their run, each once.
 
-    Rows of one run may differ in their trainings: a row of another run need be like one of them.
+    Rows of one run may differ in their trainings. So two runs fit together if each row of one of
+    them is like some row of the other.
     """
-    found: dict[str, dict[tuple[str, frozenset[str]], _Known]] = {}
+    found: dict[str, dict[Path, dict[tuple[str, frozenset[str]], _Known]]] = {}
     for draft in drafts:
         for cell in draft.cells.values():
             own = compatibility.own_settings(cell)
             for name, part in compatibility.parts(cell).items():
-                known = found.setdefault(name, {})
-                if not known or next(iter(known.values())).cell.folder == cell.folder:
-                    place = keys.canonical([part.settings, part.key]), own
-                    known.setdefault(place, _Known(part, own, draft, cell))
-    return {name: list(known.values()) for name, known in found.items()}
+                place = keys.canonical([part.settings, part.key]), own
+                known = found.setdefault(name, {}).setdefault(cell.folder, {})
+                known.setdefault(place, _Known(part, own, cell))
+    return {
+        name: {folder: list(known.values()) for folder, known in folders.items()}
+        for name, folders in found.items()
+    }
+
+
+def _are_like_some(name: str, ones: Sequence[_Known], others: Sequence[_Known]) -> bool:
+    """Return whether each of some parts is like one of the other parts."""
+    return all(
+        any(not other.differences(name, one.part, one.own) for other in others) for one in ones
+    )
 
 
 def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:

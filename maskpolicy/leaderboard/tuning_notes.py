@@ -86,6 +86,9 @@ def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in rows:
         for cell in row.cells.values():
+            scores = (cell.tuning or {}).get("scores", ())
+            if len(set(scores)) == 1:  # the candidates do not differ on dev
+                continue
             for key, value in (cell.chosen or {}).items():
                 tried = [values[key] for values in (cell.tuning or {})["tried"]]
                 numbers = sorted({each for each in tried if _is_number(each)})

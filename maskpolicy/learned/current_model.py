@@ -15,11 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.errors import ConfigError
+from maskpolicy.corpus.annotation import check_columns, named
+from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.models import guesses
 from maskpolicy.models.guesses import Guesser, Guesses
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault
 from maskpolicy.types import Passage
 
 RATE = 0.3  # share of a passage's tokens that are masked at a time
@@ -63,3 +67,26 @@ class Current:
     def _count(self, passages: int, tokens: int) -> None:
         self.tokens += tokens
         self.report(passages)
+
+
+def reannotated(
+    policy: Any, passages: Sequence[Passage], current: Current
+) -> dict[str, list[NDArray[Any]]]:
+    """Return the columns of a policy's `reannotate`, checked; raises StageError."""
+    try:
+        columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
+    except MaskpolicyError:
+        raise
+    except Exception as error:
+        doing = f"reannotate after {current.steps} steps"
+        raise plugin_error("policy", policy, doing, error) from error
+    check_columns(policy, hooks.REANNOTATE.name, columns, len(passages))
+    if not named(policy, set(columns), passages):
+        raise plugin_fault("policy", policy, "reannotate returned no column: return one at least")
+    for key, value in current.state.items():
+        if not isinstance(value, np.ndarray):
+            kind = type(value).__name__
+            raise plugin_fault(
+                "policy", policy, f"current.state[{key!r}] must be a NumPy array, not {kind}"
+            )
+    return columns

@@ -33,8 +33,13 @@ def plugin_error(kind: str, plugin: Any, doing: str, error: BaseException) -> St
 
     It is a PluginError for a user's plugin, whose fault the error is.
     """
-    message = f"{plugin_name(kind, plugin)}: {doing} failed: {cause_in(plugin, error)}"
-    return (StageError if registry.is_builtin(type(plugin)) else PluginError)(message)
+    return plugin_fault(kind, plugin, f"{doing} failed: {cause_in(plugin, error)}")
+
+
+def plugin_fault(kind: str, plugin: Any, what: str) -> StageError:
+    """Return the error for what a plugin did wrong; see `plugin_error`."""
+    fault = StageError if registry.is_builtin(type(plugin)) else PluginError
+    return fault(f"{plugin_name(kind, plugin)}: {what}")
 
 
 def plugin_name(kind: str, plugin: Any) -> str:

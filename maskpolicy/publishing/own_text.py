@@ -76,7 +76,7 @@ def experiment(
     learns = learned_policies.learns_from_tasks(block)
     if learns and "data" not in given:
         raise ConfigError(
-            f"--policy {block.name}: learns from the questions of tasks: set their source with "
+            f"--policy {block.name}: learns from the examples of tasks: set their source with "
             "data=DIR, data=hub or data=world"
         )
     learned_policies.check(block, (), WORLD, "policy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
     from maskpolicy.store.artifacts import Store
 
+_WIDE = 120  # columns of the table of text
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs:
     """One finished run, or several joined into one leaderboard; `run` and `load` return it.
 
-    A notebook shows it as its leaderboard.
+    It is shown as its leaderboard.
     """
 
     runs: tuple[Run, ...]
@@ -69,7 +71,8 @@ class Runs:
         """Return one row for each policy and task, with its test against the baseline.
 
         Scores and differences are in percent. `low` and `high` bound the difference (95%), `p_holm`
-        is adjusted over the whole board, and `rank_low` and `rank_high` are the possible ranks.
+        is adjusted over the whole board. What was not tested is None. `rank_low` and `rank_high`
+        are the possible ranks.
         """
         document = report.to_json(self.board)
         found = [
@@ -147,6 +150,14 @@ class Runs:
         save_page(self.board, Path(path), "path")
         return Path(path)
 
+    def __repr__(self) -> str:
+        """Return the leaderboard as a table of text."""
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=_WIDE).print(report.to_table(self.board))
+        return text.getvalue().rstrip()
+
     def _repr_html_(self) -> str:
         """Return the leaderboard as an HTML table, for notebooks."""
         head, body = report.cells(self.board)
@@ -179,7 +190,8 @@ def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict
         "task": task,
         **{name: score.get(name) for name in ("metric", "mean", "std", "n", "delta")},
         "seeds": len(score.get("seeds", {})),
-        **{name: test.get(name) for name in ("low", "high", "p", "p_holm", "significant")},
+        **{name: test.get(name) for name in ("low", "high", "p", "p_holm")},
+        "significant": None if test.get("p") is None else test["significant"],
         "rank_low": low,
         "rank_high": high,
         "baseline": row["baseline"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -12,7 +13,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.errors import ConfigError, StageError
+import numpy as np
+
+from maskpolicy.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.runs.finished import Runs
 from maskpolicy.store.place import DEFAULT
 from maskpolicy.types import Json
@@ -31,8 +34,8 @@ def run(
     out: str | Path | None = None,
     store: str | Path = DEFAULT,
     cache: str | Path | None = None,
-    plugins: Sequence[str | Path] = (),
-    only: Sequence[str] = (),
+    plugins: str | Path | Sequence[str | Path] = (),
+    only: str | Sequence[str] = (),
     jobs: int | None = None,
     threads: int | None = None,
     progress: bool = True,
@@ -54,6 +57,10 @@ def run(
     from maskpolicy.runs.progress import ProgressBars
 
     started = time.monotonic()
+    if not all(isinstance(each, str) for each in overrides):
+        raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
+    if jobs is not None and not isinstance(jobs, int):
+        raise ConfigError(f"jobs: must be a whole number, not {jobs!r}")
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
     if jobs is not None:
         check_jobs(jobs)
@@ -61,10 +68,10 @@ def run(
         request = Request(
             file=str(file),
             keys=tuple(overrides),
-            plugins=tuple(map(str, plugins)),
+            plugins=_texts(plugins),
             store=str(store),
             cache=None if cache is None else str(cache),
-            only=tuple(only),
+            only=_texts(only),
         )
         prepared = prepare(request, None if out is None else Path(out))
         jobs, threads = fit_machine(prepared, jobs or _default_jobs(), threads)
@@ -99,8 +106,8 @@ def load(
     from maskpolicy.results.cell import read_run
     from maskpolicy.store.opening import open_store
 
-    if not folders:
-        raise ConfigError("load: name one or more folders that `run` wrote")
+    if not folders or not all(isinstance(folder, str | Path) for folder in folders):
+        raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
     paths = [Path(folder) for folder in folders]
     found = tuple(read_run(path) for path in paths)
     place = run_record.trusted_store(None if store is None else str(store), paths)
@@ -111,7 +118,7 @@ def load(
 
 def mask(
     text: str,
-    policy: str,
+    policy: str | Mapping[str, Json],
     *,
     tokenizer: str | PreTrainedTokenizerBase = "mini",
     seed: int = 0,
@@ -122,17 +129,22 @@ def mask(
     """Mask a text with a policy and return spans (first character, end, text), source and target.
 
     `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
-    file. `tokenizer` is one of Transformers', or names a model. That of `mini` is trained once and
-    kept in the store, and so are the statistics of the embedded world's corpus for a policy that
-    reads some, which needs a named model. Raises ConfigError, also for a policy that must be
-    fitted: `maskpolicy show --run` shows it.
+    file; `policy` may be a block of a file, too. `tokenizer` is one of Transformers', or names a
+    model. That of `mini` is trained once and kept in the store, and so are the statistics of the
+    embedded world's corpus for a policy that reads some, which needs a named model. Raises
+    ConfigError, also for a policy that must be fitted: `maskpolicy show --run` shows it.
     """
     from maskpolicy.config import policy_blocks
     from maskpolicy.runs import preview, preview_inputs
     from maskpolicy.store.opening import open_store
 
+    if not isinstance(text, str):
+        raise ConfigError(f"text: must be one text, not {type(text).__name__}")
+    if seed < 0:
+        raise ConfigError(f"seed: must be a whole number from 0, not {seed}")
     artifacts = open_store(store)
-    block = policy_blocks.policy_block({"name": policy, **settings}, "policy", {})
+    given = dict(policy) if isinstance(policy, Mapping) else {"name": policy}
+    block = policy_blocks.policy_block({**given, **settings}, "policy", {})
     if isinstance(tokenizer, str):
         read = preview_inputs.statistics_of(block, tokenizer, None, artifacts)
         known = preview_inputs.tokenizer_of(tokenizer, artifacts)
@@ -148,7 +160,7 @@ def pretrain(
     *overrides: str,
     store: str | Path = DEFAULT,
     cache: str | Path | None = None,
-    plugins: Sequence[str | Path] = (),
+    plugins: str | Path | Sequence[str | Path] = (),
     workers: int = 1,
     progress: bool = True,
 ) -> Path:
@@ -164,10 +176,8 @@ def pretrain(
     from maskpolicy.store.opening import open_store
 
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
-    files = (corpus,) if isinstance(corpus, str | Path) else tuple(corpus)
-    asked = text_to_folder.Request(
-        model, policy, tuple(map(str, files)), Path(out), overrides, tuple(map(Path, plugins))
-    )
+    files = tuple(map(Path, _texts(plugins)))
+    asked = text_to_folder.Request(model, policy, _texts(corpus), Path(out), overrides, files)
     prepared = text_to_folder.prepare(asked, open_store(store, cache))
     bars: Any = nullcontext(Silent())
     if progress:
@@ -189,19 +199,43 @@ def _default_jobs() -> int | None:
     return 1 if hasattr(sys.modules.get("__main__"), "__file__") else None
 
 
+def _texts(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """Return one path or text, or several, as a tuple."""
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+
+
 @contextmanager
 def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
     """Yield the file of an experiment; keys that are given as a dict are written to one."""
-    if not isinstance(experiment, Mapping):
+    if isinstance(experiment, str | Path):
         yield Path(experiment)
         return
-    import yaml
-
-    keys = dict(experiment)
+    if not isinstance(experiment, Mapping):
+        kind = type(experiment).__name__
+        raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
+    keys: dict[str, Any] = _plain(experiment)
     name = str(keys.pop("name", _NAME))
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(f"name: {name!r} names a folder: use letters, digits, '.', '_' and '-'")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(keys, allow_unicode=True, sort_keys=False), "utf-8")
-        yield path
+        path.write_text(json.dumps(keys, ensure_ascii=False), "utf-8")  # JSON is YAML
+        try:
+            yield path
+        except MaskpolicyError as error:  # nobody knows that file
+            raise type(error)(str(error).replace(str(path), name)) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with lists and numbers of Python in place of NumPy's; raises ConfigError."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ConfigError(f"experiment: holds a {type(value).__name__}: use numbers, texts and lists")

@@ -14,7 +14,7 @@ from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
-from maskpolicy.learned import Current
+from maskpolicy.learned.current_model import Current, reannotated
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
 from maskpolicy.plugins import hooks
@@ -22,6 +22,7 @@ from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.results.cell import Run, read_run
+from maskpolicy.stages import feedback
 from maskpolicy.store.artifacts import available
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import annotate_names, statistics_names
@@ -118,10 +119,10 @@ def _annotated(
             for name, rows in annotate(policy, [passage], fitted, statistics=statistics).items()
         }
         passage = replace(passage, columns=columns)
-    again = hooks.REANNOTATE.of(policy)
-    if again is None:
+    if hooks.REANNOTATE.of(policy) is None:
         return passage
-    found = again([passage], Current(vocabulary=vocabulary, fitted=fitted))
+    feedback.every(leaf)  # refuses what is no number of steps
+    found = reannotated(policy, [passage], Current(vocabulary=vocabulary, fitted=fitted))
     columns = {name: rows[0] for name, rows in found.items()}
     return replace(passage, columns={**passage.columns, **columns})
 

@@ -14,19 +14,18 @@ from safetensors.numpy import load_file, save_file
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import PolicyBlock
-from maskpolicy.corpus.annotation import check_columns, named
 from maskpolicy.corpus.passages import PASSAGES_FILE, Passages
-from maskpolicy.errors import ConfigError, MaskpolicyError, StageError
+from maskpolicy.errors import ConfigError
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.learned.current_model import Current
+from maskpolicy.learned.current_model import Current, reannotated
 from maskpolicy.models import bart as models
 from maskpolicy.models.guesses import Guesser, in_training
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name
+from maskpolicy.plugins.plugin_errors import plugin_name
 from maskpolicy.ragged import RaggedWriter
 from maskpolicy.stages.model_training import WORK
 from maskpolicy.stages.params import FeedbackParams
@@ -90,7 +89,7 @@ def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run:
             "not asked again: set `every` below the %d steps",
             *(run.name, params.spec.steps),
         )
-    _write(_reannotated(policy, chosen, current), items, len(passages), out)
+    _write(reannotated(policy, chosen, current), items, len(passages), out)
     if current.state:
         save_file(dict(sorted(current.state.items())), out / STATE)
     work = {"feedback_tokens": current.tokens} if current.tokens else {}
@@ -151,27 +150,6 @@ def _current(
         fitted=inputs.get("fit"),
         report=report,
     )
-
-
-def _reannotated(
-    policy: Any, passages: Sequence[Passage], current: Current
-) -> dict[str, list[NDArray[Any]]]:
-    try:
-        columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        doing = f"reannotate after {current.steps} steps"
-        raise plugin_error("policy", policy, doing, error) from error
-    check_columns(policy, hooks.REANNOTATE.name, columns, len(passages))
-    name = plugin_name("policy", policy)
-    if not named(policy, set(columns), passages):
-        raise StageError(f"{name}: reannotate returned no column: return one at least")
-    for key, value in current.state.items():
-        if not isinstance(value, np.ndarray):
-            kind = type(value).__name__
-            raise StageError(f"{name}: current.state[{key!r}] must be a NumPy array, not {kind}")
-    return columns
 
 
 def _write(

@@ -72,7 +72,7 @@ def test_it_needs_no_task_to_be_pretrained_with():
     experiment = own_text.experiment("mini", ["world"], {"name": "keywords"}, {})
     assert not experiment.tasks
     block = {"name": "supervised", "train_on": ["triviaqa"]}
-    with pytest.raises(ConfigError, match="learns from the questions of tasks"):
+    with pytest.raises(ConfigError, match="learns from the examples of tasks"):
         own_text.experiment("mini", ["world"], block, {})
 
 

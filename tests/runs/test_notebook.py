@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.figure
+import numpy as np
 import pytest
 import small
 import yaml
@@ -140,6 +141,46 @@ def test_mistakes_are_errors_and_end_no_process(tmp_path, monkeypatch):
         mp.load()
 
 
+@pytest.mark.parametrize(
+    ("words", "more", "says"),
+    [
+        ((TINY, 3), {}, "overrides: must be texts"),
+        ((TINY,), {"jobs": "two"}, "jobs: must be a whole number, not 'two'"),
+        ((None,), {}, "experiment: must be a file, a name or a dict of keys, not NoneType"),
+        (([TINY],), {}, "not list"),
+        ((TINY | {"seeds": {1, 2}},), {}, "experiment: holds a set"),
+        ((TINY,), {"plugins": "mine.py"}, "mine.py: no such file"),
+        ((TINY,), {"only": "randm"}, "unknown row 'randm'"),
+        ((TINY | {"name": "mine", "polices": []},), {}, "mine: polices: unknown key"),
+    ],
+)
+def test_wrong_arguments_are_named(tmp_path, monkeypatch, words, more, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(mp.ConfigError) as error:
+        mp.run(*words, **more)
+    assert says in str(error.value)
+
+
+def test_values_may_be_numpys(done, place):
+    keys = TINY | {"seeds": np.arange(2), "finetune": TINY["finetune"] | {"lr": np.float64(1e-4)}}
+    again = mp.run(keys, out=place / "numpy", store=place / "store", progress=False)
+    assert len(again.scores()) == 8
+
+
+def test_wrong_texts_and_folders_are_named(tmp_path):
+    with pytest.raises(mp.ConfigError, match="one after the other"):
+        mp.load([tmp_path])
+    with pytest.raises(mp.ConfigError, match="text: must be one text, not list"):
+        mp.mask(["a", "b"], "random", tokenizer=small.tokenizer())
+    with pytest.raises(mp.ConfigError, match="seed: must be a whole number from 0, not -1"):
+        mp.mask("a b", "random", tokenizer=small.tokenizer(), seed=-1)
+
+
+def test_printed_runs_are_their_leaderboard(done):
+    text = repr(done)
+    assert "random" in text and "zsre" in text and len(text) < 6000
+
+
 def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
     broken = TINY | {"intermediate": {"steps": 2, "lr": 1e30, "warmup": 0, "precision": "fp32"}}
     with pytest.raises(mp.MaskpolicyError, match=r"leaderboard.md say why"):
@@ -151,6 +192,8 @@ def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
 def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
     text = "Ada Lovelace was born in London. She wrote of engines."
     found = mp.mask(text, "salient-span", tokenizer=small.tokenizer(), spans=2, store=tmp_path)
+    block = {"name": "salient-span", "spans": 2}
+    assert mp.mask(text, block, tokenizer=small.tokenizer(), store=tmp_path) == found
     assert [text[a:b] for a, b, _ in found.spans] == [part for *_, part in found.spans]
     assert "<mask>" in found.source and found.target
     again = mp.mask(text, "salient-span", tokenizer=small.tokenizer(), spans=2, store=tmp_path)
