@@ -174,6 +174,31 @@ def test_runs_are_joined_and_equal_rows_are_one():
     assert deltas == [0, 25, 50]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("lr", "fits"), [(1e-3, True), (1e-2, False)])
+def test_whether_runs_fit_together_does_not_depend_on_their_order(order, lr, fits):
+    rows = [
+        result(
+            f"random lr={each}",
+            "zsre",
+            0,
+            0.5,
+            intermediate={"steps": 5, "lr": each},
+            trainings={"intermediate": {"lr": each}},
+        )
+        for each in (1e-4, 1e-3)
+    ]
+    swept = run(result("none", "zsre", 0, 0.25), *rows, name="swept")
+    plain = [result("none", "zsre", 0, 0.25), result("span", "zsre", 0, 0.5)]
+    plain[1].config["intermediate"] = {"steps": 5, "lr": lr}
+    runs = [swept, run(*plain, name="plain")][::order]
+    if fits:
+        assert {row.label for row in build_leaderboard(runs).rows} >= {"none", "span"}
+    else:
+        with pytest.raises(ConfigError, match=r"span \(.*intermediate.lr"):
+            build_leaderboard(runs)
+
+
 def test_seeds_of_one_row_are_joined():
     found = build_leaderboard(
         [run(result("none", "zsre", 0, 0.25)), run(result("none", "zsre", 1, 0.75), name="b")]
