@@ -25,6 +25,18 @@ Keys: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. intermediate.steps=2000."),
 ]
+PolicyKeys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. policy.ratio=0.3."),
+]
+TaskKeys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the task, e.g. task.prefix=x."),
+]
+WorldKeys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the world, e.g. people=60."),
+]
 File: TypeAlias = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="An experiment file, or a name of `list experiments`."),

@@ -14,9 +14,10 @@ from maskpolicy.cli.arguments import (
     STORE,
     AsJson,
     Cache,
-    Keys,
     Plugins,
     StorePlace,
+    TaskKeys,
+    WorldKeys,
     console,
     log_to,
     size_text,
@@ -32,7 +33,7 @@ SAMPLE = 1000  # documents on which the share of spans that answer questions is 
 
 def world(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write into.")],
-    keys: Keys = None,
+    keys: WorldKeys = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the embedded world: corpora, and the tasks in their official formats.
@@ -75,7 +76,7 @@ def world(
 def examples(
     task: str,
     data: Annotated[str, typer.Option(metavar="DIR", help="Folder of its files, hub or world.")],
-    keys: Keys = None,
+    keys: TaskKeys = None,
     split: Annotated[str, typer.Option(metavar="train|dev|test")] = "test",
     limit: Annotated[int | None, typer.Option(min=0, help="Print at most so many.")] = None,
     plugin: Plugins = None,

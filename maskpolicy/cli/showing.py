@@ -13,8 +13,8 @@ import typer
 from maskpolicy.cli.arguments import (
     AsJson,
     Cache,
-    Keys,
     Plugins,
+    PolicyKeys,
     RunStore,
     console,
     log_to,
@@ -36,7 +36,7 @@ DEFAULT = "mini"  # the model whose tokenizer is used
 def show(
     policy: Annotated[str, typer.Argument(metavar="POLICY", help="A policy; with --run, a row.")],
     text: Annotated[str, typer.Option(metavar="TEXT", help="The text to mask.")],
-    keys: Keys = None,
+    keys: PolicyKeys = None,
     plugin: Plugins = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")

@@ -115,7 +115,7 @@ def _planned(
 ) -> Planned:
     if stage.key not in needed:
         is_there = store.peek(stage.key) is not None
-        return Planned(stage, "hit", "" if is_there else "not in the store, and not needed")
+        return Planned(stage, "hit", "" if is_there else "not needed")
     begun = _begun(stage, store)
     if begun:
         return Planned(stage, "partial", begun)

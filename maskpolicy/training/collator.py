@@ -113,6 +113,11 @@ class MaskingCollator:
         self.masker = _masker(self.policy, self.denoising, asked)
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in self.masker.leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
+        if self.fitted is None and any(hooks.FIT.of(leaf.policy) for leaf in self.masker.leaves):
+            raise ConfigError(
+                f"MaskingCollator: {name}: learns before it masks: give the folder of what it "
+                "learnt in a run as `fitted`"
+            )
         if total_rows is None and self.masker.follows_progress:
             raise ConfigError(
                 "MaskingCollator: the policy follows the progress of the training: set total_rows, "

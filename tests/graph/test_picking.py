@@ -138,7 +138,7 @@ def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
     assert not planning.undecided(order, planning.missing([made], store), store)
     after = planned()
     assert after["test 1"][0] == "miss"
-    assert after["test 0"] == ("hit", "not in the store, and not needed")
+    assert after["test 0"] == ("hit", "not needed")
     lacking = planning.missing([made], store)
     kept = {made.key, made.inputs["option-1"].key, made.inputs["option-1"].inputs["model"].key}
     assert lacking == kept
