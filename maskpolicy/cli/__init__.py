@@ -79,8 +79,11 @@ def _exit(code: int) -> NoReturn:
 
     Threads of their collective library may abort that.
     """
-    if "LOCAL_RANK" in os.environ:
+    try:
         sys.stdout.flush()
+    except OSError:  # reported already; Python would try again, and end with another code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if "LOCAL_RANK" in os.environ:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

@@ -175,6 +175,7 @@ def test_what_text_to_text_models_forget_is_not_asked_of_encoders(call, refused,
     assert "needs text-to-text models, and the models of this run are encoders" in said
 
 
+@pytest.mark.slow
 def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp_path):
     (tmp_path / "it.yaml").write_text(RUN + "checkpoint_steps: [1]\n")
     store = ("--store", tmp_path / "store")
@@ -192,6 +193,7 @@ def test_models_that_were_kept_on_the_way_are_measured_over_their_loss(call, tmp
     assert [series["label"] for series in panels["<mask> tokens (1b)"]] == ["none", "mae"]
 
 
+@pytest.mark.slow
 def test_models_that_are_kept_later_are_measured_then(call, tmp_path):
     store = ("--store", tmp_path / "store")
     found = []

@@ -27,6 +27,7 @@ def here(tmp_path, server, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_is_that_in_a_folder(here, server, call):
     url = server.url
     assert call("run", "tiny.yaml", "--store", url, "--out", "one", "--jobs", 1)[0] == 0

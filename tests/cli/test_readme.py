@@ -40,6 +40,7 @@ def call(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_policy_hides_a_word_of_the_first_sentence(folder):
     command = next(line for line in README.splitlines() if "show first-sentence" in line)
     assert "--plugin my_policy.py" in command

@@ -290,6 +290,7 @@ def full(limit: int, *words: object) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_loses_nothing_that_is_committed(call, tmp_path):
     (tmp_path / "it.yaml").write_text(EXPERIMENT)
     store = tmp_path / "store"

@@ -233,6 +233,7 @@ def test_a_mixture_is_shown_with_the_objective_of_the_member_that_is_drawn(shown
     assert counts[0] == 1 < counts[1]
 
 
+@pytest.mark.slow
 def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
     page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
@@ -243,6 +244,7 @@ def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
     assert out == page, "run `make gallery`"
 
 
+@pytest.mark.slow
 def test_a_gallery_has_the_policies_of_plugins_and_says_what_is_not_there(call, bart, tmp_path):
     (tmp_path / "fitted.py").write_text(FITTED.replace("fitted-words", "fitted-too"))
     plugin = ("--plugin", tmp_path / "fitted.py", "--model", bart, "--text", TEXT)

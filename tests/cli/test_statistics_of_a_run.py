@@ -20,8 +20,8 @@ data: world
 policies:
   - none
   - {{name: pmi, min_count: 3, entries: 20}}
-  - {{name: rare, ratio: 0.2}}
-  - {{name: mixture, label: both, members: [rare, difference-masking]}}
+  - {{name: rare-word, ratio: 0.2}}
+  - {{name: mixture, label: both, members: [rare-word, difference-masking]}}
 tasks: [zsre]
 plugins: [{folder}/rare.py]
 world: {{people: 12, general_people: 6}}
@@ -30,7 +30,8 @@ intermediate: {{steps: 2, batch_size: 4, precision: fp32}}
 finetune: {{steps: 1, precision: fp32}}
 """
 RARE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
-RARE = RARE.partition("# rare.py\n")[2].partition("```")[0]
+# another name than on the page, whose own test may have registered that in this process
+RARE = RARE.partition("# rare.py\n")[2].partition("```")[0].replace('"rare"', '"rare-word"')
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,9 @@ def shown(call, run, name, *more):
 
 def test_a_run_gives_the_statistics_of_its_corpus(call, finished):
     assert shown(call, finished, "pmi", "policy.ratio=1.0")
-    rare = shown(call, finished, "rare", "policy.ratio=0.2")  # 15 words; these occur in no text
+    rare = shown(
+        call, finished, "rare-word", "policy.ratio=0.2"
+    )  # 15 words; these occur in no text
     assert len(rare) == 3 and set(rare) <= set(TEXT.replace(".", " .").split())
     assert shown(call, finished, "both", "--seed", 1)
     configs = [json.loads(path.read_text())["config"] for path in finished.glob("results/*.json")]

@@ -449,6 +449,7 @@ FILES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(FILES, HOW, LABEL)
 def test_a_resolved_config_loads_to_the_same_experiment(tmp_path_factory, keys, how, label):

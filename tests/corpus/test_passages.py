@@ -242,6 +242,7 @@ def flat(columns):
     return arrays | {f"{name}.bounds": column.bounds for name, column in columns.items()}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
     def peak(count):
         """Return the most bytes that Python and numpy held while so many passages were written."""
@@ -302,6 +303,7 @@ def covered(text, found):
     return "".join(left).strip()
 
 
+@pytest.mark.slow
 def test_a_text_with_a_word_of_megabytes_is_encoded_in_pieces():
     text = f"Anna met {LONG} in Rome"
     found = corpus.pieces(text)

@@ -126,6 +126,7 @@ def test_what_the_others_computed_counts_as_computed(runs):
         assert computed["finetune"] == 6
 
 
+@pytest.mark.slow
 @ended.needs_proc
 def test_the_others_end_with_the_process_that_started_them(tmp_path):
     running = start(tmp_path / "run", wanted=3, jobs=2)  # one more than will come

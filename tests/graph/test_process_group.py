@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ended
 import grouped
+import pytest
 
 from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
@@ -35,6 +36,7 @@ def starts(folder: Path) -> list[str]:
     return sorted((folder / "notes" / "starts").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_two_processes_compute_a_stage_and_its_byproduct(tmp_path):
     outcomes, store, (half, whole) = run(tmp_path)
     assert [outcome.error for outcome in outcomes.values()] == [None, None]
@@ -47,6 +49,7 @@ def test_two_processes_compute_a_stage_and_its_byproduct(tmp_path):
     assert store.checkpoints(whole.key).steps() == []
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         outcomes, store, (_, whole) = run(tmp_path, how="killed", at=4)
@@ -60,6 +63,7 @@ def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_again_and_again_fails_the_stage_alone(tmp_path):
     outcomes, store, (half, whole) = run(tmp_path, how="killed", at=1, times=3)
     assert outcomes[whole.key].error.startswith(
@@ -76,6 +80,7 @@ def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
     assert type(outcomes[whole.key].exception).__name__ == "DataError"
 
 
+@pytest.mark.slow
 @ended.needs_proc
 def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     spawn = multiprocessing.get_context("spawn")

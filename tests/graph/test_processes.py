@@ -153,6 +153,7 @@ def two(tmp_path_factory):
     return folder, train(folder, 2)
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns(two, tmp_path):
     weights, done = train(tmp_path / "one", 1)[0]
     start = torch.cat([each.detach().flatten() for each in small.bart().parameters()])
@@ -179,6 +180,7 @@ def test_two_processes_resume_from_what_the_first_one_wrote(two, tmp_path):
         assert done == whole
 
 
+@pytest.mark.slow
 def test_the_first_process_judges_for_all(tmp_path):
     found = train(tmp_path / "judged", 2, every=3)
     assert [done["best_step"] for _, done in found] == [6, 6]
@@ -203,6 +205,7 @@ def test_a_run_in_two_processes_is_written_by_the_first(tmp_path):
     assert not list((tmp_path / "2" / "store" / "temporary").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["loss", "validate"])
 def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
     (tmp_path / "fail.py").write_text(FAIL)
@@ -228,6 +231,7 @@ def test_an_outer_loss_that_is_no_number_in_one_of_two_processes_fails_the_fit_a
     assert len(fitted) == 1  # what it starts from
 
 
+@pytest.mark.slow
 def test_a_mistake_ends_all_processes(tmp_path):
     (tmp_path / "it.yaml").write_text(YAML)
     (tmp_path / "blank.txt").write_text("\n")

@@ -62,6 +62,7 @@ def committed(store, stage):
     return json.loads((store.path(stage.key) / "MANIFEST.json").read_text())["committed"]
 
 
+@pytest.mark.slow
 def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, count):
     settings = {"count": str(count), "pause": 0.05}
     users = tiny.training(**settings)

@@ -273,6 +273,7 @@ def test_memory_is_flat_over_500_outer_steps(name):
     assert size < FLAT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BACKENDS)
 def test_memory_would_not_be_flat_if_the_graph_of_each_outer_loss_were_kept(name):
     loss, kept = made(name, dtype=torch.float32), []
@@ -288,6 +289,7 @@ def test_memory_would_not_be_flat_if_the_graph_of_each_outer_loss_were_kept(name
     assert size > 2 * FLAT
 
 
+@pytest.mark.slow
 def test_what_higher_makes_for_an_episode_does_not_wait_for_the_collector():
     from higher.patch import _MonkeyPatchBase
 

@@ -251,6 +251,7 @@ def test_missing_weights_are_refused_and_not_drawn(folder):
     assert "its weights lack model.encoder.layers.1." in refused(models.load, str(folder))
 
 
+@pytest.mark.slow
 def test_a_hub_name_is_refused_in_one_line_without_a_network(tmp_path):
     script = (
         "from maskpolicy.models import bart as model\n"

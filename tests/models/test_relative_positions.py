@@ -124,6 +124,7 @@ def test_embeddings_that_are_given_have_the_same_bias():
         made(ids, attention_mask=torch.ones(1, 1, 4, 4))
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_again_with_its_bias_and_refused_by_stock_transformers(tmp_path):
     made, _ = model()
     made.save_pretrained(tmp_path)
@@ -152,6 +153,7 @@ keep_models: [finetune]
 """
 
 
+@pytest.mark.slow
 def test_a_run_trains_fine_tunes_measures_and_exports_the_bias(call, tmp_path):
     from safetensors.torch import load_file
     from transformers import AutoModelForSequenceClassification, AutoTokenizer

@@ -161,6 +161,7 @@ def test_wrong_arguments_are_named(tmp_path, monkeypatch, words, more, says):
     assert says in str(error.value)
 
 
+@pytest.mark.slow
 def test_values_may_be_numpys(done, place):
     keys = TINY | {"seeds": np.arange(2), "finetune": TINY["finetune"] | {"lr": np.float64(1e-4)}}
     again = mp.run(keys, out=place / "numpy", store=place / "store", progress=False)

@@ -375,6 +375,7 @@ def test_no_shard_is_in_a_result_of_a_run_or_behind_the_tokenizer(folder, tmp_pa
     }
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(size=st.integers(40, 3000), batch=st.integers(1, 30))
 def test_any_cut_gives_the_same_corpus(folder, tmp_path, size, batch):

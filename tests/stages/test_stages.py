@@ -695,6 +695,7 @@ def test_a_model_of_few_positions_goes_through_the_whole_pipeline(folder, tmp_pa
     assert asdict(test[0])["targets"]
 
 
+@pytest.mark.slow
 def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
     path = tmp_path / "it.yaml"
     path.write_text(YAML)

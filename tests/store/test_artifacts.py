@@ -407,6 +407,7 @@ def test_kill_9_at_any_moment_and_the_same_command_again_gives_the_same_bytes(tm
     assert names(store, "quarantine") == []
 
 
+@pytest.mark.slow
 def test_kill_9_at_each_change_of_the_file_system_in_turn():
     fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
     with tempfile.TemporaryDirectory(dir=fast) as folder:

@@ -575,6 +575,7 @@ def test_two_machines_compute_each_stage_once(url, tmp_path):
     assert sorted(count.read_text().split()) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "every"), [("killed", 41), ("stopped", 53)])
 def test_a_machine_that_fails_at_some_request_leaves_nothing_broken(what, every):
     fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

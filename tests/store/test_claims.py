@@ -120,6 +120,7 @@ def test_the_claim_of_a_dead_process_of_this_machine_is_free_at_once(store):
     assert claims(store) == []
 
 
+@pytest.mark.slow
 def test_a_holder_keeps_its_claim_for_longer_than_the_lease(store):
     with another(store):
         until = time.monotonic() + 1.5 * LEASE

@@ -203,6 +203,7 @@ def test_one_claim_at_most_whatever_processes_do(steps):
         assert len(list(Path(folder).glob("locks/*"))) <= 1
 
 
+@pytest.mark.slow
 def test_no_two_processes_are_inside_at_the_same_time(tmp_path):
     code = """
 import os

@@ -216,6 +216,7 @@ def test_long_texts_are_cut_before_they_are_masked():
     assert torch.equal(hidden, recovered)
 
 
+@pytest.mark.slow
 def test_a_word_of_megabytes_is_encoded_in_pieces():
     text = "Anna met " + "abcdefghij" * 300_000
     batch = collator(Uniform(0.3), max_source=64)([{"text": text}])
@@ -374,6 +375,7 @@ def test_a_schedule_needs_the_number_of_rows_and_one_process():
         list(loader)
 
 
+@pytest.mark.slow
 def test_a_mixture_masks_each_row_with_its_members_objective():
     block = {"name": "mixture", "members": [{"name": "salient-span", "target": "full"}, "random"]}
     made = collator(block, seed=3)

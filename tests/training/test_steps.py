@@ -193,6 +193,7 @@ def test_every_example_comes_once_in_an_epoch():
     assert made(0).work == {"examples": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keep", "left"), [("start", "Anna met a"), ("end", "in Rome")])
 def test_a_source_with_a_word_of_megabytes_is_encoded_in_pieces(keep, left):
     source = "Anna met " + "abcdefghij" * 300_000 + " in Rome"

@@ -304,6 +304,7 @@ def test_rows_that_are_not_comparable_are_said_to_be(tmp_path):
     assert "finetune.steps: 1000 -&gt; 2000" in text
 
 
+@pytest.mark.slow
 def test_ten_policies_nine_tasks_and_five_seeds_are_below_three_megabytes(tmp_path):
     policies = {f"policy number {index}": 0.1 + index / 20 for index in range(10)}
     long = "a rather long answer, as a dialogue has it; " * 6
