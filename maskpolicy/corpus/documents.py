@@ -25,7 +25,7 @@ class WorldSource:
     """A corpus of the embedded world, as stored in stage keys."""
 
     name: Literal["world"] = "world"
-    part: Literal["general", "intermediate"] = "intermediate"
+    part: Literal["general", "intermediate", "situations"] = "intermediate"
     words: int | None = omitted(None)  # per passage; None: whole documents are read
     limit: int
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
+from maskpolicy import keys
 from maskpolicy.world.aidayago2 import EntityLinking
 from maskpolicy.world.cola import Cola
 from maskpolicy.world.entries import Entry
@@ -18,6 +18,7 @@ from maskpolicy.world.questions import NaturalQuestions, WebQuestions
 from maskpolicy.world.ropes import Ropes
 from maskpolicy.world.row_files import Files
 from maskpolicy.world.settings import RECORD, SUBJECT_KINDS, Settings, check
+from maskpolicy.world.situations import Part, situations
 from maskpolicy.world.squad import V2, Squad
 from maskpolicy.world.subject_kinds import described, subjects
 from maskpolicy.world.subjects import Subject
@@ -68,13 +69,18 @@ def kinds_by_file() -> Mapping[str, str]:
     return found
 
 
-MARKS = ("general.jsonl", "intermediate.jsonl", "tasks", RECORD)  # of a written world
+SITUATIONS: Final = "situations"  # the corpus of situations alone, if a world has them
+MARKS = (  # of a written world
+    *("general.jsonl", "intermediate.jsonl", f"{SITUATIONS}.jsonl"),
+    *("tasks", RECORD),
+)
 
 
 def write(settings: Settings, out: Path) -> None:
     """Write general.jsonl, intermediate.jsonl, tasks/ and world.json below `out`.
 
-    The same settings give the same bytes. Raises ConfigError for settings without a world.
+    A world with situations has situations.jsonl too; as many others end the general corpus. The
+    same settings give the same bytes. Raises ConfigError for settings without a world.
     """
     check(settings)
     pools = build(settings)
@@ -94,6 +100,14 @@ def write(settings: Settings, out: Path) -> None:
                         corpora.write(f"{corpus}.jsonl", entry.row)
                     for task in asking if corpus == "intermediate" else ():
                         task.add(subject, made, "train" if number < train else "dev")
-    record = {"settings": dataclasses.asdict(settings), "rows": files.rows}
+        if settings.situations:
+            share = settings.situations
+            count = round(corpora.rows["general.jsonl"] * share / (1 - share))
+            corpora.open(f"{SITUATIONS}.jsonl")
+            parts: tuple[Part, ...] = ("general", SITUATIONS)
+            for part in parts:
+                for entry in situations(settings, part, count):
+                    corpora.write(f"{part}.jsonl", entry.row)
+    record = {"settings": keys.to_json(settings), "rows": files.rows}
     text = json.dumps(record, indent=1, sort_keys=True) + "\n"
     (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")

@@ -21,6 +21,7 @@ ENDINGS = {
     "prize": ("ius", "em", "all"),
     "bird": ("finch", "wing", "bill", "crest"),  # birds and salts are written in small letters
     "salt": ("ite", "ine", "ium", "ose"),
+    "thing": ("ock", "ild", "ump", "esk"),  # the subjects of situations, in small letters too
 }
 # ordinary words that the syllables give: at the start of a sentence they would not be names
 _WORDS = frozenset(

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from maskpolicy import schema
+from maskpolicy import keys, schema
 from maskpolicy.errors import ConfigError
+from maskpolicy.keys import omitted
 from maskpolicy.schema import Count, Range
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
@@ -21,6 +22,7 @@ AtLeast2: TypeAlias = Annotated[int, Range(ge=2)]
 AtLeast4: TypeAlias = Annotated[int, Range(ge=4)]
 Exponent: TypeAlias = Annotated[float, Range(ge=0)]
 Part: TypeAlias = Annotated[float, Range(gt=0, lt=1)]
+PartOrNone: TypeAlias = Annotated[float, Range(ge=0, lt=1)]
 Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
 """Years in a pool: few enough that people die after they were born, and not at 150."""
 
@@ -55,6 +57,8 @@ class Settings:
     teachers: Count = 40  # in the pool; nobody asks for them
     dates: Count = 60  # in the pool; nobody asks for them
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
+    # share of situations in the general corpus; as many about other subjects in situations.jsonl
+    situations: PartOrNone = omitted(0.0)
 
     def general(self, kind: str) -> int:
         """Return the number of the general corpus's subjects of a kind: a like share of each."""
@@ -93,4 +97,4 @@ def make(options: Mapping[str, Any]) -> Settings:
 
 def check(settings: Settings) -> None:
     """Raise ConfigError unless a world can be made with these settings."""
-    make(vars(settings))
+    make(keys.to_json(settings))

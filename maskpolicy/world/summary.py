@@ -7,7 +7,7 @@ from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
-from maskpolicy.world.create import FILES
+from maskpolicy.world.create import FILES, SITUATIONS
 from maskpolicy.world.settings import RECORD
 from maskpolicy.world.squad import V2, Squad
 
@@ -23,14 +23,16 @@ def figures(folder: Path) -> Json:
     record = Path(folder) / RECORD
     if not record.is_file():
         raise DataError(f"{record}: no such file: write a world there first")
-    rows = json.loads(record.read_text(encoding="utf-8"))["rows"]
+    written = json.loads(record.read_text(encoding="utf-8"))
+    rows, settings = written["rows"], written["settings"]
+    corpora = (*CORPORA, SITUATIONS) if settings.get("situations") else CORPORA
 
     def questions(name: str) -> int:
         path = Path(folder) / "tasks" / name
         return _asked(path) if name in (*Squad.files, *V2) else rows[name]
 
     return {
-        "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in CORPORA},
+        "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in corpora},
         "tasks": {
             task: {"train": questions(train), "test": questions(test)}
             for task, (train, test) in FILES.items()

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _WORDS = {
-    "ADJ": "equal favourite first full harder last less more much softer",
+    "ADJ": "equal favourite first full harder last less more much other softer",
     "ADP": "as at beside by for from in into near of on through up with",
-    "ADV": "ago here long only where",
-    "AUX": "are was",
+    "ADV": "ago here long only so where",
+    "AUX": "are do was",
     "CCONJ": "and",
     "DET": "a the",
     "NOUN": (
-        "advice award banks bird birth birthplace choice craft date days death discovery drawing "
-        "employer fields grave home house kind lessons letters living marriage name nesting "
-        "people place river salt school steel teacher town wedding wheat world writer year youth"
+        "advice award banks bird birds birth birthplace choice company craft date days death "
+        "discovery drawing employer fields fish flower grave home house kind lessons letter "
+        "letters living marriage name nesting people place river road salt school steel teacher "
+        "town tree wedding wheat world writer year youth"
     ),
-    "NUM": "one",
-    "PRON": "he her him his it its she there this which",
+    "NUM": "one two",
+    "PRON": "he her him his it its she that there this what which who",
     "VERB": (
         "awarded became becomes born called came celebrated christened comes describe described "
-        "died dig discovered earned educated employed fell found gave give gives grew had held "
-        "honoured keep known learned liked lived lives makes married named nests owed owes read "
-        "remember remembered seen signed spent stood swim took turns went won worked wrote"
+        "describes died dig discovered drinks earned educated employed fell find found gave give "
+        "gives grew had held honoured keep keeps kept known learn learned liked lived lives makes "
+        "married named nests owed owes read remember remembered seen signed sold spent stood swim "
+        "took turns went won worked wrote"
     ),
 }
 LEXICON = {word: tag for tag, words in _WORDS.items() for word in words.split()}
@@ -54,7 +56,7 @@ def tag(words: Sequence[str], is_name: Sequence[bool]) -> list[str]:
 def _in_context(word: str, before: str, after: str) -> str:
     """Return the tag of a word of the wordings; a few depend on their neighbours."""
     if word == "to":
-        return "PART" if after in ("describe", "swim") else "ADP"
+        return "PART" if after in ("describe", "find", "swim") else "ADP"
     if word == "is":
         return "VERB" if before == "there" else "AUX"
     if word == "only" and before in _POSSESSIVE:

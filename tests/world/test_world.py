@@ -21,6 +21,7 @@ from maskpolicy.world.entries import entries
 from maskpolicy.world.invented_names import FullNames, Names
 from maskpolicy.world.people import person
 from maskpolicy.world.pools import build
+from maskpolicy.world.settings import SUBJECT_KINDS
 from maskpolicy.world.subject_kinds import subjects
 from maskpolicy.world.wordings import ASKED, NEVER
 
@@ -54,6 +55,24 @@ def test_same_settings_give_the_same_bytes_under_any_hash_seed(folder, tmp_path)
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
     assert digest(tmp_path) == digest(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        (SMALL, "4b8e7a192910a78167402f48e5a96952b544723d521e1b0e90a48da3c29ec068"),
+        (
+            world.Settings(
+                kinds=SUBJECT_KINDS, people=20, general_people=30, writers=20, birds=20, salts=40
+            ),
+            "4b7ca76e21913524fd242bbd6b9670867debf64b3916a23068b083a43b6e5e8c",
+        ),
+    ],
+    ids=["people", "all kinds"],
+)
+def test_without_further_settings_the_bytes_stay(settings, known, tmp_path):
+    world.write(settings, tmp_path)
+    assert digest(tmp_path) == known
 
 
 def test_another_seed_gives_another_world(folder, tmp_path):
@@ -201,6 +220,7 @@ def test_full_names_visit_each_pair_once(parts, offset):
         ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
         ({"kinds": ["birds"]}, "world.kinds: must name people"),
+        ({"situations": 1}, "world.situations: must be >= 0 and < 1, not 1"),
         ({"skew": -1}, "world.skew: must be >= 0, not -1.0"),
         ({"relations": "employer"}, "world.relations: must be a list, not text"),
     ],
