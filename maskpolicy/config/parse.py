@@ -119,40 +119,28 @@ def make_experiment(
     addition to those that the keys name; `needs` are lists that must not be empty. Raises
     ConfigError with `where`, the key and what to do.
     """
-    _warn_of_old_names(File, given, where)
-    for stage in TRAININGS:
-        _warn_of_old_names(Training, given.get(stage), at(where, stage))
-    shared = _shared(given, where)
-    _check_no_training_keys(given, where)
-    file = File(**schema.block(File, given, where, others=DENOISING_KEYS))
+    file, shared = _file(given, where)
     modules = _plugins(file.plugins, plugin_files, at(where, "plugins"), folders)
     discovery.load_files(modules, fresh=True)
     model = model_block(file.model, at(where, "model"), folders)
     trainings = training_blocks(given, model.is_scratch, where)
-    rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
-    policies = row_blocks(
-        rows,
-        at(where, "policies"),
-        shared,
-        model.kind,
-        trainings,
-        lambda own, place: row_trainings(own, given, model.is_scratch, place),
-    )
+    if trainings["general"].steps:
+        _check_scratch(model, f"{where}general.steps")
+    rows, policies = _rows(file, given, shared, model, trainings, where)
     data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
     runs = _runs(file, where)
-    if trainings["general"].steps:
-        _check_scratch(model, f"{where}general.steps")
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
+    contrast = None
+    if file.contrast_corpus is not None:
+        contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
     for row, block in zip(rows, policies, strict=True):
         for each in block.candidates or (block,):
             learned_policies.check(each, tasks, data, row.place)
             learned_policies.tell_warmups(each, row.place)
-            if not model.is_scratch and file.contrast_corpus is None:
+            if not model.is_scratch and contrast is None:
                 _check_contrast(each, row.place)
-    contrast = None
-    if file.contrast_corpus is not None:
-        contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
+    checkpoints = (file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps"))
     return Experiment(
         name=name,
         model=model,
@@ -169,14 +157,40 @@ def make_experiment(
         **trainings,
         plugins=modules,
         keep_models=file.keep_models,
-        checkpoint_steps=_checkpoint_steps(
-            file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps")
-        ),
+        checkpoint_steps=_checkpoint_steps(*checkpoints),
         world=world_block(file.world, where),
         tracker=file.tracker,
         resources=resources_block(file.resources, at(where, "resources")),
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
     )
+
+
+def _file(given: dict[str, Any], where: str) -> tuple[File, dict[str, Any]]:
+    """Return the keys of a file, and those of Denoising that all policies share."""
+    _warn_of_old_names(File, given, where)
+    for stage in TRAININGS:
+        _warn_of_old_names(Training, given.get(stage), at(where, stage))
+    shared = _shared(given, where)
+    _check_no_training_keys(given, where)
+    return File(**schema.block(File, given, where, others=DENOISING_KEYS)), shared
+
+
+def _rows(
+    file: File,
+    given: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    model: ModelBlock,
+    trainings: Mapping[str, Training],
+    where: str,
+) -> tuple[list[sweeps.Row], tuple[PolicyBlock, ...]]:
+    """Return the rows of a file as written, after its sweeps, and as blocks."""
+    place = at(where, "policies")
+    rows = sweeps.rows(file.policies, place, given, where)
+
+    def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
+        return row_trainings(stated, given, model.is_scratch, place)
+
+    return rows, row_blocks(rows, place, shared, model.kind, trainings, own)
 
 
 def _warn_of_old_names(block: type[File | Training], given: Any, where: str) -> None:

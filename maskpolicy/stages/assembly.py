@@ -4,44 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
 from maskpolicy.config import learned_policies
 from maskpolicy.config.budgets import Training, resolve_auto
-from maskpolicy.config.experiment import SEQ2SEQ, Experiment, PolicyBlock, TaskBlock
-from maskpolicy.config.policy_blocks import leaf_blocks, member_code
+from maskpolicy.config.experiment import Experiment, PolicyBlock, TaskBlock
+from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus.shards import CutFile
-from maskpolicy.errors import ConfigError
 from maskpolicy.files import sha256
-from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import discovery, hooks
-from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages import (  # noqa: F401 (they register the stages)
     count,
     evaluation,
     feedback,
     model_training,
 )
-from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.stages.input_graph import Digest, Inputs, scan
 from maskpolicy.stages.params import (
-    AnnotateParams,
-    AuditParams,
-    CondenseParams,
     EvaluateParams,
     FeedbackParams,
     FinetuneParams,
-    FitParams,
     GeneralParams,
     IntermediateParams,
-    MajorityParams,
     Split,
 )
+from maskpolicy.stages.policy_inputs import PolicyInputs, policy_params
+from maskpolicy.stages.task_columns import Columns
 from maskpolicy.stages.tuned_rows import TunedRow
-from maskpolicy.training.steps import annotate_names, statistics_names
 
 GENERAL_POLICY = "original"  # pre-trains models built from scratch
 
@@ -87,26 +77,18 @@ def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> lis
     """Return the stages of the statistics that a row's policy reads, or each that it draws."""
     builder = _Builder(Inputs(experiment, digest, cut=None))
     leaves = leaf_blocks(experiment.policies[row], f"policies[{row}]")
-    return [builder.statistics(leaf) for leaf, _ in leaves]
-
-
-@dataclass(frozen=True)
-class _Column:
-    """What the cells of a task share: its examples, and parameters of their stages."""
-
-    examples: Stage
-    params: dict[str, Any]
-    version: int | str  # of the metric
+    return [builder.row_inputs.statistics(leaf) for leaf, _ in leaves]
 
 
 class _Builder:
     def __init__(self, inputs: Inputs) -> None:
         self.experiment, self.inputs = inputs.experiment, inputs
         self.kind = MODEL_KINDS[self.experiment.model.kind]
+        self.row_inputs = PolicyInputs(inputs, self.base)
         self.models: dict[tuple[str, int, int], Stage] = {}
         self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
         self.general: dict[int, Stage] = {}
-        self.columns: dict[str, _Column] = {}
+        self.columns = Columns(inputs)
         self.tuned: dict[str, TunedRow] = {}
 
     def graph(self) -> Graph:
@@ -124,8 +106,8 @@ class _Builder:
             for seed in self.experiment.seeds
         }
         early = self.early()
-        majority = {task.label: self.majority(task) for task in self.experiment.tasks}
-        audits = {task.label: self.audit(task) for task in self.experiment.tasks}
+        majority = {task.label: self.columns.majority(task) for task in self.experiment.tasks}
+        audits = {task.label: self.columns.audit(task) for task in self.experiment.tasks}
         every = (*cells.values(), *early.values())
         return Graph(every, cells, pretrained, early, majority, audits)
 
@@ -163,15 +145,10 @@ class _Builder:
         label = f"{name}, {task.label}, seed {seed}"
         return self.evaluate(block, task, model, seed, label, split)
 
-    @cached_property
-    def external(self) -> Stage:
-        """The weights of a model that is not built from scratch."""
-        return self.inputs.external("pretrained")
-
     def base(self, run: int) -> Stage:
         """The model that an intermediate run starts from; policy `none` fine-tunes it directly."""
         if not self.experiment.model.is_scratch:
-            return self.external
+            return self.inputs.weights
         number = self.experiment.general_of(run)
         if number not in self.general:
             self.general[number] = self._general(number)
@@ -192,7 +169,7 @@ class _Builder:
         )
         inputs = {"tokenizer": self.inputs.tokenizer, "corpus": self.inputs.general_corpus}
         label = f"{model.name}, model {number}" if number else model.name
-        return self.resumable(self.inputs.stage("general", label, params, **inputs), spec)
+        return self.inputs.resumable(self.inputs.stage("general", label, params, **inputs), spec)
 
     def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
         """The model that a row fine-tunes, after its intermediate stage if it has one.
@@ -234,7 +211,7 @@ class _Builder:
         """A training on masked passages from step `first` to step `until` (0: to its end)."""
         spec = self.spec(block, run)
         params = IntermediateParams(
-            **self.policy(block),
+            **policy_params(block),
             how=block.denoising,
             spec=spec,
             until=until,
@@ -242,7 +219,7 @@ class _Builder:
             **self.inputs.of_kind(),
         )
         inputs = self.training_inputs(block, run) | self.feedback(block, run, first)
-        return self.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
+        return self.inputs.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
 
     def training_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
         """The inputs of each part of an intermediate training."""
@@ -250,8 +227,8 @@ class _Builder:
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
             "corpus": self.inputs.intermediate_corpus,
-            **self.annotations(block, run),
-            **self.select_statistics(block),
+            **self.row_inputs.annotations(block, run),
+            **self.row_inputs.select_statistics(block),
         }
 
     def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
@@ -272,7 +249,7 @@ class _Builder:
         spec, name, found = self.spec(block, run), f"{block.label}, run {run}", {}
         inputs = self.training_inputs(block, run)
         if learned_policies.is_learned(block):
-            inputs["fit"] = self.fit(block, run)
+            inputs["fit"] = self.row_inputs.fit(block, run)
         if first:
             begin = first - size
             label = f"{name}, steps {begin + 1} to {first}"
@@ -281,7 +258,7 @@ class _Builder:
             found["state"] = part.adjusted(byproducts=kept, transient=True)
             inputs["before"] = self.feedback(block, run, begin)["feedback"]
         params = FeedbackParams(
-            **self.policy(block),
+            **policy_params(block),
             how=block.denoising,
             spec=spec,
             depends=hooks.DEPENDS.of(discovery.instance("policy", block.name, block.fields))(),
@@ -293,194 +270,18 @@ class _Builder:
         made = self.inputs.stage("intermediate-feedback", label, params, **inputs, **found)
         return {"feedback": made.adjusted(transient=True), **found}
 
-    def annotations(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
-        """The columns of a row's policy, or of each policy that it draws, by name of the input."""
-        leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
-        names = annotate_names(len(leaves))
-        return {name: self.annotate(leaf, run) for name, leaf in zip(names, leaves, strict=True)}
-
-    def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
-        """The columns that a policy computes from the corpus; None if it computes none."""
-        policy = discovery.instance("policy", block.name, block.fields)
-        if hooks.ANNOTATE.of(policy) is None:
-            return None
-        fit = self.fit(block, run) if learned_policies.is_learned(block) else None
-        reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
-        statistics = self.statistics(block) if reads else None
-        fields = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
-        params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
-        label = block.label if fit is None else f"{block.label}, run {run}"
-        return self.inputs.annotate(label, params, fit=fit, statistics=statistics)
-
-    def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
-        """The statistics that `select` of a row's policy reads, or of each that it draws."""
-        found: list[Stage | None] = []
-        for leaf, _ in leaf_blocks(block, "policies"):
-            policy = discovery.instance("policy", leaf.name, leaf.fields)
-            reads = hooks.STATISTICS in hooks.SELECT.extra(policy)
-            found.append(self.statistics(leaf) if reads else None)
-        return dict(zip(statistics_names(len(found)), found, strict=True))
-
-    def statistics(self, block: PolicyBlock) -> Stage | None:
-        """The statistics of the corpus that a policy reads; None if it reads none."""
-        policy = discovery.instance("policy", block.name, block.fields)
-        if not hooks.reads_statistics(policy):
-            return None
-        fields = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
-        params = CondenseParams(**fields, depends=hooks.DEPENDS.of(policy)())
-        return self.inputs.statistics(block.label, policy, params)
-
-    def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
-        """The training of a learned policy; with `of`, only as the start of that row (label)."""
-        kind = self.experiment.model.kind
-        if kind != SEQ2SEQ and learned_policies.fits_to_denoising(block):
-            raise ConfigError(
-                f"policies: {block.name} is learned through a text-to-text model, but model.kind "
-                f"is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
-            )
-        spec = self.experiment.budget("fit", block)
-        policy = {**self.policy(block), "fields": learned_policies.fitted_fields(block)}
-        made = discovery.instance("policy", block.name, block.fields)
-        from_labels = hooks.LEARNS_FROM.of(made) == "labels"
-        params = FitParams(
-            **policy,
-            spec=resolve_auto(replace(spec, seed=spec.seed + run)),
-            how=block.denoising if learned_policies.fits_to_denoising(block) else None,
-            depends=(hooks.DEPENDS.of(made)() or None) if from_labels else None,
-        )
-        before = learned_policies.start(block)
-        if before is not None:
-            before = replace(before, trainings=block.trainings)
-        label = f"{of}{block.label}, run {run}"
-        plugin = find_plugin("policy", block.name).plugin
-        methods = (hooks.FIT, hooks.ANNOTATE) if block.fields.get("train_on") else (hooks.FIT,)
-        reads = any(hooks.STATISTICS in method.extra(plugin) for method in methods)
-        inputs: dict[str, Stage | None] = {
-            "model": self.base(run),
-            "tokenizer": self.inputs.tokenizer,
-            "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
-            "statistics": self.statistics(block) if reads else None,
-        }
-        tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
-        for index, task in enumerate(tasks):
-            inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
-        if hooks.NEEDS_CLASSIFIER.of(made):
-            inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
-        return self.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
-
-    def classifier(self, block: PolicyBlock, task: TaskBlock, run: int) -> Stage:
-        """The model before its intermediate stage, fine-tuned on a label task for a row's policy.
-
-        A text-to-text model learns the labels as texts.
-        """
-        made, spec = sources.task(task), self.experiment.budget("finetune", block)
-        seed, is_text = self.experiment.budget("fit", block).seed, "label" not in self.kind.tasks
-        params = FinetuneParams(
-            head="text" if is_text else "label",
-            choose="likelihood" if is_text else "generate",
-            keep=made.facts.keep,
-            metric=made.metric.name,
-            metric_version=made.metric.version if spec.eval_every else 1,
-            spec=resolve_auto(replace(spec, seed=seed + run)),
-        )
-        tuned = self.inputs.stage(
-            "finetune-classifier",
-            f"{block.label}, {task.label}, run {run}",
-            params,
-            model=self.base(run),
-            tokenizer=self.inputs.tokenizer,
-            examples=self.inputs.contexts(task),
-        )
-        return self.resumable(tuned.adjusted(transient=True), spec)
-
-    def policy(self, block: PolicyBlock) -> dict[str, Any]:
-        """The fields of `PolicyParams`."""
-        code = code_digests(find_plugin("policy", block.name))
-        more = {"member_code": member_code(block)}
-        return {"policy": block.name, "fields": block.fields, "code": code, **more}
-
-    def audit(self, task: TaskBlock) -> Stage:
-        """The audit of a task's data; no score depends on it."""
-        model, spec = self.experiment.model, self.experiment.finetune
-        positions = self.kind.presets[model.name].positions if model.is_scratch else None
-        params = AuditParams(
-            max_source=spec.max_source,
-            max_target=spec.max_target,
-            positions=positions,
-            **self.head(task),
-        )
-        return self.inputs.stage(
-            "audit",
-            task.label,
-            params,
-            tokenizer=self.inputs.tokenizer,
-            examples=self.inputs.examples(task),
-            model=None if model.is_scratch else self.external,
-        )
-
-    def head(self, task: TaskBlock) -> dict[str, Any]:
-        """The fields of `HeadParams`."""
-        facts = sources.facts(find_plugin("task", task.name))
-        choose = hooks.CHOOSE.of(sources.task(task).plugin)
-        return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
-
     def evaluate(
         self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
     ) -> Stage:
         """Fine-tune a row's model on a task, and answer the examples of a split."""
-        column, spec = self.column(task), self.experiment.budget("finetune", block)
+        column, spec = self.columns.column(task), self.experiment.budget("finetune", block)
         inputs = {"tokenizer": self.inputs.tokenizer, "examples": column.examples}
         shared = column.params | {"spec": resolve_auto(replace(spec, seed=seed))}
         chooses = bool(spec.eval_every)  # the metric chooses the weights
         finetune = FinetuneParams(**shared, metric_version=column.version if chooses else 1)
         tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
         tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
-        tuned = self.resumable(tuned, spec)
+        tuned = self.inputs.resumable(tuned, spec)
         evaluate = EvaluateParams(**shared, metric_version=column.version, split=split)
         name = label if split == "test" else f"{label}, {split}"
         return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)
-
-    def column(self, task: TaskBlock) -> _Column:
-        """What all cells of a task share; computed once."""
-        if task.label not in self.columns:
-            made = sources.task(task)
-            facts, metric = made.facts, made.metric
-            self.check(task, facts.kind)
-            params = {"keep": facts.keep, "metric": metric.name, **self.head(task)}
-            self.columns[task.label] = _Column(self.inputs.examples(task), params, metric.version)
-        return self.columns[task.label]
-
-    def majority(self, task: TaskBlock) -> Stage:
-        """The majority guess of a task, without a model."""
-        made = sources.task(task)
-        facts, metric = made.facts, made.metric
-        params = MajorityParams(
-            metric=metric.name,
-            metric_version=metric.version,
-            kind=facts.kind,
-            keep=facts.keep,
-            unanswerable=facts.unanswerable,
-        )
-        examples = self.inputs.examples(task)
-        return self.inputs.stage("majority", task.label, params, examples=examples)
-
-    def resumable(self, stage: Stage, spec: Training) -> Stage:
-        """Return the training with the interval of its checkpoints, and its processes."""
-        processes = self.experiment.resources.of(stage.kind).members
-        every = spec.checkpoint_every
-        return self.inputs.located(stage, checkpoint_every=every, processes=processes)
-
-    def check(self, task: TaskBlock, kind: str) -> None:
-        """Raise ConfigError if the model cannot be fine-tuned on the task as configured."""
-        model = self.experiment.model
-        if task.context and kind != "text":
-            raise ConfigError(
-                f"tasks: {task.label} is a {kind} task, which always has its context: remove "
-                "context: true"
-            )
-        if kind not in self.kind.tasks:
-            able = next(name for name, other in MODEL_KINDS.items() if kind in other.tasks)
-            raise ConfigError(
-                f"tasks: {task.label} is a {kind} task, which a model of kind {model.kind} cannot "
-                f"do (it does {' and '.join(self.kind.tasks)} tasks): set model.kind: {able}"
-            )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from maskpolicy import hub
+from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import HUB, WORLD, CorpusBlock, Experiment, TaskBlock
 from maskpolicy.corpus import documents
 from maskpolicy.corpus.documents import ShardSource, Source, WorldSource
@@ -96,6 +97,17 @@ class Inputs:
     def located(self, stage: Stage, **local: Any) -> Stage:
         """Return the stage with settings that are not part of its key; see `Local`."""
         return stage.adjusted(local=replace(stage.local, **local))
+
+    @cached_property
+    def weights(self) -> Stage:
+        """The weights of a model that is not built from scratch."""
+        return self.external("pretrained")
+
+    def resumable(self, stage: Stage, spec: Training) -> Stage:
+        """Return the training with the interval of its checkpoints, and its processes."""
+        processes = self.experiment.resources.of(stage.kind).members
+        every = spec.checkpoint_every
+        return self.located(stage, checkpoint_every=every, processes=processes)
 
     def external(self, kind: str) -> Stage:
         """A stage that loads a model's weights or tokenizer from a folder or the Hub.

@@ -1,0 +1,136 @@
+"""What a row's policy needs before its training: columns, statistics, and its own fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from maskpolicy.config import learned_policies
+from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.config.experiment import SEQ2SEQ, PolicyBlock, TaskBlock
+from maskpolicy.config.policy_blocks import leaf_blocks, member_code
+from maskpolicy.errors import ConfigError
+from maskpolicy.formats import sources
+from maskpolicy.graph.nodes import Stage
+from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
+from maskpolicy.stages.input_graph import Inputs
+from maskpolicy.stages.params import AnnotateParams, CondenseParams, FinetuneParams, FitParams
+from maskpolicy.training.steps import annotate_names, statistics_names
+
+
+class PolicyInputs:
+    """The stages that a row's policy reads; `base(run)` is the model before its training."""
+
+    def __init__(self, inputs: Inputs, base: Callable[[int], Stage]) -> None:
+        self.experiment, self.inputs, self.base = inputs.experiment, inputs, base
+
+    def annotations(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
+        """The columns of a row's policy, or of each policy that it draws, by name of the input."""
+        leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
+        names = annotate_names(len(leaves))
+        return {name: self.annotate(leaf, run) for name, leaf in zip(names, leaves, strict=True)}
+
+    def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
+        """The columns that a policy computes from the corpus; None if it computes none."""
+        policy = discovery.instance("policy", block.name, block.fields)
+        if hooks.ANNOTATE.of(policy) is None:
+            return None
+        fit = self.fit(block, run) if learned_policies.is_learned(block) else None
+        reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
+        statistics = self.statistics(block) if reads else None
+        fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        label = block.label if fit is None else f"{block.label}, run {run}"
+        return self.inputs.annotate(label, params, fit=fit, statistics=statistics)
+
+    def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
+        """The statistics that `select` of a row's policy reads, or of each that it draws."""
+        found: list[Stage | None] = []
+        for leaf, _ in leaf_blocks(block, "policies"):
+            policy = discovery.instance("policy", leaf.name, leaf.fields)
+            reads = hooks.STATISTICS in hooks.SELECT.extra(policy)
+            found.append(self.statistics(leaf) if reads else None)
+        return dict(zip(statistics_names(len(found)), found, strict=True))
+
+    def statistics(self, block: PolicyBlock) -> Stage | None:
+        """The statistics of the corpus that a policy reads; None if it reads none."""
+        policy = discovery.instance("policy", block.name, block.fields)
+        if not hooks.reads_statistics(policy):
+            return None
+        fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        params = CondenseParams(**fields, depends=hooks.DEPENDS.of(policy)())
+        return self.inputs.statistics(block.label, policy, params)
+
+    def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
+        """The training of a learned policy; with `of`, only as the start of that row (label)."""
+        kind = self.experiment.model.kind
+        if kind != SEQ2SEQ and learned_policies.fits_to_denoising(block):
+            raise ConfigError(
+                f"policies: {block.name} is learned through a text-to-text model, but model.kind "
+                f"is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
+            )
+        spec = self.experiment.budget("fit", block)
+        policy = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
+        made = discovery.instance("policy", block.name, block.fields)
+        from_labels = hooks.LEARNS_FROM.of(made) == "labels"
+        params = FitParams(
+            **policy,
+            spec=resolve_auto(replace(spec, seed=spec.seed + run)),
+            how=block.denoising if learned_policies.fits_to_denoising(block) else None,
+            depends=(hooks.DEPENDS.of(made)() or None) if from_labels else None,
+        )
+        before = learned_policies.start(block)
+        if before is not None:
+            before = replace(before, trainings=block.trainings)
+        label = f"{of}{block.label}, run {run}"
+        plugin = find_plugin("policy", block.name).plugin
+        methods = (hooks.FIT, hooks.ANNOTATE) if block.fields.get("train_on") else (hooks.FIT,)
+        reads = any(hooks.STATISTICS in method.extra(plugin) for method in methods)
+        inputs: dict[str, Stage | None] = {
+            "model": self.base(run),
+            "tokenizer": self.inputs.tokenizer,
+            "init": self.fit(before, run, f"{of}{block.label}: ") if before else None,
+            "statistics": self.statistics(block) if reads else None,
+        }
+        tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
+        for index, task in enumerate(tasks):
+            inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
+        if hooks.NEEDS_CLASSIFIER.of(made):
+            inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
+        return self.inputs.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
+
+    def classifier(self, block: PolicyBlock, task: TaskBlock, run: int) -> Stage:
+        """The model before its intermediate stage, fine-tuned on a label task for a row's policy.
+
+        A text-to-text model learns the labels as texts.
+        """
+        made, spec = sources.task(task), self.experiment.budget("finetune", block)
+        seed = self.experiment.budget("fit", block).seed
+        is_text = "label" not in self.inputs.kind.tasks
+        params = FinetuneParams(
+            head="text" if is_text else "label",
+            choose="likelihood" if is_text else "generate",
+            keep=made.facts.keep,
+            metric=made.metric.name,
+            metric_version=made.metric.version if spec.eval_every else 1,
+            spec=resolve_auto(replace(spec, seed=seed + run)),
+        )
+        tuned = self.inputs.stage(
+            "finetune-classifier",
+            f"{block.label}, {task.label}, run {run}",
+            params,
+            model=self.base(run),
+            tokenizer=self.inputs.tokenizer,
+            examples=self.inputs.contexts(task),
+        )
+        return self.inputs.resumable(tuned.adjusted(transient=True), spec)
+
+
+def policy_params(block: PolicyBlock) -> dict[str, Any]:
+    """Return the fields of `PolicyParams`."""
+    code = code_digests(find_plugin("policy", block.name))
+    more = {"member_code": member_code(block)}
+    return {"policy": block.name, "fields": block.fields, "code": code, **more}

@@ -1,0 +1,97 @@
+"""The columns of a leaderboard as stages: examples, audits and majority guesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.errors import ConfigError
+from maskpolicy.formats import sources
+from maskpolicy.graph.nodes import Stage
+from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.stages.input_graph import Inputs
+from maskpolicy.stages.params import AuditParams, MajorityParams
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the cells of a task share: its examples, and parameters of their stages."""
+
+    examples: Stage
+    params: dict[str, Any]
+    version: int | str  # of the metric
+
+
+class Columns:
+    """The stages of each task that belong to no row."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.experiment, self.inputs = inputs.experiment, inputs
+        self.columns: dict[str, Column] = {}
+
+    def column(self, task: TaskBlock) -> Column:
+        """What all cells of a task share; computed once."""
+        if task.label not in self.columns:
+            made = sources.task(task)
+            facts, metric = made.facts, made.metric
+            self.check(task, facts.kind)
+            params = {"keep": facts.keep, "metric": metric.name, **self.head(task)}
+            self.columns[task.label] = Column(self.inputs.examples(task), params, metric.version)
+        return self.columns[task.label]
+
+    def head(self, task: TaskBlock) -> dict[str, Any]:
+        """The fields of `HeadParams`."""
+        facts = sources.facts(find_plugin("task", task.name))
+        choose = hooks.CHOOSE.of(sources.task(task).plugin)
+        return {"head": facts.kind, "unanswerable": facts.unanswerable, "choose": choose}
+
+    def audit(self, task: TaskBlock) -> Stage:
+        """The audit of a task's data; no score depends on it."""
+        model, spec = self.experiment.model, self.experiment.finetune
+        positions = self.inputs.kind.presets[model.name].positions if model.is_scratch else None
+        params = AuditParams(
+            max_source=spec.max_source,
+            max_target=spec.max_target,
+            positions=positions,
+            **self.head(task),
+        )
+        return self.inputs.stage(
+            "audit",
+            task.label,
+            params,
+            tokenizer=self.inputs.tokenizer,
+            examples=self.inputs.examples(task),
+            model=None if model.is_scratch else self.inputs.weights,
+        )
+
+    def majority(self, task: TaskBlock) -> Stage:
+        """The majority guess of a task, without a model."""
+        made = sources.task(task)
+        facts, metric = made.facts, made.metric
+        params = MajorityParams(
+            metric=metric.name,
+            metric_version=metric.version,
+            kind=facts.kind,
+            keep=facts.keep,
+            unanswerable=facts.unanswerable,
+        )
+        examples = self.inputs.examples(task)
+        return self.inputs.stage("majority", task.label, params, examples=examples)
+
+    def check(self, task: TaskBlock, kind: str) -> None:
+        """Raise ConfigError if the model cannot be fine-tuned on the task as configured."""
+        model = self.experiment.model
+        if task.context and kind != "text":
+            raise ConfigError(
+                f"tasks: {task.label} is a {kind} task, which always has its context: remove "
+                "context: true"
+            )
+        if kind not in self.inputs.kind.tasks:
+            able = next(name for name, other in MODEL_KINDS.items() if kind in other.tasks)
+            raise ConfigError(
+                f"tasks: {task.label} is a {kind} task, which a model of kind {model.kind} cannot "
+                f"do (it does {' and '.join(self.inputs.kind.tasks)} tasks): set model.kind: {able}"
+            )
