@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -60,33 +61,32 @@ def generate(
     return answers
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairLimits:
+    """The lengths, in tokens, to which pairs of a source and a choice are cut, and a batch's size.
+
+    `keep` is the end of a longer source that stays.
+    """
+
+    max_source: int
+    max_target: int
+    keep: str = "start"
+    batch: int = BATCH
+
+
 def rank(
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],
     choices: Sequence[Sequence[str]],
-    *,
-    max_source: int,
-    max_target: int,
-    keep: str = "start",
-    batch: int = BATCH,
+    limits: PairLimits,
     progress: Progress | None = None,
 ) -> list[str]:
     """Return for each source the choice of the highest mean log-likelihood of its tokens.
 
-    Pairs of like length share a batch of `batch`; of equal choices the first one wins.
+    Pairs of like length share a batch; of equal choices the first one wins.
     """
-    found = likelihoods(
-        model,
-        tokenizer,
-        sources,
-        choices,
-        max_source=max_source,
-        max_target=max_target,
-        keep=keep,
-        batch=batch,
-        progress=progress,
-    )
+    found = likelihoods(model, tokenizer, sources, choices, limits, progress)
     return [given[int(np.argmax(means))] for given, (means, _) in zip(choices, found, strict=True)]
 
 
@@ -95,11 +95,7 @@ def likelihoods(
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],
     choices: Sequence[Sequence[str]],
-    *,
-    max_source: int,
-    max_target: int,
-    keep: str = "start",
-    batch: int = BATCH,
+    limits: PairLimits,
     progress: Progress | None = None,
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Return each source's choices' mean log-likelihoods of tokens, (c,), and their tokens, (c,).
@@ -109,14 +105,15 @@ def likelihoods(
     import torch
 
     specials = models.specials(tokenizer, model)
-    rows = specials.wrap(tokenize(sources, tokenizer), max_source, keep)
+    rows = specials.wrap(tokenize(sources, tokenizer), limits.max_source, limits.keep)
     owners = np.repeat(np.arange(len(choices)), [len(given) for given in choices])
     texts = [text for given in choices for text in given]
-    pairs = Pairs(rows.take(owners), specials.wrap_targets(tokenize(texts, tokenizer), max_target))
+    targets = specials.wrap_targets(tokenize(texts, tokenizer), limits.max_target)
+    pairs = Pairs(rows.take(owners), targets)
     order = np.lexsort((pairs.targets.lengths, pairs.sources.lengths))
     means = np.zeros(len(pairs))
     device = next(model.parameters()).device
-    for chosen in in_batches(model, order, batch, progress):
+    for chosen in in_batches(model, order, limits.batch, progress):
         made = collate(pairs.take(chosen), specials.pad, specials.start)
         with torch.inference_mode():
             means[chosen] = _mean_log_likelihoods(model, made.to(device))

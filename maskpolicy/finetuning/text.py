@@ -9,7 +9,7 @@ from typing import Any
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
-from maskpolicy.finetuning.generation import generate, rank
+from maskpolicy.finetuning.generation import PairLimits, generate, rank
 from maskpolicy.models import bart as models
 from maskpolicy.models import families
 from maskpolicy.training.interfaces import Progress
@@ -61,16 +61,8 @@ def answer(
         return generate(
             model, tokenizer, sources, max_source=limit, keep=params.keep, progress=progress
         )
-    return rank(
-        model,
-        tokenizer,
-        sources,
-        _choices(examples),
-        max_source=limit,
-        max_target=spec.max_target,
-        keep=params.keep,
-        progress=progress,
-    )
+    limits = PairLimits(max_source=limit, max_target=spec.max_target, keep=params.keep)
+    return rank(model, tokenizer, sources, _choices(examples), limits, progress)
 
 
 def cuts(

@@ -14,7 +14,7 @@ from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import TASK_HEADS, Head, label
 from maskpolicy.finetuning.answering import AnswerParams, HeadKind
-from maskpolicy.finetuning.generation import likelihoods
+from maskpolicy.finetuning.generation import PairLimits, likelihoods
 from maskpolicy.models import bart
 from maskpolicy.training.batching import Batch
 from maskpolicy.training.steps import ExampleSteps
@@ -72,8 +72,7 @@ class Classifier:
             self.tokenizer,
             [example.source for example in made],
             [self.choices] * len(made),
-            max_source=self.spec.max_source,
-            max_target=self.spec.max_target,
+            PairLimits(max_source=self.spec.max_source, max_target=self.spec.max_target),
         )
         return _normalised(np.stack([mean * lengths for mean, lengths in means]))
 

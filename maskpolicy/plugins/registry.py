@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.metrics import METRICS
-from maskpolicy.plugins import hooks
+from maskpolicy.plugins import hook_checks, hooks
 from maskpolicy.types import Denoising
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
         _check_name(entry)
         _check_fields(entry)
         if kind in hooks.HOOKS:
-            hooks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
+            hook_checks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
         known = _ENTRIES.get((kind, name))
         if known and known.where != entry.where:
             both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"

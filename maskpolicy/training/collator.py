@@ -28,7 +28,7 @@ from maskpolicy.datafiles import fields
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking.denoising import mixed_pairs
 from maskpolicy.masking.members import Masker
-from maskpolicy.plugins import discovery, hooks
+from maskpolicy.plugins import discovery, hook_checks, hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.plugin_errors import plugin_name
 from maskpolicy.plugins.registry import DENOISING_KEYS
@@ -54,6 +54,19 @@ class MaskingCollator:
     Masks depend on `seed`, on the text (or the row's "id"), and on the number of rows before. Equal
     calls in equal order give equal masks, and two policies draw from the same generators. Each
     DataLoader worker adds its own seed, which PyTorch draws anew in each epoch.
+
+    `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `target`
+    to `insert` are fields of `types.Denoising`. None means the policy's registered default, or
+    Denoising's default for an instance. `columns` names keys of the rows that hold lists of [start,
+    end] character offsets in "text". `fitted` is the folder of a learned policy. `decoder_start` is
+    the model's decoder_start_token_id (None: as `Specials.of` says). `max_source` and `max_target`
+    are in tokens and include special tokens. The tokens and annotations of the latest `cache` texts
+    are cached. `total_rows` is the number of rows that the training reads, over all epochs; a
+    policy that follows the progress of the training needs it. `statistics`, for a policy that reads
+    those of a corpus, are the texts to count, or the folder of an artifact (`count`, `condense`);
+    `contrast` are general texts, for a policy that compares the two. The tokenizer must be a fast
+    one with a mask token or sentinels; it is copied. Raises ConfigError if the policy or the
+    tokenizer cannot be used.
     """
 
     def __init__(
@@ -77,22 +90,8 @@ class MaskingCollator:
         statistics: str | Path | Sequence[str] | None = None,
         contrast: Sequence[str] = (),
     ) -> None:
-        """Create a collator for a policy and a tokenizer.
-
-        `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance.
-        `target` to `insert` are fields of `types.Denoising`. None means the policy's registered
-        default, or Denoising's default for an instance. `columns` names keys of the rows that hold
-        lists of [start, end] character offsets in "text". `fitted` is the folder of a learned
-        policy. `decoder_start` is the model's decoder_start_token_id (None: as `Specials.of` says).
-        `max_source` and `max_target` are in tokens and include special tokens. The tokens and
-        annotations of the latest `cache` texts are cached. `total_rows` is the number of rows that
-        the training reads, over all epochs; a policy that follows the progress of the training
-        needs it. `statistics`, for a policy that reads those of a corpus, are the texts to count,
-        or the folder of an artifact (`count`, `condense`); `contrast` are general texts, for a
-        policy that compares the two. The tokenizer must be a fast one with a mask token or
-        sentinels; it is copied. Raises ConfigError if the policy or the tokenizer cannot be used.
-        """
-        asked = {
+        """Check the arguments and open what the policy reads; raises ConfigError as above."""
+        objective = {
             "target": target,
             "corruption": corruption,
             "join": join,
@@ -100,9 +99,7 @@ class MaskingCollator:
             "insert": insert,
         }
         name, self.policy = _policy(policy)
-        asked = {key: value for key, value in asked.items() if value is not None}
-        if isinstance(policy, Mapping):
-            asked = {key: policy[key] for key in DENOISING_KEYS if key in policy} | asked
+        asked = _asked(policy, objective)
         self.denoising = _denoising(name, asked)
         self.tokenizer = _checked(tokenizer)
         self.specials = Specials.of(self.tokenizer, decoder_start)
@@ -110,19 +107,10 @@ class MaskingCollator:
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
         self.total_rows = total_rows
-        self.masker = _masker(self.policy, self.denoising, asked)
-        read = [self._statistics(leaf.policy, statistics, contrast) for leaf in self.masker.leaves]
-        self.masker = Masker.of(self.policy, self.denoising, read)
-        if self.fitted is None and any(hooks.FIT.of(leaf.policy) for leaf in self.masker.leaves):
-            raise ConfigError(
-                f"MaskingCollator: {name}: learns before it masks: give the folder of what it "
-                "learnt in a run as `fitted`"
-            )
-        if total_rows is None and self.masker.follows_progress:
-            raise ConfigError(
-                "MaskingCollator: the policy follows the progress of the training: set total_rows, "
-                "the number of rows over all epochs"
-            )
+        self.masker = self._with_statistics(
+            _masker(self.policy, self.denoising, asked), statistics, contrast
+        )
+        self._check_masker(name)
         self._taken_out = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         self._known: dict[str, list[Passage]] = {}  # with the columns of each leaf
         self._rows = 0
@@ -189,6 +177,26 @@ class MaskingCollator:
         for key in list(islice(self._known, max(0, len(self._known) - self.cache))):
             del self._known[key]
         return [list(view) for view in zip(*found, strict=True)]
+
+    def _with_statistics(
+        self, masker: Masker, given: str | Path | Sequence[str] | None, contrast: Sequence[str]
+    ) -> Masker:
+        """Return the policy with the statistics that it or its members read."""
+        read = [self._statistics(leaf.policy, given, contrast) for leaf in masker.leaves]
+        return Masker.of(self.policy, self.denoising, read)
+
+    def _check_masker(self, name: str) -> None:
+        """Raise ConfigError if the policy needs an argument that is missing."""
+        if self.fitted is None and any(hooks.FIT.of(leaf.policy) for leaf in self.masker.leaves):
+            raise ConfigError(
+                f"MaskingCollator: {name}: learns before it masks: give the folder of what it "
+                "learnt in a run as `fitted`"
+            )
+        if self.total_rows is None and self.masker.follows_progress:
+            raise ConfigError(
+                "MaskingCollator: the policy follows the progress of the training: set total_rows, "
+                "the number of rows over all epochs"
+            )
 
     def _statistics(
         self,
@@ -286,8 +294,17 @@ def _policy(given: str | Mapping[str, Any] | Policy) -> tuple[str, Any]:
         )
     made = type(given)
     if hooks.SELECT.of(made) is not None:  # unless only the instance has the method
-        hooks.check("policy", made, f"MaskingCollator: policy {made.__name__}")
+        hook_checks.check("policy", made, f"MaskingCollator: policy {made.__name__}")
     return "", given
+
+
+def _asked(
+    policy: str | Mapping[str, Any] | Policy, objective: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the keys of the denoising objective that an argument or the policy's block sets."""
+    block = policy if isinstance(policy, Mapping) else {}
+    asked = {key: block[key] for key in DENOISING_KEYS if key in block}
+    return asked | {key: value for key, value in objective.items() if value is not None}
 
 
 def _denoising(policy: str, given: Mapping[str, Any]) -> Denoising:

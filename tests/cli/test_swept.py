@@ -8,7 +8,6 @@ import json
 import pytest
 
 from maskpolicy import stages
-from maskpolicy.cli import app
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph import planning
 from maskpolicy.leaderboard.build import build_leaderboard
@@ -37,13 +36,9 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(run_tiny):
     """Run a tiny experiment with sweeps; its folder, with its store and its run."""
-    folder = tmp_path_factory.mktemp("swept")
-    (folder / "tiny.yaml").write_text(TINY)
-    words = ["run", folder / "tiny.yaml", "--store", folder / "store", "--out", folder / "out"]
-    assert not app(list(map(str, words)), standalone_mode=False)
-    return folder
+    return run_tiny(TINY)
 
 
 def test_each_row_is_compared_with_the_baseline_of_its_own_budget(swept):

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 from maskpolicy import stages
-from maskpolicy.cli import app
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph import picking, planning
 from maskpolicy.graph.nodes import topological
@@ -33,13 +32,9 @@ BY_TASK = ("policies=[none]", "tune={finetune.lr: [1e-3, 1e-2]}")
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
+def tuned(run_tiny):
     """Run a tiny experiment with a tuned row; its folder, with its store and its run."""
-    folder = tmp_path_factory.mktemp("tuned")
-    (folder / "tiny.yaml").write_text(TINY)
-    words = ["run", folder / "tiny.yaml", "--store", folder / "store", "--out", folder / "out"]
-    assert not app(list(map(str, words)), standalone_mode=False)
-    return folder
+    return run_tiny(TINY)
 
 
 def graph(folder, *overrides):

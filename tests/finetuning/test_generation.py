@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import small
@@ -11,7 +12,7 @@ import torch
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams
-from maskpolicy.finetuning.generation import generate, rank
+from maskpolicy.finetuning.generation import PairLimits, generate, rank
 from maskpolicy.finetuning.text import answer
 from maskpolicy.models import bart as models
 from maskpolicy.training.batching import Pairs, collate
@@ -22,7 +23,7 @@ from maskpolicy.types import Example
 WORDS = " ".join(small.TEXTS).split()
 SOURCES = ["Where is Ulm?", "Which of the many towns on the river is it?", "Bonn", "more or less"]
 CHOICES = [("in the south", "Ulm"), ("more", "less", "no effect"), ("a", "b"), ("less", "more")]
-LIMITS = {"max_source": 32, "max_target": 16}
+LIMITS = PairLimits(max_source=32, max_target=16)
 
 
 @pytest.fixture(scope="module")
@@ -115,22 +116,21 @@ def test_the_chosen_one_has_the_least_mean_training_loss(chooser):
         min(given, key=lambda choice: mean_loss(*chooser, source, choice))
         for source, given in zip(SOURCES, CHOICES, strict=True)
     ]
-    assert rank(*chooser, SOURCES, CHOICES, **LIMITS) == expected
+    assert rank(*chooser, SOURCES, CHOICES, LIMITS) == expected
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_batches_of_any_size_choose_the_same(chooser, batch):
-    whole = rank(*chooser, SOURCES, CHOICES, **LIMITS)
+    whole = rank(*chooser, SOURCES, CHOICES, LIMITS)
     done = []
-    chosen = rank(
-        *chooser, SOURCES, CHOICES, **LIMITS, batch=batch, progress=lambda *at: done.append(at[:2])
-    )
+    limits = replace(LIMITS, batch=batch)
+    chosen = rank(*chooser, SOURCES, CHOICES, limits, progress=lambda *at: done.append(at[:2]))
     assert chosen == whole
     assert done[-1] == (9, 9)
 
 
 def test_of_equal_choices_the_first_one_is_taken(chooser):
-    chosen = rank(*chooser, ["Bonn"], [("no effect", "no effect")], **LIMITS)
+    chosen = rank(*chooser, ["Bonn"], [("no effect", "no effect")], LIMITS)
     assert chosen == ["no effect"]
 
 

@@ -10,12 +10,16 @@ import pytest
 import small
 import text_to_text
 import torch
+from torch.nn.functional import cross_entropy
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.finetuning.answering import AnswerParams
+from maskpolicy.finetuning.encoder_inputs import outputs
 from maskpolicy.learned import Context
 from maskpolicy.learned.classifier import Classifier, readable
+from maskpolicy.models import bart
+from maskpolicy.training.batching import IGNORE
 from maskpolicy.types import Example, as_spans
 
 SPEC = Training(batch_size=4, micro_tokens=4096, max_source=64, precision="fp32")
@@ -82,10 +86,21 @@ def test_a_label_has_the_likelihood_of_its_text(tmp_path):
     )
 
 
+def exact_loss(judge, batch):
+    """Return a batch's loss in float64, without the rounding of the loss of training."""
+    if judge.params.head == "label":
+        logits, labels = outputs(judge.model, batch).logits, batch.labels[:, 0]
+    else:
+        logits, labels = bart.label_logits(judge.model, batch), batch.labels[batch.labels != IGNORE]
+    assert logits.dtype == torch.float64
+    return cross_entropy(logits, labels, reduction="sum").item()
+
+
 def test_gradients_are_those_in_the_entries_of_the_tokens_that_are_there(judge):
     batch = judge.steps(EXAMPLES)(0).batches[0]
     found = judge.gradients(batch)
     assert found.shape == tuple(batch.source.shape)
+    judge.model.double()
     reader = judge.model.get_encoder() if judge.params.head == "text" else judge.model
 
     def loss(row, place, entry):
@@ -96,13 +111,13 @@ def test_gradients_are_those_in_the_entries_of_the_tokens_that_are_there(judge):
 
         hook = reader.get_input_embeddings().register_forward_hook(scaled)
         with torch.no_grad():
-            value = judge.head.loss(judge.model, batch)[0].item()
+            value = exact_loss(judge, batch)
         hook.remove()
         return value
 
     for row, place in ((0, 0), (1, 2), (len(found) - 1, 1)):
-        slope = (loss(row, place, 1.02) - loss(row, place, 0.98)) / 0.04  # losses are rounded
-        assert found[row, place] == pytest.approx(slope, rel=0.1, abs=3e-2)
+        slope = (loss(row, place, 1.001) - loss(row, place, 0.999)) / 0.002
+        assert found[row, place] == pytest.approx(slope, rel=1e-3, abs=3e-4)
 
 
 def test_a_shortened_example_has_the_words_that_are_kept():

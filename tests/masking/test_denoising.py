@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import small
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import DENOISINGS, masked_passages
 
 from maskpolicy.masking.denoising import denoising_pair, denoising_pairs
 from maskpolicy.masking.selection import select
@@ -19,32 +19,6 @@ from maskpolicy.types import Denoising, as_spans
 
 MASK = 4
 PASSAGES = small.passages()
-EVERY_HOW = st.builds(
-    Denoising,
-    st.sampled_from(["span", "token"]),
-    st.sampled_from(["full", "spans"]),
-    st.sampled_from(["mask", "none"]),
-    st.booleans(),
-    st.sampled_from([0.0, 0.3, 1.0]),
-    st.sampled_from([0.0, 0.4, 1.0]),
-)
-
-
-@st.composite
-def hidden(draw, least=0):
-    """Draw a passage of distinct ids and spans of it."""
-    length = draw(st.integers(max(1, least), 30))
-    edges = draw(st.lists(st.integers(0, length), max_size=10, unique=True).map(sorted))
-    apart = list(zip(edges[::2], edges[1::2], strict=False))
-    spans = draw(st.sampled_from([apart, list(pairwise(edges))]))  # the latter touch each other
-    assume(len(spans) >= least)
-    ends = (
-        draw(st.lists(st.integers(1, length - 1), max_size=4, unique=True).map(sorted))
-        if (length > 1)
-        else []
-    )
-    sentences = list(zip([0, *ends], [*ends, length], strict=True))
-    return small.ids(np.arange(100, 100 + length), sentences), as_spans(spans)
 
 
 def filled(source, parts, corruption, spans):
@@ -76,7 +50,7 @@ def split(target):
 
 
 @pytest.mark.parametrize("corruption", ["span", "token"])
-@given(hidden(least=1))
+@given(masked_passages(least=1))
 def test_source_and_joined_target_make_the_passage_again(corruption, given_):
     passage, spans = given_
     masked = denoising_pair(passage, spans, Denoising(corruption=corruption), MASK)
@@ -85,7 +59,7 @@ def test_source_and_joined_target_make_the_passage_again(corruption, given_):
     assert filled(masked.source.tolist(), parts, corruption, spans) == passage.tokens.tolist()
 
 
-@given(hidden(least=1), st.sampled_from(["span", "token"]))
+@given(masked_passages(least=1), st.sampled_from(["span", "token"]))
 def test_without_a_join_the_target_is_the_hidden_tokens_in_order(given_, corruption):
     passage, spans = given_
     masked = denoising_pair(passage, spans, Denoising(corruption=corruption, join="none"), MASK)
@@ -94,14 +68,14 @@ def test_without_a_join_the_target_is_the_hidden_tokens_in_order(given_, corrupt
     assert masked.spans == len(spans)
 
 
-@given(hidden(least=1), EVERY_HOW)
+@given(masked_passages(least=1), DENOISINGS)
 def test_a_full_target_is_the_passage_whatever_else_is_asked_for(given_, how):
     passage, spans = given_
     how = Denoising(**vars(how) | {"target": "full"})
     assert denoising_pair(passage, spans, how, MASK).target.tolist() == passage.tokens.tolist()
 
 
-@given(hidden(least=1), EVERY_HOW)
+@given(masked_passages(least=1), DENOISINGS)
 def test_the_source_holds_what_is_not_masked_and_the_masks(given_, how):
     passage, spans = given_
     masked = denoising_pair(passage, spans, Denoising(**vars(how) | {"insert": 0.0}), MASK)
@@ -111,7 +85,7 @@ def test_the_source_holds_what_is_not_masked_and_the_masks(given_, how):
     assert seen == Counter(set(passage.tokens.tolist()) - hidden_tokens)
 
 
-@given(hidden(least=1), EVERY_HOW, st.integers(0, 5))
+@given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
 def test_permuting_moves_whole_sentences_and_keeps_every_token(given_, how, epoch):
     passage, spans = given_
     fixed = denoising_pair(passage, spans, Denoising(corruption=how.corruption), MASK, 0, epoch)
@@ -136,7 +110,7 @@ def test_permuting_changes_the_order_from_epoch_to_epoch():
     assert len(set(sources)) > 3
 
 
-@given(hidden(least=1), EVERY_HOW, st.integers(0, 9))
+@given(masked_passages(least=1), DENOISINGS, st.integers(0, 9))
 def test_inserting_adds_masks_and_nothing_else(given_, how, epoch):
     passage, spans = given_
     plain = denoising_pair(passage, spans, Denoising(**vars(how) | {"insert": 0.0}), MASK, 0, epoch)
@@ -148,7 +122,7 @@ def test_inserting_adds_masks_and_nothing_else(given_, how, epoch):
     assert more.target.tolist() == plain.target.tolist()
 
 
-@given(hidden(least=1), EVERY_HOW)
+@given(masked_passages(least=1), DENOISINGS)
 def test_only_masks_are_excluded_and_as_many_as_were_asked_for(given_, how):
     passage, spans = given_
     masked = denoising_pair(passage, spans, how, MASK)
@@ -179,7 +153,7 @@ def test_several_spans_are_joined_by_the_mask():
     assert masked.target.tolist() == [100, MASK, 103, 104]
 
 
-@given(hidden(), EVERY_HOW)
+@given(masked_passages(), DENOISINGS)
 def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
     passage, _ = given_
     masked = denoising_pair(passage, as_spans([]), how, MASK)
@@ -188,7 +162,7 @@ def test_nothing_masked_leaves_the_passage_and_no_target(given_, how):
     assert not masked.excluded.any()
 
 
-@given(st.integers(1, 20), EVERY_HOW)
+@given(st.integers(1, 20), DENOISINGS)
 def test_a_whole_passage_may_be_masked(length, how):
     passage = small.ids(np.arange(100, 100 + length))
     masked = denoising_pair(
@@ -198,7 +172,7 @@ def test_a_whole_passage_may_be_masked(length, how):
     assert masked.target.tolist() == passage.tokens.tolist()
 
 
-@given(hidden(least=1), EVERY_HOW)
+@given(masked_passages(least=1), DENOISINGS)
 def test_the_same_key_hides_the_same_and_touches_nothing(given_, how):
     passage, spans = given_
     before = passage.tokens.copy(), spans.copy()
@@ -215,7 +189,7 @@ def test_an_empty_passage_has_nothing_to_hide():
     assert denoising_pair(small.ids([]), spans, Denoising(), MASK).source.tolist() == []
 
 
-@given(st.lists(hidden(), min_size=1, max_size=5), EVERY_HOW, st.integers(0, 9))
+@given(st.lists(masked_passages(), min_size=1, max_size=5), DENOISINGS, st.integers(0, 9))
 def test_what_is_written_does_not_depend_on_the_batch(given_, how, seed):
     passages = [replace(passage, id=str(i)) for i, (passage, _) in enumerate(given_)]
     spans = [each for _, each in given_]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import small
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
+from strategies import DENOISINGS, masked_passages
 
 from maskpolicy.masking.denoising import denoising_pair, denoising_pairs, mixed_pairs
 from maskpolicy.masking.sentinels import Marks
@@ -19,31 +19,6 @@ from maskpolicy.types import Denoising, as_spans
 IDS = tuple(range(99, 59, -1))  # <extra_id_0> has the highest id, as in T5
 T5 = Marks(IDS[0], None, IDS)
 PEGASUS = Marks(3, 2)
-EVERY = st.builds(
-    Denoising,
-    st.sampled_from(["span", "token"]),
-    st.sampled_from(["full", "spans"]),
-    st.sampled_from(["mask", "none"]),
-    st.booleans(),
-    st.sampled_from([0.0, 0.3, 1.0]),
-    st.sampled_from([0.0, 0.4, 1.0]),
-)
-
-
-@st.composite
-def masked(draw, least=1, most=12):
-    """Draw a passage of distinct ids from 100 on, with sentences, and spans of it."""
-    length = draw(st.integers(max(1, least), 40))
-    edges = draw(st.lists(st.integers(0, length), max_size=2 * most, unique=True).map(sorted))
-    spans = draw(
-        st.sampled_from([list(zip(edges[::2], edges[1::2], strict=False)), list(pairwise(edges))])
-    )
-    spans = spans[:most]
-    assume(len(spans) >= least)
-    cuts = st.lists(st.integers(1, max(1, length - 1)), max_size=4, unique=True)
-    ends = sorted({*draw(cuts), length})
-    sentences = list(zip([0, *ends], ends, strict=False))
-    return small.ids(np.arange(100, 100 + length), sentences), as_spans(spans)
 
 
 def parts(target):
@@ -67,7 +42,7 @@ def test_the_example_of_t5():
     assert found.target.tolist() == [99, 102, 103, 98, 108, 97]
 
 
-@given(masked())
+@given(masked_passages(least=1))
 def test_source_and_target_make_the_passage_again(drawn):
     passage, spans = drawn
     found = denoising_pair(passage, spans, Denoising(), T5)
@@ -78,7 +53,7 @@ def test_source_and_target_make_the_passage_again(drawn):
     assert hidden[IDS[len(spans)]] == []
 
 
-@given(masked(), EVERY, st.integers(0, 5))
+@given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
 def test_sentinels_are_numbered_in_the_order_of_the_source(drawn, how, epoch):
     passage, spans = drawn
     found = denoising_pair(passage, spans, how, T5, 0, epoch)
@@ -95,7 +70,7 @@ def test_sentinels_are_numbered_in_the_order_of_the_source(drawn, how, epoch):
         assert found.target.tolist() == passage.tokens.tolist()
 
 
-@given(masked(), EVERY, st.integers(0, 5))
+@given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
 def test_the_source_is_that_of_one_mask_token_but_for_the_marks(drawn, how, epoch):
     passage, spans = drawn
     one = denoising_pair(passage, spans, how, 4, 0, epoch)
@@ -106,7 +81,7 @@ def test_the_source_is_that_of_one_mask_token_but_for_the_marks(drawn, how, epoc
     assert (many.spans, many.masked_tokens) == (one.spans, one.masked_tokens)
 
 
-@given(masked())
+@given(masked_passages(least=1))
 def test_all_masks_of_a_span_are_the_same_sentinel(drawn):
     passage, spans = drawn
     found = denoising_pair(passage, spans, Denoising(corruption="token"), T5)
@@ -114,7 +89,7 @@ def test_all_masks_of_a_span_are_the_same_sentinel(drawn):
         assert found.source[a:b].tolist() == [IDS[number]] * (b - a)
 
 
-@given(masked(), EVERY, st.integers(0, 5))
+@given(masked_passages(least=1), DENOISINGS, st.integers(0, 5))
 def test_an_inserted_sentinel_has_no_text(drawn, how, epoch):
     passage, spans = drawn
     how = replace(how, target="spans", join="mask", insert=0.5)
@@ -124,7 +99,7 @@ def test_an_inserted_sentinel_has_no_text(drawn, how, epoch):
     assert sum(map(bool, hidden)) == len(spans)
 
 
-@given(masked(), st.integers(0, 5))
+@given(masked_passages(least=1), st.integers(0, 5))
 def test_permuted_sentences_keep_each_span_at_its_place(drawn, epoch):
     passage, spans = drawn
     found = denoising_pair(passage, spans, Denoising(permute_sentences=True), T5, 0, epoch)
@@ -138,7 +113,7 @@ def test_permuted_sentences_keep_each_span_at_its_place(drawn, epoch):
     assert places == sorted(places)
 
 
-@given(st.lists(masked(least=0), min_size=1, max_size=5), EVERY, st.integers(0, 9))
+@given(st.lists(masked_passages(), min_size=1, max_size=5), DENOISINGS, st.integers(0, 9))
 def test_what_is_written_does_not_depend_on_the_batch(given_, how, seed):
     passages = [replace(passage, id=str(i)) for i, (passage, _) in enumerate(given_)]
     spans = [each for _, each in given_]

@@ -19,7 +19,7 @@ from maskpolicy.config.experiment import SEQ2SEQ
 from maskpolicy.corpus.passages import Document
 from maskpolicy.corpus.passages import tokenize as passages_of
 from maskpolicy.errors import ConfigError
-from maskpolicy.finetuning.generation import generate, rank
+from maskpolicy.finetuning.generation import PairLimits, generate, rank
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models import bart as models
 from maskpolicy.models import exclusion
@@ -272,7 +272,8 @@ def test_the_likeliest_choice_is_found(name):
     model, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
     special = models.specials(tokenizer, model)
     choices = [["dog", "the river Oder"], ["park", "Boats", "cute"]]
-    found = rank(model, tokenizer, TEXTS, choices, max_source=30, max_target=20)
+    limits = PairLimits(max_source=30, max_target=20)
+    found = rank(model, tokenizer, TEXTS, choices, limits)
     for text, given, best in zip(TEXTS, choices, found, strict=True):
         scores = []
         for choice in given:

@@ -1,137 +1,20 @@
-"""The table of hooks: what a class may define, and what is said of a class that does not fit it."""
+"""The table of hooks: what a class may define."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
-from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery, hooks, registry
 
 ROOT = Path(__file__).parents[2]
 EVERY = {hook.name: hook for known in hooks.HOOKS.values() for hook in known}
 PAGES = {"policy": "policies.md", "task": "tasks.md", "analysis": "analyses.md"}
-
-
-def select(self, passage, rng):
-    return passage.pieces[:0]
-
-
-def annotate(self, passages, fitted):
-    return {}
-
-
-def by_statistics(self, passage, rng, statistics):
-    return passage.pieces[:0]
-
-
-def count(self, passages):
-    return {}
-
-
-def fit(self, data, spec, out, tools):
-    return {}
-
-
-def made(**attributes: Any) -> type:
-    """Return a policy's class with a field `ratio` and some attributes."""
-    members = {"select": select, **attributes}
-    return make_dataclass("Made", [("ratio", float, 0.5)], namespace=members)
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {},
-        {"annotate": annotate, "fit": fit, "depends": lambda self: 1, "fits_to_denoising": True},
-        {"annotate": lambda self, passages, fitted=None: {}},
-        {"annotate": lambda self, *given: {}},
-        {"annotate": staticmethod(lambda passages, fitted: {})},
-        {"annotate": classmethod(annotate)},
-        {"annotate": functools.lru_cache(annotate)},
-        {"select": functools.wraps(select)(lambda *given: select(*given))},
-        {"only_select": ("ratio",), "files": ["words.txt"]},
-        {"helper": 1, "longest": lambda self: 3, "_anotate": 2},
-        {"select": by_statistics, "count": count, "min_count": 3, "passes": 2},
-        {"count": lambda self: 3, "condense": 1},  # no hooks, as nothing reads statistics
-        {"selected": 1},  # almost `select`, which is there too
-    ],
-)
-def test_a_class_that_fits_is_taken(attributes):
-    hooks.check("policy", made(**attributes), "it")
-
-
-@pytest.mark.parametrize(
-    ("attributes", "says"),
-    [
-        (
-            {"anotate": annotate},
-            " defines `anotate`, which maskpolicy does not use: did you mean `annotate`? Call it "
-            "`_anotate` if it is a helper of yours",
-        ),
-        ({"only_selects": ()}, "did you mean `only_select`?"),
-        ({"Files": ["words.txt"]}, "did you mean `files`?"),
-        ({"select": None}, "`select` must be a method, select(self, passage, rng) -> Spans"),
-        (
-            {"annotate": lambda self, passages: {}},
-            "`annotate` cannot be called with (self, passages, fitted): too many positional "
-            "arguments: write annotate(self, passages, fitted) -> dict",
-        ),
-        ({"annotate": lambda self, a, b, c: {}}, "missing a required argument: 'c'"),
-        ({"annotate": staticmethod(annotate)}, "cannot be called with (passages, fitted): "),
-        ({"fit": fit}, "has `fit` but no `annotate`: add it"),
-        ({"only_select": "ratio"}, "only_select: must be a list, not text 'ratio'"),
-        ({"only_select": ("ration",)}, "only_select: unknown field 'ration': did you mean 'ratio'"),
-        ({"only_select": lambda self: ()}, "`only_select` must be a class variable, not a method"),
-        ({"fits_to_denoising": "no"}, "fits_to_denoising: must be true or false, not text 'no'"),
-        ({"files": 3}, "files: must be a list, not a whole number 3"),
-        (
-            {"select": by_statistics},
-            "takes `statistics` but has no `count`: add count(self, passages) -> Mapping[Key, int]",
-        ),
-        ({"select": by_statistics, "counts": annotate}, "did you mean `count`?"),
-        (
-            {"select": by_statistics, "count": lambda self: {}},
-            "`count` cannot be called with (self, passages): ",
-        ),
-        (
-            {"select": by_statistics, "count": count, "passes": "2"},
-            "passes: must be a whole number",
-        ),
-        ({"select": by_statistics, "count": count, "passes": 0}, "passes: must be >= 1, not 0"),
-    ],
-)
-def test_a_class_that_does_not_fit_is_refused(attributes, says):
-    with pytest.raises(ConfigError) as caught:
-        hooks.check("policy", made(**attributes), "my.py:3: policy 'mine'")
-    assert str(caught.value).startswith("my.py:3: policy 'mine'")
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_misspelt_hook_of_a_base_class_is_found():
-    with pytest.raises(ConfigError, match="did you mean `annotate`"):
-        hooks.check("policy", type("Below", (made(anotate=annotate),), {}), "it")
-
-
-def test_a_required_hook_that_is_missing_is_named_with_its_signature():
-    with pytest.raises(ConfigError, match=r"it has no method `example`: add example\(self, row\)"):
-        hooks.check("task", object, "it")
-
-
-def test_a_field_may_have_any_name_but_that_of_a_method():
-    named = [("anotate", int), ("files", tuple[str, ...]), ("only_select", str, field(default=""))]
-    hooks.check("policy", make_dataclass("Made", named, namespace={"select": select}), "it")
-    for wrong in (("fit", bool), ("fit", bool, field(default=False))):
-        members = {"select": select, "annotate": annotate}
-        with pytest.raises(ConfigError, match="`fit` must be a method"):
-            hooks.check("policy", make_dataclass("Made", [wrong], namespace=members), "it")
 
 
 def test_a_hook_is_asked_for_what_a_class_or_an_instance_defines():
@@ -151,21 +34,6 @@ def test_a_hook_is_asked_for_what_a_class_or_an_instance_defines():
     assert hooks.CHOOSE.of(Plain()) == "generate"
     assert hooks.CHOOSE.of(Rich("x")) == hooks.DEPENDS.of(Rich("x"))() == "x"
     assert hooks.ONLY_SELECT.of(Rich) == ("choose",)
-
-
-def test_a_plugin_is_checked_when_it_is_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_ENTRIES", {})
-    with pytest.raises(ConfigError, match=r"^\S+:\d+: task 'mine' defines `evidences`"):
-
-        @registry.task("mine")
-        class Mine:
-            def example(self, row):
-                return None
-
-            def evidences(self, rows, beside, split):
-                return None
-
-    assert registry.names("task") == []
 
 
 @pytest.mark.parametrize("kind", hooks.HOOKS)
@@ -196,12 +64,3 @@ def test_nothing_asks_for_a_hook_past_the_table():
     asks = re.compile(r"(?:has|get)attr\([\w.]*(?:plugin|policy|task|analysis), \"(\w+)\"")
     for path in (ROOT / "maskpolicy").rglob("*.py"):
         assert not {*asks.findall(path.read_text(encoding="utf-8"))} & EVERY.keys(), path
-
-
-def test_a_hook_is_read_under_its_old_name_with_a_warning(caplog):
-    plugin = made(annotate=annotate, fit=fit, fits_to_how=True)
-    hooks.check("policy", plugin, "it")
-    assert caplog.messages == ["it: `fits_to_how` is now called `fits_to_denoising`"]
-    assert hooks.FITS_TO_DENOISING.of(plugin)
-    with pytest.raises(ConfigError, match="must be true or false"):
-        hooks.check("policy", made(annotate=annotate, fit=fit, fits_to_how="no"), "it")

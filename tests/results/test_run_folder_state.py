@@ -25,9 +25,15 @@ def test_an_experiment_of_the_users_own_does_not_make_a_folder_that_of_a_run(tmp
 def test_the_folder_of_a_run_is_taken_again(tmp_path):
     folder, mine = tmp_path / "run", tmp_path / "mine.yaml"
     mine.write_text("model: mini\n")
+    half = folder / ".experiment.yaml.7.part"  # of a command that was killed
     run_folder_state.claim(folder)
-    (folder / ".experiment.yaml.7.part").write_text("half")  # of a command that was killed
+    half.write_text("half")
     run_folder_state.claim(folder)
     verbatim.save(verbatim.read_experiment(mine, (), ()), folder)
     (folder / "results").mkdir()
     run_folder_state.claim(folder)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {half.name, verbatim.WRITTEN, "results"}  # all stay as they were
+    (folder / verbatim.WRITTEN).unlink()
+    with pytest.raises(StoreError, match="holds files of another origin"):
+        run_folder_state.claim(folder)
