@@ -40,7 +40,8 @@ class Training:
     attention: Literal["auto", "eager", "sdpa"] = "auto"  # auto: eager on a CPU, else sdpa
     compile: bool = False  # torch.compile the model
     dropout: Momentum | None = None  # of every layer; null: the model's own
-    micro_tokens: Steps = 0  # most padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU
+    # padded tokens in a micro-batch; 0: 4096 on a CPU, 32768 on a GPU; halved if memory runs out
+    micro_tokens: Steps = 0
     max_source: Count = 512  # tokens; longer sources are cut
     max_target: Count = 512  # tokens; longer targets are cut
     checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints

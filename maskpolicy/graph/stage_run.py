@@ -70,8 +70,8 @@ class StageRun:
     ) -> dict[str, Any]:
         """Train `module` in place and return the result of `training.loop.train`.
 
-        The loop gets the stage's checkpoints, progress and tracker. Threads and loss are recorded
-        in `facts`.
+        The loop gets the stage's checkpoints, progress and tracker. Threads, loss and smaller
+        micro-batches than asked for are recorded in `facts`.
         """
         import torch
 
@@ -95,4 +95,6 @@ class StageRun:
                 **more,
             )
         self.facts["loss"] = done["loss"]
+        if "shrunk" in done:
+            self.facts["shrunk"] = done["shrunk"]
         return done

@@ -39,6 +39,7 @@ class Result:
     majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
     audit: Json = None  # of the task's data: test examples in train, truncated texts
     tuning: Json = None  # of a tuned row: what was tried, chosen, and spent (`tuned_cells.chosen`)
+    shrunk: Json = None  # by training: {"micro_tokens", "step"}, if memory ran out; else None
     folder: Path = Path()  # of its run; not in the file
 
     def __hash__(self) -> int:
@@ -78,8 +79,9 @@ class Result:
         """Return the contents of the cell's file, without the version."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         del values["folder"]
-        if self.tuning is None:
-            del values["tuning"]
+        for name in ("tuning", "shrunk"):
+            if values[name] is None:
+                del values[name]
         return {**values, "metrics": self.metrics and self.metrics.to_json()}
 
 
@@ -234,6 +236,7 @@ def read_result(path: Path) -> Result:
         _ = result.chosen
         if result.majority is not None:
             _ = (result.majority["rule"], float(result.majority["score"]))
+        _ = [(int(one["micro_tokens"]), int(one["step"])) for one in (result.shrunk or {}).values()]
         return result
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise DataError(f"{path}: not a result that `maskpolicy run` wrote: remove it") from None

@@ -207,6 +207,7 @@ def _result(
         code=_code(behind),
         majority=_about_task(graph.majority.get(task.label), FILE, store),
         audit=_about_task(graph.audits.get(task.label), AUDIT, store),
+        shrunk=_shrunk(behind, store),
     )
     outcome = outcomes.get(stage.key)
     if outcome is None:
@@ -220,6 +221,7 @@ def _result(
             tuning=result.tuning or known.tuning,
             majority=result.majority or known.majority,
             audit=result.audit or known.audit,
+            shrunk=result.shrunk or known.shrunk,
         )
     metrics = None
     if outcome.artifact is not None:
@@ -267,6 +269,14 @@ def _work(behind: Iterable[Stage], store: Store) -> Json:
         if stage.kind == "intermediate" and (path := store.file(stage.key, "work.json")):
             return read_json(path)
     return None
+
+
+def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
+    """Return how far micro-batches shrank in the trainings in which memory ran out, or None."""
+    trainings = (stage for stage in behind if stage.kind in (*TRAININGS, "intermediate-part"))
+    records = {each.name: store.recall(each.key) or {"record": {}} for each in trainings}
+    facts = {name: known["record"].get("facts") or {} for name, known in records.items()}
+    return {name: each["shrunk"] for name, each in facts.items() if "shrunk" in each} or None
 
 
 def _remove_broken(out: Path) -> None:

@@ -15,7 +15,7 @@ def every_note(runs: Sequence[Run]) -> list[str]:
     notes = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
-        about = [left_out(run), dropped(run), uncounted(run), *data(run)]
+        about = [left_out(run), dropped(run), uncounted(run), shrunk(run), *data(run)]
         notes += [f"{prefix}{line}" for line in about if line]
     return notes
 
@@ -52,6 +52,21 @@ def uncounted(run: Run) -> str:
         return ""
     rows = _some(list(dict.fromkeys(lost)))
     return f"no counts of masked tokens for {rows}: work.json is missing or damaged in the store"
+
+
+def shrunk(run: Run) -> str:
+    """Return a note with the trainings in which memory ran out, or ""."""
+    trainings = {name: how for one in run.results for name, how in (one.shrunk or {}).items()}
+    if not trainings:
+        return ""
+    some = [
+        f"{name} with {how['micro_tokens']} from step {how['step']}"
+        for name, how in trainings.items()
+    ]
+    return (
+        "memory ran out, and trainings went on with smaller micro_tokens, which changes gradients "
+        f"by rounding alone, and draws other dropout: {_some(some)}"
+    )
 
 
 def data(run: Run) -> list[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from maskpolicy.config.budgets import Training
+from maskpolicy.training.feed import Feed
 from maskpolicy.training.interfaces import Keep, Loss, Progress, Start, Step, StepCheckpoints
 from maskpolicy.training.optimization import Optimization, rate
-from maskpolicy.training.prefetch import prefetch
 from maskpolicy.training.stopping import deferred
 from maskpolicy.training.tracking import Log
 
@@ -50,9 +50,12 @@ def train(
     learning rate schedule. `name` is that of the training in log lines. A training may be cut into
     parts with the bits of one: a part that is not the last one stops at `until` and writes its
     whole state to the folder `state`, and the next one begins at `start`.
-    Returns {"steps", "loss", "work"}, and {"best_step", "best_score"} after validation.
+    If memory runs out in a micro-batch, the step is repeated with micro-batches of half the size,
+    and so are all steps after it.
+    Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score"}; if memory
+    ran out also {"shrunk": {"micro_tokens", "step"}}.
     Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
-    or returned.
+    or returned, and for a step that memory does not allow even one example at a time.
     """
     run = Optimization(module, spec, until or spec.steps)
     done = run.restore(checkpoints, start)
@@ -61,7 +64,8 @@ def train(
             _log.info("%s: continues after step %d of %d", name, done, run.end)
         watch = _Watch(progress, log, on_step, validate, keep or {}, is_part=state is not None)
         watch.begin(run, done)
-        done = _loop(run, prefetch(steps, done, run.end, workers), loss, watch, checkpoints)
+        feed = Feed(steps, run, done, workers, name)
+        done = _loop(run, feed, loss, watch, checkpoints)
     if state is not None:
         run.check(done)
         run.save(state)
@@ -70,7 +74,7 @@ def train(
 
 def _loop(
     run: Optimization,
-    data: Iterable[tuple[int, Step]],
+    feed: Feed,
     loss: Loss,
     watch: _Watch,
     checkpoints: StepCheckpoints,
@@ -86,8 +90,9 @@ def _loop(
     run.module.train()
     alone = run.accelerator.num_processes == 1  # others would wait for one that ends
     with torch.random.fork_rng(devices=run.random_devices), deferred(alone) as is_ending:
-        for number, step in data:
-            run.step(number, step, loss)
+        for number, step in feed:
+            while not run.step(number, step, loss):
+                step = feed.shrink(number)
             done = number + 1
             watch.after(run, done)
             ending, finished = is_ending(), run.finished(done)

@@ -13,6 +13,7 @@ from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import StageError, cause
 from maskpolicy.seeding import generator
+from maskpolicy.training import memory
 from maskpolicy.training.interfaces import Loss, Start, Step, StepCheckpoints
 from maskpolicy.training.weights import Weights
 
@@ -43,16 +44,24 @@ class Optimization:
         self.seen = self.last = 0.0
         self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
         self.failed: str | None = None
+        self.shrunk: dict[str, int] = {}  # micro_tokens and step, once memory has run out
 
-    def step(self, number: int, data: Step, loss: Loss) -> None:
-        """Take one optimizer step on the mean loss over all units of the step."""
+    def step(self, number: int, data: Step, loss: Loss) -> bool:
+        """Take one optimizer step on the mean loss over all units of the step.
+
+        Returns False, with nothing changed, if memory ran out in a micro-batch of any process.
+        """
         import torch
 
-        self.work.update(data.work)
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         draws = f"step {rank}" if rank else "step"  # so that processes draw different dropout
         torch.manual_seed(int(generator(self.spec.seed, number, "", draws).integers(2**63)))
         part = self._gradient(data, loss)
+        if self._is_lacking(part):
+            memory.release()
+            self.weights.collected.zero_()
+            return False
+        self.work.update(data.work)
         self.total += self.accelerator.reduce(part, "sum") if ranks > 1 else part
         self.seen += data.units
         self.weights.collect()
@@ -65,12 +74,14 @@ class Optimization:
             group["lr"] = rate(self.spec, number)
         self.optimizer.step()
         self.weights.spread()
+        return True
 
     def _gradient(self, data: Step, loss: Loss) -> Any:
         """Accumulate this process's part of the gradient, and return the sum of its losses.
 
-        With several processes, one that fails continues until the next `check` in all of them:
-        raising at once would leave the others waiting.
+        Returns None if memory runs out. With several processes, one that fails in another way
+        continues until the next `check` in all of them: raising at once would leave the others
+        waiting.
         """
         import torch
 
@@ -82,11 +93,22 @@ class Optimization:
                 (value / max(1, data.units)).backward()
                 part += value.detach()
         except Exception as error:
+            if memory.ran_out(error):
+                return None
             if ranks == 1:
                 raise
             self.failed = self.failed or cause(error)
             part.fill_(math.nan)
         return part
+
+    def _is_lacking(self, part: Any) -> bool:
+        """Return whether any process lacks its part, as `_gradient` returns it."""
+        import torch
+
+        if self.accelerator.num_processes == 1:
+            return part is None
+        own = torch.tensor(float(part is None), device=self.device)
+        return bool(self.accelerator.reduce(own, "sum").item())
 
     def look(self, done: int) -> float:
         """Return the mean loss since the last report, and start a new mean."""
@@ -161,6 +183,8 @@ class Optimization:
         if self.best["master"] is not None:
             self.weights.load(self.best["master"])
             result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+        if self.shrunk:
+            result["shrunk"] = self.shrunk
         self.weights.release()
         self.module.eval()
         return result
@@ -183,6 +207,8 @@ class Optimization:
             "total": self.total.item(),
             "best": best,
         }
+        if self.shrunk:
+            facts["shrunk"] = self.shrunk
         (folder / "state.json").write_text(json.dumps(facts))
 
     def restore(self, checkpoints: StepCheckpoints, start: Start) -> int:
@@ -216,6 +242,7 @@ class Optimization:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.work.update(facts["work"])
         self.last, self.seen = facts["last"], facts["seen"]
+        self.shrunk = facts.get("shrunk", {})
         self.total.fill_(facts["total"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from maskpolicy.errors import MaskpolicyError, StageError, cause
@@ -13,7 +13,7 @@ _AHEAD = 8  # steps that each worker computes in advance
 
 def prefetch(
     made: Callable[[int], T], start: int, end: int, workers: int
-) -> Iterator[tuple[int, T]]:
+) -> Generator[tuple[int, T]]:
     """Yield (number, made(number)) for `start` <= number < `end`, computed in `workers` processes.
 
     With 0 workers, they are computed in this process, one at a time. Raises the error of `made`;

@@ -13,12 +13,13 @@ import pytest
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph.execution import execute
-from maskpolicy.graph.nodes import Stage, stage
+from maskpolicy.graph.nodes import Stage, stage, topological
+from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.results import collecting
 from maskpolicy.results.cell import Run, fingerprint, read_run
-from maskpolicy.stages import Graph
+from maskpolicy.stages import Graph, build
 from maskpolicy.stages.params import AnnotateParams, IntermediateParams
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Denoising, Json
@@ -66,6 +67,24 @@ def collected(experiment, tmp_path):
         return collecting.collect(experiment, graph, outcomes, store, tmp_path / out)
 
     return collected
+
+
+def test_a_result_says_where_memory_ran_out(experiment, tmp_path):
+    store, graph, how = (
+        Store(tmp_path / "store"),
+        build(experiment),
+        {"micro_tokens": 512, "step": 7},
+    )
+    (trained,) = [one for one in topological(graph.stages) if one.kind == "intermediate"]
+    with store.write(trained.key, trained.record() | {"facts": {"shrunk": how}}):
+        pass
+    outcomes = {one.key: Outcome(one, error="bad luck") for one in graph.stages}
+    run = collecting.collect(experiment, graph, outcomes, store, tmp_path / "out")
+    expected = {"none": None, "random": {trained.name: how}}
+    assert {each.policy: each.shrunk for each in run.results} == expected
+    again = read_run(tmp_path / "out").results
+    assert {each.policy: each.shrunk for each in again} == expected
+    assert "shrunk" not in json.loads((tmp_path / "out/results/none--zsre--0.json").read_text())
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -22,3 +22,14 @@ def test_rows_without_counts_are_named_once():
     )
     note = "no counts of masked tokens for random: work.json is missing or damaged in the store"
     assert run_notes.every_note([Run(Path("runs/a"), results, "none")]) == [note]
+
+
+def test_trainings_in_which_memory_ran_out_are_named():
+    how = {"finetune none zsre seed 0": {"micro_tokens": 512, "step": 7}}
+    results = (
+        Result("none", "zsre", 0, "g", {}, {}, SCORE, shrunk=how),
+        Result("none", "zsre", 1, "g", {}, {}, SCORE),
+    )
+    (note,) = run_notes.every_note([Run(Path("runs/a"), results, "none")])
+    assert note.startswith("memory ran out, and trainings went on with smaller micro_tokens")
+    assert note.endswith("finetune none zsre seed 0 with 512 from step 7")
