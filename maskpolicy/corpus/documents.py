@@ -16,6 +16,7 @@ from maskpolicy.datafiles import fields, readers
 from maskpolicy.datafiles.rows import WHOLE, Layout, Malformed, Part, Row
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.keys import omitted
+from maskpolicy.world.entity_errors import COLUMN as WITH_ERRORS
 
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
 
@@ -210,7 +211,8 @@ def world(path: Path) -> Iterator[Document]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            columns = {name: [span[:2] for span in row[key]] for name, key in _GOLD.items()}
+            known = _GOLD | ({WITH_ERRORS: WITH_ERRORS} if WITH_ERRORS in row else {})
+            columns = {name: [span[:2] for span in row[key]] for name, key in known.items()}
             yield Document(row["id"], row["text"], columns)
 
 

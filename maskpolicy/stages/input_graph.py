@@ -78,6 +78,15 @@ class Inputs:
         return self.stage("world", "", make(self.experiment.world))
 
     @cached_property
+    def text_world(self) -> Stage:
+        """The world that corpora are read from: one for all settings that differ in tasks only."""
+        from maskpolicy.world import make
+
+        settings = make(self.experiment.world)
+        same = settings == settings.text
+        return self.world if same else self.stage("world", "text", settings.text)
+
+    @cached_property
     def tokenizer(self) -> Stage:
         """The model's tokenizer, or one trained on the general and intermediate corpora."""
         model = self.experiment.model
@@ -90,7 +99,7 @@ class Inputs:
             # it is trained on documents, so the length of passages does not matter
             corpora=tuple(replace(source, words=None) for source in corpora),
         )
-        made = self.stage("tokenizer", model.name, params, world=self.world)
+        made = self.stage("tokenizer", model.name, params, world=self.text_world)
         made = made.adjusted(files=documents.digests(self.source, corpus))
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
@@ -163,7 +172,7 @@ class Inputs:
 
     def corpus(self, label: str, source: Source, **shards: Stage) -> Stage:
         """The passages of a corpus."""
-        world = self.world if isinstance(source, WorldSource) else None
+        world = self.text_world if isinstance(source, WorldSource) else None
         params = CorpusParams(corpus=source)
         inputs = {"tokenizer": self.tokenizer, "world": world, **shards}
         return self.stage("corpus", label, params, **inputs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from maskpolicy import keys
+from maskpolicy.world import entity_errors
 from maskpolicy.world.aidayago2 import EntityLinking
 from maskpolicy.world.cola import Cola
 from maskpolicy.world.entries import Entry
@@ -70,10 +71,8 @@ def kinds_by_file() -> Mapping[str, str]:
 
 
 SITUATIONS: Final = "situations"  # the corpus of situations alone, if a world has them
-MARKS = (  # of a written world
-    *("general.jsonl", "intermediate.jsonl", f"{SITUATIONS}.jsonl"),
-    *("tasks", RECORD),
-)
+CORPORA = ("general", "intermediate", SITUATIONS)
+MARKS = (*(f"{name}.jsonl" for name in CORPORA), "tasks", RECORD)  # of a written world
 
 
 def write(settings: Settings, out: Path) -> None:
@@ -89,6 +88,12 @@ def write(settings: Settings, out: Path) -> None:
         tasks: list[TaskWriter] = [
             task(settings, folder, files) for task in TASKS if task.kind in ("", *settings.kinds)
         ]
+
+        def add(corpus: str, entry: Entry) -> None:
+            name = f"{corpus}.jsonl"
+            seed = [settings.seed, 20, CORPORA.index(corpus), corpora.rows[name]]
+            corpora.write(name, entity_errors.row(entry, settings.entity_errors, seed))
+
         for corpus in ("general", "intermediate"):
             corpora.open(f"{corpus}.jsonl")
             for kind in (kind for kind in SUBJECT_KINDS if kind in settings.kinds):
@@ -97,7 +102,7 @@ def write(settings: Settings, out: Path) -> None:
                 for number, subject in enumerate(subjects(settings, pools, kind, corpus)):
                     made = described(settings, subject)
                     for entry in made:
-                        corpora.write(f"{corpus}.jsonl", entry.row)
+                        add(corpus, entry)
                     for task in asking if corpus == "intermediate" else ():
                         task.add(subject, made, "train" if number < train else "dev")
         if settings.situations:
@@ -107,7 +112,7 @@ def write(settings: Settings, out: Path) -> None:
             parts: tuple[Part, ...] = ("general", SITUATIONS)
             for part in parts:
                 for entry in situations(settings, part, count):
-                    corpora.write(f"{part}.jsonl", entry.row)
+                    add(part, entry)
     record = {"settings": keys.to_json(settings), "rows": files.rows}
     text = json.dumps(record, indent=1, sort_keys=True) + "\n"
     (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")

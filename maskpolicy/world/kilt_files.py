@@ -42,7 +42,7 @@ class ZeroShot:
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write through `files`."""
-        self._files = files
+        self._settings, self._files = settings, files
         for split in ("train", "dev"):
             files.open(f"structured_zeroshot-{split}-kilt.jsonl")
 
@@ -50,9 +50,9 @@ class ZeroShot:
         """Write the questions about one subject."""
         for fact in subject.asked:
             relation = fact.relation
-            if not relation.questions or not (relation.zero_shot or split == "train"):
+            part = "dev" if self._settings.holds_out(relation) else "train"
+            if not relation.questions or part == "train" != split:
                 continue
-            part = "dev" if relation.zero_shot else "train"
             row = {
                 "id": f"zsre-{subject.page}-{relation.name.replace(' ', '-')}",
                 "input": f"{subject.title} [SEP] {relation.name}",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from maskpolicy import keys, schema
 from maskpolicy.errors import ConfigError
 from maskpolicy.keys import omitted
-from maskpolicy.schema import Count, Range
+from maskpolicy.schema import Count, Range, Share
+from maskpolicy.world.subjects import Relation
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
 RECORD = "world.json"  # beside the tasks of a written world: its settings
@@ -25,6 +26,14 @@ Part: TypeAlias = Annotated[float, Range(gt=0, lt=1)]
 PartOrNone: TypeAlias = Annotated[float, Range(ge=0, lt=1)]
 Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
 """Years in a pool: few enough that people die after they were born, and not at 150."""
+
+
+@dataclass(frozen=True)
+class EntityErrors:
+    """The errors of the column `entities_with_errors`: what befalls each gold entity."""
+
+    dropped: Share = 0.0  # share of the entities that are left out
+    wrong: Share = 0.0  # share in whose place other words are marked, as many
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,11 @@ class Settings:
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
     # share of situations in the general corpus; as many about other subjects in situations.jsonl
     situations: PartOrNone = omitted(0.0)
+    # errors of a further column, `entities_with_errors`; null: no such column
+    entity_errors: EntityErrors | None = omitted(None)
+    # relations of people that zsRE's train file lacks; none given: place of death and school, and
+    # of birds the year of discovery
+    heldout: tuple[str, ...] = omitted(())
 
     def general(self, kind: str) -> int:
         """Return the number of the general corpus's subjects of a kind: a like share of each."""
@@ -68,6 +82,15 @@ class Settings:
         if kind == "writers":  # they share the surnames of the others: not too many namesakes
             share = min(share, 5)
         return max(1, round(int(getattr(self, kind)) * share))
+
+    @property
+    def text(self) -> Settings:
+        """The settings that decide the corpora: worlds that differ only in tasks have the same."""
+        return replace(self, heldout=())
+
+    def holds_out(self, relation: Relation) -> bool:
+        """Return whether zsRE asks for a relation in its dev file only."""
+        return relation.name in self.heldout if self.heldout else relation.zero_shot
 
     def count(self, kind: str) -> int:
         """Return the number of subjects of a kind in both corpora together."""
@@ -87,11 +110,16 @@ def make(options: Mapping[str, Any]) -> Settings:
     ):
         if number > len(chosen):
             raise ConfigError(f"world.{key}: needs {number} or more, only {len(chosen)} in use")
-    if len({relation.zero_shot for relation in asked}) < 2:
+    in_use("heldout", settings.heldout, asked)
+    if len({settings.holds_out(relation) for relation in asked}) < 2:
+        key, do = "relations", "keep place of death or school, and one of the others"
+        if settings.heldout:
+            key, do = "heldout", "name fewer"
         raise ConfigError(
-            "world.relations: zsRE needs a relation of its train file and one of its dev file: "
-            "keep place of death or school, and one of the others"
+            f"world.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
         )
+    if settings.entity_errors and settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
+        raise ConfigError("world.entity_errors: dropped and wrong together are more than 1")
     return settings
 
 

@@ -17,7 +17,7 @@ class Relation:
     label: str  # of its values, one of spaCy's; "": ordinary words, no entities
     phrasings: tuple[str, ...]  # whole sentences, each with {v} once
     asked: bool = False
-    zero_shot: bool = False  # zsRE asks for it in the dev file only
+    zero_shot: bool = False  # zsRE asks for it in the dev file only, unless settings say else
     questions: tuple[str, ...] = ()  # TriviaQA's, or NQ's
     ask: tuple[str, str] = ("", "")  # indirect question: "where", "{s} was born"
     clause: str = ""  # answer in a dialogue: "in {v}"

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from maskpolicy.errors import DataError
 from maskpolicy.types import Json
-from maskpolicy.world.create import FILES, SITUATIONS
+from maskpolicy.world.create import CORPORA, FILES, SITUATIONS
 from maskpolicy.world.settings import RECORD
 from maskpolicy.world.squad import V2, Squad
-
-CORPORA = ("general", "intermediate")
 
 
 def figures(folder: Path) -> Json:
@@ -25,7 +23,7 @@ def figures(folder: Path) -> Json:
         raise DataError(f"{record}: no such file: write a world there first")
     written = json.loads(record.read_text(encoding="utf-8"))
     rows, settings = written["rows"], written["settings"]
-    corpora = (*CORPORA, SITUATIONS) if settings.get("situations") else CORPORA
+    corpora = [name for name in CORPORA if name != SITUATIONS or settings.get(SITUATIONS)]
 
     def questions(name: str) -> int:
         path = Path(folder) / "tasks" / name

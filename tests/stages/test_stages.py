@@ -243,6 +243,18 @@ def test_the_world_is_behind_everything(keys):
     assert {kind for kind, _ in found} == {kind for kind, _ in keys()}
 
 
+def test_worlds_that_differ_in_tasks_alone_share_every_model(keys):
+    before = keys()
+    after = keys("world.heldout=[employer]")
+    (text,) = after.keys() - before.keys()
+    assert text == ("world", "text")
+    assert after.pop(text) == before["world", ""]
+    assert moved(before, after) == {
+        *(("world", ""), ("examples", "triviaqa"), ("examples", "zsre")),
+        *tuned(*ROWS),
+    }
+
+
 def test_more_rows_tasks_and_seeds_move_no_key(keys):
     before = keys()
     more = keys("policies=[none, random, salient-span, {name: span, label: runs}, poisson]")

@@ -9,6 +9,7 @@ import pytest
 
 from maskpolicy import world
 from maskpolicy.world.pools import build
+from maskpolicy.world.wordings import ASKED
 
 SMALL = world.Settings(people=60, general_people=30)
 
@@ -101,13 +102,33 @@ def test_zsre_asks_for_new_relations_in_dev(tasks):
     assert relations["train"] == {"place of birth", "year of birth", "year of death", "employer"}
 
 
+@pytest.mark.parametrize("heldout", [["school", "employer"], ["place of death"]])
+def test_zsre_holds_out_the_relations_of_the_setting(heldout, tasks, tmp_path):
+    world.write(world.make({"people": 60, "general_people": 30, "heldout": heldout}), tmp_path)
+    found = {
+        split: [
+            row["input"].split(" [SEP] ")[1]
+            for row in kilt(tmp_path / "tasks", "structured_zeroshot", split)
+        ]
+        for split in ("train", "dev")
+    }
+    asked = {relation.name for relation in ASKED}
+    assert set(found["dev"]) == set(heldout)
+    assert set(found["train"]) == asked - set(heldout)
+    written = (path for path in (tmp_path / "tasks").rglob("*") if path.is_file())
+    changed = {
+        path.name
+        for path in written
+        if path.read_bytes() != (tasks / path.relative_to(tmp_path / "tasks")).read_bytes()
+    }
+    assert changed == {f"structured_zeroshot-{split}-kilt.jsonl" for split in found}
+
+
 def subject(row):
     return row["input"].split(" [SEP] ")[0]
 
 
 def test_zsre_words_of_new_relations_are_known_from_train_or_from_entries():
-    from maskpolicy.world.wordings import ASKED
-
     train = {word for r in ASKED if not r.zero_shot for word in r.name.split()}
     for relation in (relation for relation in ASKED if relation.zero_shot):
         told = sum(set(relation.name.split()) <= set(w.split()) for w in relation.phrasings)

@@ -220,6 +220,13 @@ def test_full_names_visit_each_pair_once(parts, offset):
         ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
         ({"kinds": ["birds"]}, "world.kinds: must name people"),
+        ({"heldout": ["school", "river"]}, "world.heldout: unknown relation 'river'"),
+        (
+            {"relations": ["school", "employer"], "asked": 2, "heldout": ["school", "employer"]},
+            "world.heldout: zsRE needs a relation of its train file and one of its dev file: name",
+        ),
+        ({"entity_errors": {"dropped": 2}}, "world.entity_errors.dropped: must be >= 0 and <= 1"),
+        ({"entity_errors": {"dropped": 0.6, "wrong": 0.5}}, "together are more than 1"),
         ({"situations": 1}, "world.situations: must be >= 0 and < 1, not 1"),
         ({"skew": -1}, "world.skew: must be >= 0, not -1.0"),
         ({"relations": "employer"}, "world.relations: must be a list, not text"),
