@@ -10,7 +10,7 @@ import numpy as np
 
 from maskpolicy import ConfigError, Findings, Json, Result, Run, Store, analysis, keys
 from maskpolicy.config.experiment import WORLD, untuned
-from maskpolicy.leaderboard import stats
+from maskpolicy.findings import over_runs
 from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.plots import Grid
@@ -57,9 +57,10 @@ class Worlds:
                 )
         if len({_seed(run) for run in runs} - {None}) < 2:
             return Findings(COLUMNS, (), tuple(notes))
-        verdicts = _tested(found, notes)
-        rows = tuple(_row(place, values, verdicts) for place, values in found.items())
-        notes += [CONDITION] if verdicts else []
+        tests = over_runs.tested(found)
+        notes += _notes_on(found)
+        rows = tuple(_row(place, values, tests) for place, values in found.items())
+        notes += [CONDITION] if tests else []
         panels = (_panel(runs[0], rows),) if rows else ()
         return Findings(COLUMNS, rows, tuple(notes), panels)
 
@@ -144,37 +145,22 @@ def _asks_world(result: Result) -> bool:
     return bool(result.config.get("task", {}).get("data", WORLD) == WORLD)
 
 
-def _tested(
-    found: dict[tuple[str, str], list[float]], notes: list[str]
-) -> dict[tuple[str, str], stats.Verdict]:
-    """Return the tests by row and task, as one family; constant differences have no test."""
-    places = [place for place, values in found.items() if len(values) >= FEWEST]
-    varied = [place for place in places if np.ptp(found[place])]
-    notes += [
+def _notes_on(found: dict[tuple[str, str], list[float]]) -> list[str]:
+    """Return a note for each row and task whose difference is constant, so that no test is had."""
+    return [
         f"{label}, {task}: the difference is the same in every world"
-        for label, task in places
-        if (label, task) not in varied
+        for (label, task), values in found.items()
+        if len(values) >= FEWEST and not np.ptp(values)
     ]
-    if not varied:
-        return {}
-    verdicts = stats.replicated(np.array([found[place] for place in varied]))
-    return dict(zip(varied, verdicts, strict=True))
 
 
 def _row(
     place: tuple[str, str],
     values: Sequence[float],
-    verdicts: dict[tuple[str, str], stats.Verdict],
+    tests: dict[tuple[str, str], dict[str, Json]],
 ) -> dict[str, Json]:
-    mean, verdict = statistics.fmean(values), verdicts.get(place)
     row: dict[str, Json] = {"policy": place[0], "task": place[1], "worlds": len(values)}
-    row["difference"] = mean
-    if verdict is None:
-        return row
-    error, p = float(verdict.error), float(verdict.p_holm)
-    row["low"], row["high"] = stats.interval(mean, error, verdict.freedom)
-    reach = error * stats.detectable(verdict.freedom, len(verdicts))
-    return {**row, "p (Holm)": p, "detectable": None if p < stats.LEVEL else reach}
+    return row | {"difference": statistics.fmean(values)} | tests.get(place, {})
 
 
 def _panel(run: Run, rows: Sequence[dict[str, Json]]) -> Grid:

@@ -67,7 +67,9 @@ FOLDER = "analyses"  # in a run's folder; has a folder for each analysis
 class Findings:
     """The output of an analysis: a table, notes, and the plots of one figure.
 
-    `partial` findings are not cached, because artifacts were missing or files may change.
+    `partial` findings are not cached, because artifacts were missing or files may change. `values`
+    has the numbers that are compared over intermediate runs: for each the `policy` (a row's label),
+    the `stage` (the number of its intermediate run), what it is of, and the `value`.
     """
 
     columns: tuple[str, ...]
@@ -75,6 +77,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()  # the panels of one figure
     partial: bool = False
+    values: tuple[Mapping[str, Json], ...] = ()
 
 
 class Analysis(Protocol):
@@ -103,18 +106,20 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
 
 
 def to_json(findings: Findings, name: str) -> Json:
-    """Return findings as JSON; `plots` has the data of each panel."""
+    """Return findings as JSON; `plots` has the data of each panel, `values` is left out if empty."""
     rows = [{column: row.get(column) for column in findings.columns} for row in findings.rows]
     panels = [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in findings.plots]
     head = {"version": 1, "analysis": name, "columns": list(findings.columns)}
-    return {**head, "rows": rows, "notes": list(findings.notes), "plots": panels}
+    made = {**head, "rows": rows, "notes": list(findings.notes), "plots": panels}
+    return {**made, "values": list(map(dict, findings.values))} if findings.values else made
 
 
 def from_json(document: Json) -> Findings:
     """Return findings from the JSON of `to_json`."""
     panels = tuple(_plot(dict(panel)) for panel in document["plots"])
     rows, notes = tuple(document["rows"]), tuple(document["notes"])
-    return Findings(tuple(document["columns"]), rows, notes, panels)
+    values = tuple(document.get("values", ()))
+    return Findings(tuple(document["columns"]), rows, notes, panels, values=values)
 
 
 def _plot(panel: dict[str, Json]) -> Plot:

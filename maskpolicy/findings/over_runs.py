@@ -1,0 +1,51 @@
+"""Means of numbers that each intermediate run has, with intervals and tests over runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.comparisons import FEWEST
+from maskpolicy.types import Json
+
+Place = TypeVar("Place", bound=Hashable)
+TESTED = ("low", "high", "p (Holm)", "detectable")
+"""Columns of a test: the 95% interval, the adjusted p, and the mean that the test would find."""
+
+
+def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the ends of Student's 95% interval of a mean; None for a single value."""
+    if len(values) < 2:
+        return None, None
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return stats.interval(statistics.fmean(values), error, len(values) - 1)
+
+
+def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json]]:
+    """Test whether each place's mean differs from 0, as one family; return the columns `TESTED`.
+
+    `found` has one number for each run. A place with fewer than three runs, or with the same number
+    in all of them, has no test; it is left out. `detectable` is None where p is below the level.
+    """
+    places = [
+        place for place, values in found.items() if len(values) >= FEWEST and np.ptp(values) > 0
+    ]
+    verdicts = [stats.replicated(np.array([found[place]]))[0] for place in places]
+    adjusted = stats.holm([float(each.p) for each in verdicts]) if verdicts else ()
+    tests: dict[Place, dict[str, Json]] = {}
+    for place, verdict, p in zip(places, verdicts, adjusted, strict=True):
+        error = float(verdict.error)
+        ends = stats.interval(statistics.fmean(found[place]), error, verdict.freedom)
+        reach = error * stats.detectable(verdict.freedom, len(places))
+        held = (*ends, float(p), None if p < stats.LEVEL else reach)
+        tests[place] = dict(zip(TESTED, held, strict=True))
+    return tests
+
+
+def paired(mine: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
+    """Return the differences of two rows' numbers in the runs that both have, in order."""
+    return [mine[run] - other[run] for run in sorted(mine.keys() & other.keys())]
