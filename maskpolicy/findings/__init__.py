@@ -106,7 +106,7 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
 
 
 def to_json(findings: Findings, name: str) -> Json:
-    """Return findings as JSON; `plots` has the data of each panel, `values` is left out if empty."""
+    """Return findings as JSON; `plots` has the data of each panel. Empty `values` are left out."""
     rows = [{column: row.get(column) for column in findings.columns} for row in findings.rows]
     panels = [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in findings.plots]
     head = {"version": 1, "analysis": name, "columns": list(findings.columns)}
