@@ -103,6 +103,10 @@ class _Execution:
         self.undropped: set[str] = set()  # keys that another process held
 
     def run(self, wait: bool) -> dict[str, Outcome]:
+        with self.store.using(self.users):
+            return self._run(wait)
+
+    def _run(self, wait: bool) -> dict[str, Outcome]:
         self.store.prefetch(self.users)
         self.store.record_use(self.users)
         self._require(self.targets.values())

@@ -124,7 +124,8 @@ def write(
     finished = FinishedRun(
         prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
     )
-    contents.write(finished)
+    with prepared.store.using(outcomes):
+        contents.write(finished)
     return finished, took
 
 

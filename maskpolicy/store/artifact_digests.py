@@ -6,6 +6,7 @@ they matched its manifest.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -153,11 +154,12 @@ class ArtifactDigests:
 def _linked(folder: Path) -> set[int]:
     """Return the inodes of the files below a folder that have another name elsewhere."""
     found = set()
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            about = path.stat()
-            if about.st_nlink > 1 and path.is_file():
-                found.add(about.st_ino)
+    for parent, _, names in os.walk(folder):  # without an error for what is removed meanwhile
+        for name in names:
+            with suppress(FileNotFoundError):
+                about = (Path(parent) / name).stat()
+                if about.st_nlink > 1:
+                    found.add(about.st_ino)
     return found
 
 

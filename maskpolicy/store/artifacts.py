@@ -9,6 +9,7 @@ locks/KEY/            the claim of the process that holds the key
 failed/KEY.json       the error of a stage; the next commit of the key removes it
 progress/KEY.json     the progress of the process that holds the key
 deaths/KEY.json       the number of processes that died one after another while they held the key
+in_use/ID.json        the keys that a run needs, for as long as its process holds ID
 hashes/, verified/    digests of data files, and of the files of artifacts
 """
 
@@ -37,6 +38,7 @@ from maskpolicy.store.data_digests import DataDigests
 from maskpolicy.store.disk import Disk
 from maskpolicy.store.folder_claims import FolderClaims
 from maskpolicy.store.holders import Holder
+from maskpolicy.store.in_use import InUse
 from maskpolicy.store.key_writer import KeyWriter
 from maskpolicy.store.notes import Notes
 from maskpolicy.types import Json
@@ -76,6 +78,7 @@ class Store:
         self._artifact_digests = ArtifactDigests(self._disk)
         self._data_digests = DataDigests(self._disk)
         self._locks = Locks(self._disk, FolderClaims(self._disk, lease), lease)
+        self._in_use = InUse(self._disk, self._locks)
         self.failures = Notes(self._disk, "failed")
         self.progress = Notes(self._disk, "progress")
         self.deaths = Notes(self._disk, "deaths")
@@ -167,6 +170,16 @@ class Store:
 
     def record_use(self, keys: Iterable[str]) -> None:
         """Record that a run uses the artifacts of these keys; in a folder, `touch` does this."""
+
+    @contextmanager
+    def using(self, keys: Iterable[str]) -> Iterator[None]:
+        """Keep these artifacts from being pruned while the block runs."""
+        with self._in_use.listed(keys):
+            yield
+
+    def in_use(self) -> set[str]:
+        """Return the keys that running processes keep (see `using`)."""
+        return self._in_use.keys()
 
     def recall(self, key: str) -> Json | None:
         """Return the manifest of an artifact, perhaps a dropped one, or None.

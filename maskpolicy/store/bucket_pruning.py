@@ -30,7 +30,8 @@ def prune_bucket(store: BucketStore, older: float | None = None) -> None:
     if since is not None:
         there = store.bucket.entries("artifacts")
         recent = [_key(entry) for entry in there if entry.modified >= since]
-        recent += _used(store, since)
+        # a run that goes on records its use twice a day
+        recent += _used(store, min(since, now - timedelta(days=1)))
         for key in upkeep.unused(store.committed(), store.records(), recent):
             store.drop(key)
     for folder in _FOLDERS:

@@ -136,6 +136,11 @@ class BucketStore(Store):
             if found is None or found.modified < datetime.now(UTC) - _RECORDED:
                 self.bucket.write(name, json.dumps(listed).encode())
 
+    @contextmanager
+    def using(self, keys: Iterable[str]) -> Iterator[None]:
+        """Do nothing: in a bucket, `record_use` is what keeps artifacts from being pruned."""
+        yield
+
     def file(self, key: str, name: str) -> Path | None:
         """Return the path of one file, or None; without a copy, that file alone is fetched."""
         known = self.peek(key)

@@ -34,9 +34,11 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, in ascending order; nothing is verified."""
-        if not self._folder.is_dir():
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):  # the holder may remove it at any time
             return []
-        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
         """Commit the files that `write` puts into a folder, and keep the two newest checkpoints.

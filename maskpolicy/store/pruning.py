@@ -25,7 +25,8 @@ def prune(store: Store, older: float | None = None, cache: int | None = None) ->
     Removed are quarantine/; temporary folders, claims and notes of dead processes; checkpoints that
     are damaged or whose stage is committed; manifests of dropped artifacts that were computed
     again; and digests of files that have changed. Artifacts and resumable checkpoints stay, unless
-    no run has used them, or anything computed from them, for `older` days. Local copies of a
+    no run has used them, or anything computed from them, for `older` days; what a running process
+    needs stays in any case. Local copies of a
     bucket's artifacts are removed until they take at most `cache` bytes.
     """
     before = store.size()
@@ -47,9 +48,11 @@ def _prune_folder(store: Store, since: float) -> None:
     Artifacts and resumable checkpoints are removed if no run has used them since `since` (seconds
     of the epoch).
     """
+    needed = store.in_use()
     if since > -math.inf:
         there = store.committed()
-        recent = [key for key in there if upkeep.used(store.path(key)) >= since]
+        recent = list(needed)
+        recent += [key for key in there if upkeep.used(store.path(key)) >= since]
         for key in upkeep.unused(there, store.records(), recent):
             store.drop(key)
     for path in upkeep.entries(store.root, "quarantine"):
@@ -59,9 +62,9 @@ def _prune_folder(store: Store, since: float) -> None:
             key = path.name[:KEY_LENGTH]
             with store.try_lock(key) as is_mine:
                 if is_mine:
-                    _prune(store, key, name, path, since)
+                    _prune(store, key, name, path, -math.inf if key in needed else since)
     DataDigests(Disk(store.root)).prune()
-    for name in ("failed", "progress", "deaths", "verified"):
+    for name in ("failed", "progress", "deaths", "in_use", "verified"):
         for path in (store.root / name).glob(".*"):  # notes that were not written to the end
             with suppress(FileNotFoundError):
                 if time.time() - path.lstat().st_mtime > _DAY:

@@ -13,7 +13,7 @@ from maskpolicy.types import Json
 
 FOLDERS = (
     *("artifacts", "checkpoints", "dropped", "temporary", "quarantine", "locks"),
-    *("failed", "progress", "deaths", "hashes", "verified"),
+    *("failed", "progress", "deaths", "in_use", "hashes", "verified"),
 )
 
 
@@ -56,8 +56,10 @@ def touch(folder: Path) -> None:
 
 def used(folder: Path) -> float:
     """Return when an artifact was used last, in seconds of the epoch; 0 without a manifest."""
-    path = folder / manifest.NAME
-    return path.stat().st_mtime if path.is_file() else 0.0
+    try:
+        return (folder / manifest.NAME).stat().st_mtime
+    except OSError:  # another process may have removed the artifact
+        return 0.0
 
 
 def unused(keys: Iterable[str], records: Iterable[Json], recent: Iterable[str]) -> list[str]:
