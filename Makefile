@@ -5,7 +5,7 @@ PIP_ARGS ?=
 JOBS ?=
 BIN := .venv/bin
 
-.PHONY: install quickstart test test-all test-cluster lint gallery
+.PHONY: install quickstart test test-all test-cluster lint gallery pictures docs
 
 install: .venv/.installed
 
@@ -35,9 +35,30 @@ lint: install
 	$(BIN)/lint-imports
 
 # one passage masked by every policy, and by some with other settings
+ROWS := "salient-span policy.spans=2" \
+	"regex 'policy.pattern=\b\d{4}\b'" \
+	"random 'policy.ratio={start: 0.3, end: 0.15}'" \
+	"mixture 'policy.members=[mass, {name: salient-span, target: full}]'"
 gallery: install
-	$(BIN)/maskpolicy gallery \
-		"salient-span policy.spans=2" \
-		"regex 'policy.pattern=\b\d{4}\b'" \
-		"random 'policy.ratio={start: 0.3, end: 0.15}'" \
-		"mixture 'policy.members=[mass, {name: salient-span, target: full}]'" > docs/gallery.md
+	$(BIN)/maskpolicy gallery $(ROWS) > docs/gallery.md
+
+# the pictures of README.md: one passage under six policies, and the quickstart with five seeds (25 minutes)
+BROWSER ?= chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,860
+PASSAGE := Himan Kendal was known as a weaver. His first loom was a Quarkstone of 1854. He died in Trevatek in 1893.
+pictures: install
+	$(BIN)/maskpolicy gallery --alone --text "$(PASSAGE)" --picture docs/pictures/masks.svg \
+		random whole-word span gap-sentences pmi salient-span > /dev/null
+	$(BIN)/maskpolicy run quickstart seeds=[0,1,2,3,4] intermediate_seeds=5 --out runs/pictures
+	$(BIN)/maskpolicy analyze viewer runs/pictures > /dev/null
+	cp runs/pictures/leaderboard.html docs/pictures/
+	$(BROWSER) --screenshot=docs/pictures/leaderboard.png file://$(CURDIR)/docs/pictures/leaderboard.html
+
+# the documentation as a site that can be opened from disk, site/index.html; broken links are errors
+docs: .venv/.docs
+	sed 's,(docs/,(,g' CHANGELOG.md > docs/changelog.md
+	$(BIN)/maskpolicy gallery $(ROWS) --picture docs/pictures/gallery.svg > /dev/null
+	$(BIN)/zensical build --strict --clean
+
+.venv/.docs: .venv/.installed
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[docs]'
+	touch $@

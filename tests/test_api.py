@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from pages import PAGES
 
 import maskpolicy
 from maskpolicy.formats.sources import TaskFacts
@@ -135,8 +136,7 @@ def test_a_built_in_plugin_imports_nothing_else(path):
 
 
 def test_the_documentation_imports_nothing_else():
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    for page in pages:
+    for page in PAGES:
         for module, names in re.findall(
             r"^from (maskpolicy[\w.]*) import (.+)$", page.read_text(), re.M
         ):

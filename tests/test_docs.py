@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
+from pages import DOCS, GENERATED, ROOT
+from pages import PAGES as ALL_PAGES
 
 from maskpolicy import cli
 from maskpolicy.config import reference
 
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name != "log.md"),  # history
-]
+PAGES = [page for page in ALL_PAGES if page.name != "log.md"]  # history
+GALLERY = DOCS / "pictures" / "gallery.svg"  # drawn by `make docs`
 FOLDERS = ("maskpolicy", "policies", "tasks", "experiments", "tests", "benchmarks", ".github")
 FILES = [
     path.relative_to(ROOT).as_posix()
@@ -120,3 +120,41 @@ def test_commands_and_their_options_exist(page):
         known = {name for each in command.params for name in each.opts}
         used = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?--\w", word)}
         assert used - {"--help"} <= known, call
+
+
+def slug(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and the site make it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip().lower())
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*ALL_PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if re.match(r"\w+:", link) or target in (GENERATED, GALLERY):
+            continue
+        headings = re.findall(r"^#+ (.*)$", text_of(target), re.M) if anchor else []
+        if not target.exists() or (anchor and anchor not in map(slug, headings)):
+            lost.append(link)
+    assert lost == []
+
+
+def test_the_site_has_every_page():
+    given = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    named = re.findall(r"[\w/-]+\.md", str(given))
+    pages = [page.relative_to(DOCS).as_posix() for page in ALL_PAGES if DOCS in page.parents]
+    assert sorted(named) == sorted([*pages, GENERATED.name]), "the navigation in mkdocs.yml"
+
+
+def test_pictures_are_small_and_used():
+    pictures = [path for path in (DOCS / "pictures").iterdir() if path != GALLERY]
+    assert sum(path.stat().st_size for path in pictures if path.suffix != ".html") < 300_000
+    text = "".join(page.read_text(encoding="utf-8") for page in ALL_PAGES)
+    assert [path.name for path in pictures if f"pictures/{path.name}" not in text] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -1,8 +1,9 @@
-"""maskpolicy gallery: one text masked by every policy, as a page in Markdown."""
+"""maskpolicy gallery: one text masked by every policy, as a page in Markdown and as a picture."""
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +11,7 @@ import typer
 from maskpolicy.cli.arguments import Cache, Plugins, RunStore, console, log_to
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from maskpolicy.runs.preview import MaskedText
 
@@ -31,6 +31,10 @@ def gallery(
     model: Annotated[
         str, typer.Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")
     ] = "mini",
+    alone: Annotated[bool, typer.Option("--alone", help="Only the rows that are given.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the rows as well: .svg or .png.")
+    ] = None,
     plugin: Plugins = None,
     store: RunStore = None,
     cache: Cache = None,
@@ -39,36 +43,54 @@ def gallery(
     from maskpolicy import markdown
     from maskpolicy.cli import showing
     from maskpolicy.config import policy_blocks
+    from maskpolicy.errors import ConfigError
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
     from maskpolicy.runs import preview, preview_inputs
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
+    if picture is not None and picture.suffix not in (".svg", ".png"):
+        raise ConfigError(f"--picture: {picture}: end the name in .svg or .png")
     discovery.load_files(plugin or (), fresh=True)
     artifacts = open_store(run_record.trusted_store(store, []), cache)
     tokenizer = preview_inputs.tokenizer_of(model, artifacts)
-    masked, others, asking = [], [], []
-    for row in (*_policies(plugin or ()), *(rows or ())):
+    masked: dict[str, MaskedText] = {}
+    others, asking = [], []
+    for row in (*(() if alone else _policies(plugin or ())), *(rows or ())):
         name, *words = shlex.split(row)
         if lacking := "" if words else _lacking(name):
             others.append(f"`{name}` {lacking}")
             continue
         block = policy_blocks.policy_block(showing.given_block(name, words, None), "policy", {})
         read = preview_inputs.statistics_of(block, model, None, artifacts)
-        found = preview.show(text, block, tokenizer, None, seed, statistics=read)
+        masked[row] = preview.show(text, block, tokenizer, None, seed, statistics=read)
         if preview.asks_the_model(block):
             asking.append(f"`{row}`")
-        masked.append([f"`{row}`", *_cells(found)])
+    if picture is not None:
+        _draw(masked, picture)
     typer.echo("# Every policy on one passage\n")
     about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model}"
     where = "the statistics of the embedded world where a policy reads some, and this text"
     typer.echo(f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {text}\n")
-    typer.echo(markdown.table(["policy", "source", "target"], masked))
+    cells = [[f"`{row}`", *_cells(found)] for row, found in masked.items()]
+    typer.echo(markdown.table(["policy", "source", "target"], cells))
     if asking:
         typer.echo(f"\n{', '.join(asking)}: {preview.UNLEARNT}.")
     if others:
         typer.echo(f"\nNot here: {'; '.join(others)}.")
+
+
+def _draw(masked: Mapping[str, MaskedText], file: Path) -> None:
+    """Draw each row's text with frames around what it masks."""
+    from maskpolicy.files import write_file
+    from maskpolicy.plots import Marked, draw
+
+    plots = [
+        Marked(row, found.text, [(start, end, 1.0) for start, end, _ in found.spans], place)
+        for place, (row, found) in enumerate(masked.items())
+    ]
+    write_file(file, draw(plots)[file.suffix[1:]], "--picture")
 
 
 def _policies(files: Sequence[Path]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from maskpolicy.models.bart import load_tokenizer, train_tokenizer
+from maskpolicy.plots import look
 from maskpolicy.plugins import registry
 from maskpolicy.results.cell import Result
 from maskpolicy.store.artifacts import Store
@@ -257,6 +258,24 @@ def test_a_gallery_has_the_policies_of_plugins_and_says_what_is_not_there(call, 
     known = [registry.entry("policy", name) for name in registry.names("policy")]
     own = {each.name for each in known if registry.is_builtin(each.plugin)}
     assert listed == {*own, "fitted-too"}
+
+
+@pytest.mark.slow
+def test_a_gallery_of_some_rows_is_drawn(call, bart, tmp_path):
+    file, words = tmp_path / "new" / "rows.svg", ("--model", bart, "--text", TEXT, "--alone")
+    rows = ("random", "regex policy.pattern=Godisa")
+    code, out, err = call("gallery", *rows, *words, "--picture", file)
+    assert code == 0, err
+    shown = re.findall(r"^\| `([^`]+)` \|", out, re.MULTILINE)
+    assert tuple(shown) == rows
+    drawn = file.read_text(encoding="utf-8")
+    colors = [look.color(place) for place in range(3)]
+    assert [f"stroke: {color}" in drawn for color in colors] == [True, True, False]
+
+
+def test_a_picture_of_another_format_is_refused(refused):
+    said = refused("gallery", "--picture", "rows.gif")
+    assert "--picture: rows.gif: end the name in .svg or .png" in said
 
 
 def test_none_hides_nothing(refused, bart):

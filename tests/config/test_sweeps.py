@@ -16,7 +16,7 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.plugins.registry import ROW_KEYS
 
 DOCS = Path(__file__).parents[2] / "docs" / "sweeps.md"
-EXAMPLES = re.findall(r"```yaml\n(.*?)```.*?```\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+EXAMPLES = re.findall(r"```yaml\n(.*?)```.*?```text\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
 HEAD = "model: mini\ncorpus: world\ntasks: [triviaqa]\n"
 
 

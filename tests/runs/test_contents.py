@@ -1,4 +1,4 @@
-"""What a run's folder holds: everything in it is in the table, and the README names it."""
+"""What a run's folder holds: everything in it is in the table, and docs/outputs.md names it."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def test_parts_of_dead_writers_are_removed_everywhere_in_the_folder(finished):
     assert [part.exists() for part in parts] == [False, True] * 4
 
 
-def test_the_readme_names_all_that_a_run_leaves():
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    about = text.partition("## Where results go")[2].partition("\n## ")[0]
+def test_the_documentation_names_all_that_a_run_leaves():
+    text = (Path(__file__).parents[2] / "docs" / "outputs.md").read_text(encoding="utf-8")
+    about = text.partition("## The folder")[2].partition("\n## ")[0]
     names = [content.name for content in CONTENTS if not content.name.startswith("leaderboard.")]
     assert all(f"`{name}`" in about for name in names)

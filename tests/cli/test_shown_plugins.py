@@ -1,25 +1,26 @@
-"""The README's policy, task and experiment are whole: they are taken from it and used."""
+"""The policy, task, metric and experiment that docs/ shows are whole: they are used here."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pages import DOCS, blocks
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+SHOWN = [b for name in ("policies", "tasks", "experiments") for b in blocks(DOCS / f"{name}.md")]
 ROW = '{"id": "1", "country": "Peru", "capital": "Lima", "aliases": ["Ciudad de los Reyes"]}\n'
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A folder with the files that the README shows, each named in its first line."""
-    folder = tmp_path_factory.mktemp("readme")
-    for name, code in re.findall(r"```\w+\n# (\S+\.\w+)\n(.*?)```", README, re.DOTALL):
-        (folder / name).write_text(code)
+    """A folder with the files that the pages show, each named in its first line."""
+    folder = tmp_path_factory.mktemp("shown")
+    for block in SHOWN:
+        if block.file:
+            (folder / block.file).write_text(block.text)
     for name, rows in (("train", 9), ("dev", 2)):
         path = folder / "my_data" / f"capitals-{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
@@ -42,7 +43,8 @@ def call(folder: Path, *words: str) -> str:
 
 @pytest.mark.slow
 def test_the_policy_hides_a_word_of_the_first_sentence(folder):
-    command = next(line for line in README.splitlines() if "show first-sentence" in line)
+    lines = [line for block in SHOWN for line in block.text.splitlines()]
+    command = next(line for line in lines if "show first-sentence" in line)
     assert "--plugin my_policy.py" in command
     words = ["--plugin", "my_policy.py", "--text", "Ada wrote notes. They last.", "--json"]
     found = json.loads(call(folder, "show", "first-sentence", *words))

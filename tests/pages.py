@@ -1,0 +1,52 @@
+"""The README and the pages of docs/, and their blocks of code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+GENERATED = DOCS / "changelog.md"  # by `make docs`
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(path for path in sorted(DOCS.rglob("*.md")) if path != GENERATED),
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code; `file` is what its first line, a comment, names: # my_policy.py."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Return the page and the line, for messages."""
+        return f"{self.page.relative_to(ROOT).as_posix()}:{self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """Return the name of the file that the block shows, or None."""
+        named = re.match(r"# (\w+\.(?:py|yaml))\n", self.text)
+        return named[1] if named else None
+
+    @property
+    def commands(self) -> Iterator[list[str]]:
+        """Yield the words of each command of a shell block."""
+        for line in re.sub(r"\\\n\s*", "", self.text).splitlines():
+            if words := shlex.split(line, comments=True):
+                yield words
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the blocks of code of a page, in their order."""
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"^```(.*)\n((?:(?!```).*\n)*)```$", text, re.MULTILINE):
+        yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])

@@ -1,0 +1,144 @@
+"""Every block of code in the README and the docs is checked: shell, YAML and Python.
+
+tests/runs/test_python_page.py also runs those of docs/python.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+import yaml
+from pages import PAGES, ROOT, Block, blocks
+
+from maskpolicy import cli
+from maskpolicy.config import reference
+from maskpolicy.config.parse import load_experiment
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+COMMAND: Any = typer.main.get_command(cli.app)
+TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+OTHERS = {"cd", "git", "pip", "ray", "sbatch", "source", "mkdir", "export"}  # programs not checked
+PROGRAMS = {"maskpolicy", "make", "python", ".venv/bin/pre-commit", *OTHERS}
+EXPERIMENT = {
+    "model": "mini",
+    "corpus": "world",
+    "data": "world",
+    "policies": ["none"],
+    "tasks": ["triviaqa"],
+}
+
+
+def of(language: str) -> list[Any]:
+    return [pytest.param(each, id=each.name) for each in BLOCKS if each.language == language]
+
+
+def test_every_block_states_its_language():
+    known = {"sh", "yaml", "python", "text", "mermaid"}
+    assert [block.name for block in BLOCKS if block.language not in known] == []
+    fences = sum(page.read_text("utf-8").count("\n```") for page in PAGES)
+    assert fences == 2 * len(BLOCKS)  # none was overlooked
+
+
+@pytest.mark.parametrize("block", of("text"))
+def test_a_block_of_text_holds_no_command(block: Block):
+    first = {words[0] for words in map(str.split, block.text.splitlines()) if words}
+    assert not first & (PROGRAMS - {"source"})
+
+
+@pytest.mark.parametrize("block", of("sh"))
+def test_a_shell_block_can_be_given(block: Block):
+    for words in block.commands:
+        assert words[0] in PROGRAMS, words
+        if words[0] == "maskpolicy":
+            check_command(words[1:])
+        elif words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= {*TARGETS}, words
+        elif words[:2] == ["python", "-m"]:
+            assert find_spec(words[2]), words
+        elif words[0] == "python":
+            assert (ROOT / words[1]).is_file() or words[1] in files_of(block.page), words
+
+
+def check_command(words: list[str]) -> None:
+    """Parse the words of a command as the command line does, and check the keys among them."""
+    context = COMMAND.make_context("maskpolicy", words[:1], resilient_parsing=True)
+    if words == ["--help"]:
+        return
+    name, command, rest = COMMAND.resolve_command(context, words)
+    if isinstance(command, click.Group) or hasattr(command, "commands"):
+        name, command, rest = command.resolve_command(context, rest)
+    parsed = command.make_context(name, list(rest))  # raises UsageError
+    if words[0] in ("run", "plan", "work", "status", "pretrain"):
+        given = {word.partition("=")[0] for word in parsed.params["keys"] or ()}
+        stated = {each for each in given if not each.startswith("policy.")}
+        assert stated <= keys(), sorted(stated - keys())
+
+
+def keys() -> set[str]:
+    """Return the keys of an experiment as the command line has them."""
+    found = set()
+    for key in reference.listed((), ()):
+        named = key.block.replace(".KIND", "").split(", ")
+        found |= {key.name if block == "file" else f"{block}.{key.name}" for block in named}
+    kinds = ("annotate", "corpus", "evaluate", "finetune", "general", "intermediate", "fit")
+    needs = {f"resources.{kind}.{need}" for kind in kinds for need in ("gpus", "processes", "cpus")}
+    return found | needs
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """Return the files that a page, and the pages it builds on, show: name to text."""
+    shown = [page, *(ROOT / "docs" / name for name in ("policies.md", "tasks.md"))]
+    return {
+        block.file: block.text for each in reversed(shown) for block in blocks(each) if block.file
+    }
+
+
+@pytest.mark.parametrize("block", of("yaml"))
+def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = yaml.safe_load(block.text)
+    assert isinstance(given, dict)
+    for name, text in files_of(block.page).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for key in ("corpus", "contrast_corpus"):
+        for pattern in _files(given.get(key)):
+            path = tmp_path / pattern.replace("*", "one")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("{}" if path.suffix == ".jsonl" else "Lima is in Peru.\n")
+    if str(given.get("data", "world")) not in ("world", "hub"):
+        (tmp_path / given["data"]).mkdir()
+    base = dict(EXPERIMENT)
+    if isinstance(given.get("model"), Mapping) and given["model"].get("kind") == "encoder":
+        base["tasks"] = ["cola"]
+    file = tmp_path / "experiment.yaml"
+    missing = [f"{key}: {value}\n" for key, value in base.items() if key not in given]
+    text = "".join([block.text, *missing])
+    if "none" not in given.get("policies", ["none"]):  # part of a list, without its baseline
+        text = text.replace("policies:\n", "policies:\n  - none\n")
+    file.write_text(text, encoding="utf-8")
+    assert load_experiment(file).policies
+
+
+def _files(corpus: Any) -> list[str]:
+    return list(corpus["files"]) if isinstance(corpus, Mapping) and "files" in corpus else []
+
+
+@pytest.mark.parametrize("block", of("python"))
+def test_a_block_of_python_compiles_and_its_imports_exist(block: Block):
+    own = {name.removesuffix(".py") for name in files_of(block.page)}
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                assert alias.name in own or import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom) and node.module not in own:
+            module = import_module(str(node.module))
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
