@@ -6,6 +6,7 @@ tests/runs/test_python_page.py also runs those of docs/python.md.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -42,7 +43,7 @@ def of(language: str) -> list[Any]:
 
 
 def test_every_block_states_its_language():
-    known = {"sh", "yaml", "python", "text", "mermaid"}
+    known = {"sh", "yaml", "python", "json", "text", "mermaid"}
     others = [block.name for block in BLOCKS if block.language not in known]
     assert others == [], f"write one of {sorted(known)} behind ```"
     fences = sum(page.read_text("utf-8").count("\n```") for page in PAGES)
@@ -131,6 +132,11 @@ def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_pat
 
 def _files(corpus: Any) -> list[str]:
     return list(corpus["files"]) if isinstance(corpus, Mapping) and "files" in corpus else []
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_a_block_of_json_is_json(block: Block):
+    assert json.loads(block.text)
 
 
 @pytest.mark.parametrize("block", of("python"))
