@@ -21,6 +21,7 @@ from maskpolicy.cli import (
     keeping,
     leaderboard,
     listing,
+    planning,
     pretraining,
     running,
     showing,
@@ -158,7 +159,7 @@ def options(
 
 
 app.command()(running.run)
-app.command()(running.plan)
+app.command()(planning.plan)
 app.command()(working.work)
 app.command()(working.status)
 app.command()(leaderboard.leaderboard)

@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.arguments import AsJson, Cache, Plugins, RunStore, console, log_to
+from maskpolicy.cli.arguments import (
+    AsJson,
+    Cache,
+    Plugins,
+    Quiet,
+    RunStore,
+    Verbose,
+    console,
+    detail_of,
+    log_to,
+)
 from maskpolicy.cli.listing import print_plugins
 from maskpolicy.errors import ConfigError, DataError, MaskpolicyError
 
 if TYPE_CHECKING:
     from maskpolicy.findings import Findings
     from maskpolicy.results.cell import Run
+    from maskpolicy.runs.display import Detail
     from maskpolicy.store.artifacts import Store
 
 ALL = "all"
@@ -39,6 +50,8 @@ def analyze(
     store: RunStore = None,
     cache: Cache = None,
     plugin: Plugins = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Analyse finished runs as a table, JSON, Markdown and plots; KEY=VALUE sets a field."""
     if listed:
@@ -52,7 +65,8 @@ def analyze(
     from maskpolicy.results import run_record
     from maskpolicy.store.opening import open_store
 
-    log_to(console(err=True))
+    detail = detail_of(quiet, verbose)
+    log_to(console(err=True), detail=detail)
     discovery.load_files(plugin or (), fresh=True)
     analyses, folders = _parsed(name, runs or [])
     if name == ALL:
@@ -60,7 +74,7 @@ def analyze(
     artifacts = open_store(run_record.trusted_store(store, folders), cache)
     one = len(folders) == 1 and not _is_model(folders[0])  # one run, whose page shows analyses
     written, any_found = False, False
-    for each, found in _each(analyses, folders, artifacts, strict=name != ALL):
+    for each, found in _each(analyses, folders, artifacts, detail, strict=name != ALL):
         if name != ALL:
             _print(found, each, as_json=as_json)
         any_found = True
@@ -104,12 +118,24 @@ def _check(folders: Sequence[Path]) -> None:
 
 
 def _each(
-    analyses: Mapping[str, Any], folders: Sequence[Path], store: Store, *, strict: bool
+    analyses: Mapping[str, Any],
+    folders: Sequence[Path],
+    store: Store,
+    detail: Detail,
+    *,
+    strict: bool,
 ) -> Iterator[tuple[str, Findings]]:
     """Yield the findings of each analysis; unless `strict`, failures are printed and skipped."""
-    for name, analysis in analyses.items():
+    from maskpolicy.findings.cache import reporting
+    from maskpolicy.runs.display import Display
+    from maskpolicy.runs.meters import Count
+
+    for number, (name, analysis) in enumerate(analyses.items()):
+        count = Count(number, len(analyses), "analyses")
         try:
-            found = _find(name, analysis, folders, store)
+            # one display each: a bar would take what is printed in between off the standard output
+            with Display(console(err=True), name, count, detail) as display, reporting(display):
+                found = _find(name, analysis, folders, store)
         except MaskpolicyError as error:
             if strict:
                 raise
@@ -153,8 +179,9 @@ def _refresh(run: Path, *, err: bool) -> None:
     from maskpolicy.leaderboard.build import build_leaderboard
     from maskpolicy.leaderboard.page import save_page
     from maskpolicy.results.cell import read_run
+    from maskpolicy.runs.contents import PAGE
 
-    path = run / "leaderboard.html"
+    path = run / PAGE
     if path.is_file():
         save_page(build_leaderboard([read_run(run)]), path)
         typer.echo(f"written to {path}", err=err)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from maskpolicy.executors.request import Request
     from maskpolicy.graph.outcomes import Outcome
+    from maskpolicy.runs.display import Detail
 
 _WIDE = 200  # columns, if the output is not a terminal
 
@@ -64,6 +65,12 @@ Threads: TypeAlias = Annotated[
         help="Threads of a process. Default: 1 for a small model built from scratch, else all.",
     ),
 ]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress: only failures and results.")
+]
+Verbose: TypeAlias = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also what starts, and what the store has.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StorePlace: TypeAlias = Annotated[
     str,
@@ -99,10 +106,18 @@ def console(*, err: bool = False) -> Console:
     return screen
 
 
-def log_to(target: Console, line: str = "%(message)s") -> None:
+def detail_of(quiet: bool, verbose: bool) -> Detail:
+    """Return how much a command prints while it works; raises ConfigError."""
+    if quiet and verbose:
+        raise ConfigError("-q and -v: name one of them")
+    return "quiet" if quiet else "verbose" if verbose else "normal"
+
+
+def log_to(target: Console, line: str = "%(message)s", detail: Detail = "normal") -> None:
     """Print the library's log on a console, and disable progress bars of other libraries.
 
-    `line` is the format of a line, as `logging.Formatter` takes it.
+    `line` is the format of a line, as `logging.Formatter` takes it. With the detail "quiet", only
+    warnings and errors are printed.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")
     from rich.logging import RichHandler
@@ -113,7 +128,7 @@ def log_to(target: Console, line: str = "%(message)s") -> None:
     handler = RichHandler(console=target, show_time=False, show_path=False, markup=False)
     handler.setFormatter(logging.Formatter(line))
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.WARNING if detail == "quiet" else logging.INFO)
     logger.propagate = False
 
 

@@ -13,8 +13,11 @@ from maskpolicy.cli.arguments import (
     Cache,
     Keys,
     Plugins,
+    Quiet,
     StorePlace,
+    Verbose,
     console,
+    detail_of,
     end,
     log_to,
 )
@@ -35,16 +38,19 @@ def pretrain(
     cache: Cache = None,
     plugin: Plugins = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Continue pre-training on your own text; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy.graph import processes
     from maskpolicy.runs import progress, text_to_folder
-    from maskpolicy.runs.progress import ProgressBars
+    from maskpolicy.runs.meters import forecast
+    from maskpolicy.runs.progress import RunProgress
     from maskpolicy.store.opening import open_store
 
-    notes = console(err=True)
-    log_to(notes)
+    notes, detail = console(err=True), detail_of(quiet, verbose)
+    log_to(notes, detail=detail)
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
         raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
     asked = text_to_folder.Request(
@@ -54,7 +60,8 @@ def pretrain(
     if not processes.is_first():
         processes.follow(prepared.order, prepared.store, workers)
         return
-    bars = ProgressBars(notes, len(prepared.order), failures=False)  # `end` reports failures
+    ahead = forecast(text_to_folder.targets(prepared), prepared.store)
+    bars = RunProgress(notes, ahead, failures=False, detail=detail)  # `end` reports failures
     outcomes = text_to_folder.compute(prepared, workers, bars)
     processes.dismiss()
     end(outcomes)

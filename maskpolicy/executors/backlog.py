@@ -76,6 +76,10 @@ class Backlog:
         """Pass a report on."""
         self._inner.advance(done, total, note)
 
+    def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
+        """Pass a report on."""
+        self._inner.elsewhere(stage, done, total, note)
+
     def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Count a stage as settled, and its users as ready if it was their last open input."""
         self._inner.finish(stage, outcome)

@@ -43,6 +43,9 @@ class WorkerLog:
         share = f"{done} of {total}" if total else str(done)
         _log.info(line, self._name, share, f", {note}" if note else "")
 
+    def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
+        """Do nothing: the other process has a log of its own."""
+
     def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Log the outcome of a stage that this process computed."""
         if not outcome.here:

@@ -11,6 +11,7 @@ from maskpolicy.config.experiment import Experiment
 from maskpolicy.config.resources import widest
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.executors import local
+from maskpolicy.executors.relay import Relayed
 from maskpolicy.executors.request import Request
 from maskpolicy.graph import processes
 from maskpolicy.graph.nodes import Stage
@@ -63,8 +64,9 @@ def engine(
     Raises ConfigError if the executor cannot be used.
     """
     if name == LOCAL:
-        with local.beside(jobs, request, widest(experiment.resources)):
-            yield Engine()
+        reports = Relayed(order)
+        with local.beside(jobs, request, widest(experiment.resources), reports):
+            yield Engine(watch=reports.watch)
     elif name == RAY:
         from maskpolicy.executors.ray_engine import on_ray
 

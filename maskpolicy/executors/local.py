@@ -14,6 +14,7 @@ from typing import Any
 
 from maskpolicy import hardware
 from maskpolicy.errors import ConfigError, MaskpolicyError
+from maskpolicy.executors.relay import Relayed, Sender, SentProgress
 from maskpolicy.executors.request import Request
 
 _TIMEOUT = 60  # seconds for a process to finish a step, save a checkpoint and end
@@ -21,12 +22,14 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def beside(count: int, request: Request, wide: int = 1) -> Iterator[None]:
+def beside(
+    count: int, request: Request, wide: int = 1, reports: Relayed | None = None
+) -> Iterator[None]:
     """Run `count` - 1 further workers until the block ends or this process dies.
 
     Claims in the store distribute the stages; if a worker is lost, another one computes its stage.
-    Each worker uses `wide` GPUs, assigned in turn. Raises ConfigError for a store in this process's
-    memory.
+    `reports` gets the progress of all workers. Each worker uses `wide` GPUs, assigned in turn.
+    Raises ConfigError for a store in this process's memory.
     """
     if count > 1 and request.store.startswith("memory:"):
         raise ConfigError(f"--store {request.store}: processes cannot share it: add --jobs 1")
@@ -43,7 +46,7 @@ def beside(count: int, request: Request, wide: int = 1) -> Iterator[None]:
             receivers.append(receiver)
             sender.close()  # so that the pipe closes when the process ends
         processes = dict(zip(receivers, others, strict=True))
-        threading.Thread(target=_relay, args=(processes,), daemon=True).start()
+        threading.Thread(target=_relay, args=(processes, reports), daemon=True).start()
         yield
     finally:
         for other in others:
@@ -53,16 +56,17 @@ def beside(count: int, request: Request, wide: int = 1) -> Iterator[None]:
             other.kill()  # has no effect once it has ended
 
 
-def _relay(processes: dict[Any, Any]) -> None:
+def _relay(processes: dict[Any, Any], reports: Relayed | None) -> None:
     """Log the messages of other processes in this one, until all of them have ended.
 
-    `processes` has each process under the end of its pipe that this process reads.
+    Reports of progress are passed on to `reports`. `processes` has each process under the end
+    of its pipe that this process reads.
     """
     while processes:
         ready: list[Any] = connection.wait(list(processes))
         for receiver in ready:
             try:
-                name, level, message = receiver.recv()
+                what, *about = receiver.recv()
             except (EOFError, OSError):  # the process has ended, perhaps within a message
                 other = processes.pop(receiver)
                 other.join(_TIMEOUT)
@@ -72,7 +76,12 @@ def _relay(processes: dict[Any, Any]) -> None:
                         len(processes) + 1,
                     )
             else:
-                logging.getLogger(name).log(level, "%s", message)
+                if what == "log":
+                    name, level, message = about
+                    logging.getLogger(name).log(level, "%s", message)
+                elif reports is not None:
+                    with suppress(OSError, ValueError):  # output is closed; the pipe must be read
+                        reports.hear(what, *about)
 
 
 def _join(request: Request, gpus: str, sender: Any) -> None:
@@ -83,7 +92,8 @@ def _join(request: Request, gpus: str, sender: Any) -> None:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     logger = logging.getLogger("maskpolicy")
-    logger.addHandler(_PipeHandler(sender))
+    messages = Sender(sender)
+    logger.addHandler(_PipeHandler(messages))
     logger.setLevel(logging.ERROR)  # the parent process logs the plan
     logger.propagate = False
     from maskpolicy.executors.stage_worker import compute, plan
@@ -91,7 +101,7 @@ def _join(request: Request, gpus: str, sender: Any) -> None:
     try:
         planned = plan(request)
         logger.setLevel(logging.INFO)
-        compute(planned)
+        compute(planned, SentProgress(messages))
     except MaskpolicyError as error:
         logger.error("a process of --jobs ended: %s", error)
 
@@ -99,10 +109,9 @@ def _join(request: Request, gpus: str, sender: Any) -> None:
 class _PipeHandler(logging.Handler):
     """Sends log records through a pipe."""
 
-    def __init__(self, sender: Any) -> None:
+    def __init__(self, sender: Sender) -> None:
         super().__init__()
         self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # the process that started this one has ended
-            self._sender.send((record.name, record.levelno, record.getMessage()))
+        self._sender.send("log", record.name, record.levelno, record.getMessage())

@@ -5,21 +5,18 @@ All of it is read from the store, so it does not matter which workers compute, a
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import mean
 
 from maskpolicy.executors.request import plan_digest
 from maskpolicy.executors.stage_worker import Planned
+from maskpolicy.graph.costs import Costs, known_costs, time_left
 from maskpolicy.graph.nodes import Stage, users_of
 from maskpolicy.graph.planning import lacking, undecided
 from maskpolicy.graph.shared_notes import noted_failure, noted_progress
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.holders import Holder
-
-_SAMPLE = 20  # committed stages of a kind whose seconds are read
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,8 @@ def status_of(planned: Planned) -> Status:
     silent = {stage: _silent(store, stage, holder) for stage, holder in busy.items()}
     alive = {stage: holder for stage, holder in busy.items() if silent[stage] is None}
     rest = [stage for stage in order if stage.key in missing - failed.keys() - blocked]
-    typical = _typical_seconds(rest, order, missing, store)
-    unknown = {stage.kind for stage in rest} - {kind for kind, taken in typical.items() if taken}
+    costs = known_costs(order, missing, store)
+    unknown = costs.unknown(rest)
     return Status(
         plan=plan_digest(order),
         done=len(order) - len(missing) - len(perhaps),
@@ -87,8 +84,8 @@ def status_of(planned: Planned) -> Status:
         failed=tuple(_failed(stage, store) for stage in failed.values()),
         blocked=len(blocked),
         left=len(rest) - len(busy),
-        seconds=None if unknown else _seconds_left(rest, users_of(order), alive, typical, store),
-        measured=sum(map(len, typical.values())),
+        seconds=None if unknown else _seconds_left(rest, users_of(order), alive, costs, store),
+        measured=costs.measured(rest),
         unknown=tuple(sorted(unknown)),
     )
 
@@ -124,41 +121,23 @@ def _failed(stage: Stage, store: Store) -> Failed:
     return Failed(stage.name, *(str(note.get(name, "")) for name in ("error", "host", "time")))
 
 
-def _typical_seconds(
-    rest: Iterable[Stage], order: Iterable[Stage], missing: Collection[str], store: Store
-) -> dict[str, list[float]]:
-    """Return the seconds of up to _SAMPLE finished stages, for each kind in `rest`."""
-    typical: dict[str, list[float]] = {stage.kind: [] for stage in rest}
-    for stage in order:
-        taken = typical.get(stage.kind)
-        if taken is not None and len(taken) < _SAMPLE and stage.key not in missing:
-            known = store.recall(stage.key)  # of a dropped artifact too
-            if known is not None:
-                taken.append(float(known["seconds"]))
-    return typical
-
-
 def _seconds_left(
     rest: list[Stage],
     users: Mapping[str, list[Stage]],
     busy: Mapping[Stage, Holder],
-    typical: Mapping[str, list[float]],
+    costs: Costs,
     store: Store,
 ) -> float:
     """Return an estimate of the seconds until all stages of `rest` are computed.
 
-    It is the sum of their times, divided by the number of workers that compute now (at least one),
-    or the time of the longest path, if that is longer.
+    As many workers as compute now (at least one) share them.
     """
-    needs = {stage.key: mean(typical[stage.kind]) for stage in rest}
+    typical = ((stage.key, costs.of(stage)) for stage in rest)
+    needs = {key: cost.seconds for key, cost in typical if cost is not None}
     now = datetime.now(UTC)
     for stage, holder in busy.items():
         spent = max(0.0, (now - holder.since).total_seconds())
         done, total, _ = noted_progress(store, stage, holder) or (0, 0, "")
         whole = spent * total / done if done and total else needs[stage.key]
         needs[stage.key] = max(0.0, whole - spent)
-    paths: dict[str, float] = defaultdict(float)
-    for stage in reversed(rest):
-        after = max((paths[user.key] for user in users[stage.key]), default=0.0)
-        paths[stage.key] = needs[stage.key] + after
-    return max(sum(needs.values()) / max(1, len(busy)), *paths.values(), 0.0)
+    return time_left(rest, needs, users, len(busy))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from maskpolicy import findings, keys
 from maskpolicy.files import sha256
@@ -23,6 +26,38 @@ from maskpolicy.store.artifacts import Artifact, Store, available
 from maskpolicy.types import Json
 
 _FOUND = "findings.json"
+
+
+class Reports(Protocol):
+    """Shows what an analysis computes."""
+
+    def begin(self, key: str, name: str) -> bool:
+        """Show a stage."""
+        ...
+
+    def report(self, key: str, done: int, total: int, note: str) -> None:
+        """Show that `done` of `total` units of a stage are finished."""
+        ...
+
+    def end(self, key: str) -> None:
+        """Show a stage no longer."""
+        ...
+
+
+_reports: ContextVar[Reports | None] = ContextVar("reports", default=None)
+
+
+@contextmanager
+def reporting(reports: Reports) -> Iterator[None]:
+    """Let `derive` report what it computes within the block.
+
+    A context variable, because the analyses in between take no such argument.
+    """
+    before = _reports.set(reports)
+    try:
+        yield
+    finally:
+        _reports.reset(before)
 
 
 def derive(
@@ -55,12 +90,29 @@ def derive(
     record = {**resolved, **_logical(kind, label), "local": to_json(local), "facts": {}}
     with store.lock(key):
         if store.get(key) is None:
-            with store.write(key, record) as out:
-                run = StageRun(store.checkpoints(key), local, facts=record["facts"])
+            shown = _shown(key, f"{kind} {label}".strip())
+            with shown as advance, store.write(key, record) as out:
+                run = StageRun(
+                    store.checkpoints(key), local, facts=record["facts"], advance=advance
+                )
                 discard = run.checkpoints.clear
                 with changed_files.guarded(params, discard, files, store.hash_file):
                     compute(kind, keyed, paths, out, run)
     return available(store, key, label)
+
+
+@contextmanager
+def _shown(key: str, name: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a stage while the block runs; yields the function that takes its progress."""
+    reports = _reports.get()
+    if reports is None:
+        yield lambda done, total, note: None
+        return
+    reports.begin(key, name)
+    try:
+        yield partial(reports.report, key)
+    finally:
+        reports.end(key)
 
 
 def analyse(

@@ -141,6 +141,7 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
     places, streams = sampling.places(len(views[0])), Streams()
     pace = params.pace or (1, len(views[0]))  # one step: the progress is 0
     order = Order(views[0].lengths, pace[1], params.seed)
+    done, total = 0, sampling.draws * len(places)
     with RaggedWriter(out / FILE) as file:
         for epoch in range(sampling.draws):
             steps = order.steps_of(places, epoch).clip(max=pace[0] - 1)
@@ -149,6 +150,8 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
                 found = masker.select(views, [place], params.seed, [epoch], streams, progress)
                 spans = found.spans[0].astype(np.int32)
                 file.append({"spans": spans, "places": np.asarray([place])})
+                done += 1
+                run.progress(done, total, "passages")
 
 
 @dataclass(frozen=True, eq=False)

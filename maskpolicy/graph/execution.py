@@ -23,6 +23,7 @@ from maskpolicy.graph.shared_notes import (
 from maskpolicy.store.artifacts import Store
 
 _log = logging.getLogger(__name__)
+_SHOWN = 8  # stages of other processes whose notes of progress are read at a time
 _LATE = 5.0  # seconds in which a run waits at its end for others to let go of what it drops
 
 
@@ -299,9 +300,13 @@ class _Execution:
         if busy is not self.awaited:
             self.awaited = busy
             self.progress.wait(busy)
-        known = noted_progress(self.store, busy)
-        if known is not None:
-            self.progress.advance(*known)
+        known_keys = self.store.progress.keys() & self.open.keys() - {busy.key}
+        for stage in (busy, *(self.open[key] for key in sorted(known_keys)[:_SHOWN])):
+            known = noted_progress(self.store, stage)
+            if known is not None and stage is busy:
+                self.progress.advance(*known)
+            elif known is not None:
+                self.progress.elsewhere(stage, *known)
         self.pause(self.back_off.pause(self.poll_seconds))
 
     def _under_way(self) -> Stage:

@@ -202,7 +202,7 @@ def users_of(order: Iterable[Stage]) -> dict[str, list[Stage]]:
     order = list(order)
     users: dict[str, list[Stage]] = {stage.key: [] for stage in order}
     for stage in order:
-        for key in {needed.key for needed in stage.inputs.values()}:
+        for key in {needed.key for needed in stage.inputs.values()} & users.keys():
             users[key].append(stage)
     return users
 

@@ -28,7 +28,7 @@ class Outcome:
 
 
 class Progress(Protocol):
-    """Receives the progress of a run: `finish` once for each stage."""
+    """Receives the progress of a run: `finish` at least once for each stage."""
 
     def start(self, stage: Stage) -> None:
         """Report that this process computes a stage."""
@@ -40,6 +40,10 @@ class Progress(Protocol):
 
     def advance(self, done: int, total: int, note: str) -> None:
         """Report progress in the stage that was named last; a `total` of 0 is unknown."""
+        ...
+
+    def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
+        """Report progress in a stage that another process computes, from any thread."""
         ...
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
@@ -57,6 +61,9 @@ class Silent:
         """Do nothing."""
 
     def advance(self, done: int, total: int, note: str) -> None:
+        """Do nothing."""
+
+    def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
         """Do nothing."""
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:

@@ -13,7 +13,7 @@ from maskpolicy.keys import differences
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
-State: TypeAlias = Literal["hit", "miss", "partial", "stale"]
+State: TypeAlias = Literal["done", "to do", "begun", "outdated"]
 _SHOWN = 4  # reasons in one line
 
 
@@ -21,8 +21,8 @@ _SHOWN = 4  # reasons in one line
 class Planned:
     """The state of a stage and its reason.
 
-    A hit needs no computation. A miss was never computed, a partial stage was begun, and a stale
-    one was computed with other inputs or parameters.
+    What is done needs no computation. What is to do was never computed, what is begun has a
+    process or a checkpoint, and what is outdated was computed with other inputs or parameters.
     """
 
     stage: Stage
@@ -47,13 +47,13 @@ def plan(
     for stage in order:
         if (choice := choices.get(stage.key)) is not None:
             why = f"is computed only if {choice.name} takes it"
-            planned[stage.key] = Planned(stage, "miss", why)
+            planned[stage.key] = Planned(stage, "to do", why)
         else:
             planned[stage.key] = _planned(stage, store, needed, history, planned)
     for stage in order:
         for byproduct in stage.byproducts.values() if stage.key in needed else ():
             known = planned.get(byproduct.key)
-            if known is not None and known.state in ("miss", "stale"):
+            if known is not None and known.state in ("to do", "outdated"):
                 planned[byproduct.key] = replace(known, why=f"is a by-product of {stage.name}")
     return list(planned.values())
 
@@ -115,15 +115,15 @@ def _planned(
 ) -> Planned:
     if stage.key not in needed:
         is_there = store.peek(stage.key) is not None
-        return Planned(stage, "hit", "" if is_there else "not needed")
+        return Planned(stage, "done", "" if is_there else "not needed")
     begun = _begun(stage, store)
     if begun:
-        return Planned(stage, "partial", begun)
+        return Planned(stage, "begun", begun)
     keys = history.get(_logical(stage.logical), [])
     known = store.recall(keys[0]) if keys and stage.key not in keys else None
     if known is not None:
-        return Planned(stage, "stale", _changes(known["record"], stage, before))
-    return Planned(stage, "miss", _absence(stage, store, stage.key in keys, before))
+        return Planned(stage, "outdated", _changes(known["record"], stage, before))
+    return Planned(stage, "to do", _absence(stage, store, stage.key in keys, before))
 
 
 def _begun(stage: Stage, store: Store) -> str:
@@ -148,7 +148,7 @@ def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
             lines.append(f"input {name} is new")
         elif old["inputs"][name] != needed.key:
             state = before[needed.key].state
-            lines.append(f"input {name} changed" + ("" if state == "hit" else f" ({state})"))
+            lines.append(f"input {name} changed" + ("" if state == "done" else f" ({state})"))
     return _listed(lines)
 
 
@@ -157,11 +157,9 @@ def _absence(stage: Stage, store: Store, dropped: bool, before: Mapping[str, Pla
         return "its files do not match their manifest: the next run puts them in quarantine"
     reasons = ["was dropped after use, and is needed again"] if dropped else []
     reasons += [
-        f"input {name} is a {before[needed.key].state}"
-        if before[needed.key].state == "miss"
-        else f"input {name} is {before[needed.key].state}"
+        f"input {name} is {before[needed.key].state}"
         for name, needed in sorted(stage.inputs.items())
-        if before[needed.key].state != "hit"
+        if before[needed.key].state != "done"
     ]
     return _listed(reasons) or "was never computed"
 

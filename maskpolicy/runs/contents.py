@@ -23,6 +23,8 @@ from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
+PAGE = "leaderboard.html"
+
 
 @dataclass
 class FinishedRun:
@@ -94,8 +96,8 @@ CONTENTS = (  # in the order in which they are written
     ),
     Content("analyses/", "the findings of `analyze`, which the page shows"),
     Content(
-        "leaderboard.html",
+        PAGE,
         "the page, made from all of the above",
-        lambda finished: save_page(finished.board, finished.folder / "leaderboard.html"),
+        lambda finished: save_page(finished.board, finished.folder / PAGE),
     ),
 )

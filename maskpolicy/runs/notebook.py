@@ -54,7 +54,8 @@ def run(
     from maskpolicy.executors.request import Request
     from maskpolicy.graph.outcomes import Silent
     from maskpolicy.runs.file_to_folder import compute, failed_cells, fit_machine, prepare, write
-    from maskpolicy.runs.progress import ProgressBars
+    from maskpolicy.runs.meters import forecast
+    from maskpolicy.runs.progress import RunProgress
 
     started = time.monotonic()
     if not all(isinstance(each, str) for each in overrides):
@@ -79,7 +80,8 @@ def run(
         if progress:
             from rich.console import Console
 
-            bars = ProgressBars(Console(stderr=True), len(prepared.order))
+            ahead = forecast(prepared.part.targets, prepared.store, jobs)
+            bars = RunProgress(Console(stderr=True), ahead)
         outcomes = compute(prepared, request, (LOCAL, ""), jobs, bars)
         write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
@@ -172,7 +174,8 @@ def pretrain(
     """
     from maskpolicy.graph.outcomes import Silent
     from maskpolicy.runs import text_to_folder
-    from maskpolicy.runs.progress import ProgressBars
+    from maskpolicy.runs.meters import forecast
+    from maskpolicy.runs.progress import RunProgress
     from maskpolicy.store.opening import open_store
 
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
@@ -183,7 +186,8 @@ def pretrain(
     if progress:
         from rich.console import Console
 
-        bars = ProgressBars(Console(stderr=True), len(prepared.order), failures=False)
+        ahead = forecast(text_to_folder.targets(prepared), prepared.store)
+        bars = RunProgress(Console(stderr=True), ahead, failures=False)
     for outcome in text_to_folder.compute(prepared, workers, bars):
         if outcome.exception is not None:
             raise outcome.exception

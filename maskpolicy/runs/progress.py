@@ -1,4 +1,4 @@
-"""Progress bars of a run, and the closing table of times."""
+"""The progress of a run, and the closing table of times."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.graph.outcomes import Outcome
+from maskpolicy.runs.display import Detail, Display
+from maskpolicy.runs.meters import Forecast
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
     from rich.table import Table
 
 PARTS = ("general", "intermediate", "finetune", "evaluate")
@@ -69,33 +70,30 @@ def to_table(found: Iterable[StageSummary], wall: float, jobs: int = 1) -> Table
     return table
 
 
-class ProgressBars:
-    """Progress of a graph on a console: a line for each stage, a bar for the current one."""
+class RunProgress:
+    """A `Progress` that shows the stages of a run, and the time left, on a `Display`."""
 
-    def __init__(self, console: Console, total: int, *, failures: bool = True) -> None:
-        """Prepare bars for `total` stages; use as a context manager.
+    def __init__(
+        self,
+        console: Console,
+        forecast: Forecast,
+        *,
+        failures: bool = True,
+        detail: Detail = "normal",
+    ) -> None:
+        """Prepare the display; use as a context manager.
 
         Without `failures`, failed stages are not printed.
         """
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeElapsedColumn as Elapsed
-
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            Elapsed(),
-            TextColumn("{task.fields[note]}", style="dim", markup=False),
-        )
-        hidden = not console.is_interactive  # rich would add an empty line to a file
-        self._progress = Progress(*columns, console=console, transient=True, disable=hidden)
-        self._whole = self._progress.add_task("stages", total=total, note="")
-        self._current: TaskID | None = None
+        self._display = Display(console, "run", forecast, detail)
+        self._forecast = forecast
         self._failures = failures
+        self._named = ""  # key of the stage that was named last
+        self._told: set[str] = set()  # keys of stages that have finished
         self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
 
-    def __enter__(self) -> ProgressBars:
-        self._progress.start()
+    def __enter__(self) -> RunProgress:
+        self._display.__enter__()
         return self
 
     def __exit__(
@@ -104,30 +102,40 @@ class ProgressBars:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        self._display.__exit__(kind, error, trace)
 
     def start(self, stage: Stage) -> None:
-        """Show a bar of unknown length for a stage."""
-        self._end()
-        self._current = self._progress.add_task(stage.name, total=None, note="")
+        """Show a stage that this process computes."""
+        self._told.discard(stage.key)
+        self._named = stage.key
+        self._display.begin(stage.key, stage.name)
 
     def wait(self, stage: Stage) -> None:
-        """Show a bar of unknown length for a stage that another process computes."""
-        self.start(stage)
-        self.advance(0, 0, "another process is computing it")
+        """Show a stage that another process computes."""
+        self._named = stage.key
+        if self._display.begin(stage.key, stage.name):
+            self._display.report(stage.key, 0, 0, "another process is computing it")
+
+    def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
+        """Show progress in a stage that another process computes."""
+        if stage.key not in self._told:
+            self._display.begin(stage.key, stage.name)
+            self._display.report(stage.key, done, total, note)
 
     def advance(self, done: int, total: int, note: str) -> None:
-        """Move the bar of the current stage."""
-        if self._current is not None:
-            self._progress.update(self._current, completed=done, total=total or None, note=note)
+        """Show progress in the stage that was named last."""
+        self._display.report(self._named, done, total, note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Print the outcome of a stage that was computed, here or in another process.
 
-        A cause that several stages share is printed once.
+        A cause that several stages share is printed once. A second report of a stage is ignored.
         """
-        self._end()
-        self._progress.advance(self._whole)
+        if stage.key in self._told:
+            return
+        self._told.add(stage.key)
+        self._forecast.finish(stage, outcome.seconds, not outcome.hit and outcome.error is None)
+        self._display.end(stage.key)
         # never computed: a candidate that was not chosen
         is_unused = outcome.artifact is None and not outcome.seconds
         if outcome.exception is not None:
@@ -136,13 +144,8 @@ class ProgressBars:
             cause = str(outcome.error)
             first = self._first.setdefault(cause, stage.name)
             line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
-        elif outcome.hit or outcome.error is not None or is_unused:
-            return
-        else:
-            line = f"✓ {stage.name}  {outcome.seconds:.1f} s"
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def _end(self) -> None:
-        if self._current is not None:
-            self._progress.remove_task(self._current)
-            self._current = None
+            self._display.say(line, "quiet")
+        elif outcome.hit:
+            self._display.say(f"= {stage.name}: is in the store", "verbose")
+        elif outcome.error is None and not is_unused:
+            self._display.say(f"✓ {stage.name}  {outcome.seconds:.1f} s", "normal")

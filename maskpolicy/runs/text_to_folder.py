@@ -72,7 +72,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
     stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
     own_text.warn_if_replaced(asked.out.resolve(), stage)
     prepared = Prepared(asked, experiment, stage, topological([stage]), store)
-    check_resources(experiment.resources, prepared.order, _targets(prepared), store)
+    check_resources(experiment.resources, prepared.order, targets(prepared), store)
     set_threads(experiment, None)
     return prepared
 
@@ -89,7 +89,7 @@ def compute(
             prepared.order,
             prepared.store,
             shown,
-            targets=_targets(prepared),
+            targets=targets(prepared),
             workers=workers,
             logs=logs,
         )
@@ -103,6 +103,6 @@ def export(prepared: Prepared) -> None:
     )
 
 
-def _targets(prepared: Prepared) -> list[Stage]:
+def targets(prepared: Prepared) -> list[Stage]:
     """Return what must be in the store: also the tokenizer, which is exported with the model."""
     return [prepared.stage, prepared.stage.inputs["tokenizer"]]

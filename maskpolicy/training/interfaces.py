@@ -21,6 +21,7 @@ class Step:
     batches: Sequence[Any]  # each has .to(device)
     units: int  # over all micro-batches; the loss is divided by it
     work: Mapping[str, int] = field(default_factory=dict)  # e.g. passages, hidden_tokens
+    tokens: int = 0  # that the model reads and writes, without padding; 0: not counted
 
 
 @dataclass(frozen=True)

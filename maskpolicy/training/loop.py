@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from maskpolicy.training.tracking import Log
 
 _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
+_LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
 
 
 def train(
@@ -94,6 +96,7 @@ def _loop(
             while not run.step(number, step, loss):
                 step = feed.shrink(number)
             done = number + 1
+            watch.tokens += step.tokens
             watch.after(run, done)
             ending, finished = is_ending(), run.finished(done)
             due = ending or (clock.due() and not finished)
@@ -116,11 +119,15 @@ class _Watch:
     validate: Callable[[Any], float] | None
     keep: Mapping[int, Keep]
     is_part: bool = False  # the loss is reported as if training did not end here
-    note: str = ""  # of the progress: the last reported loss
+    loss: str = ""  # the last reported one
+    tokens: int = 0  # since the last report
+    since: float = 0.0  # time of the last report
+    speed: str = ""  # tokens per second at that time
 
     def begin(self, run: Optimization, done: int) -> None:
         """Report the step at which training starts."""
-        self.progress(done, run.end, self.note)
+        self.since = time.monotonic()
+        self.progress(done, run.end, "")
 
     def after(self, run: Optimization, done: int) -> None:
         """Call whatever is due after `done` steps; raises StageError (see `train`)."""
@@ -128,9 +135,12 @@ class _Watch:
             self.on_step(done, run.module)
         if done % _REPORT == 0 or (done == run.end and not self.is_part):
             loss = run.look(done)
-            self.note = f"loss {loss:.3f}"
+            self.loss = f"loss {loss:.3f}"
+            self._measure()
             self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
-        self.progress(done, run.end, self.note)
+        elif time.monotonic() - self.since > _LONG:
+            self._measure()
+        self.progress(done, run.end, ", ".join(filter(None, (self.loss, self.speed))))
         if done in self.keep:
             loss = run.check(done)
             self.keep[done](run.weights.copied(), dict(run.work), loss)
@@ -138,6 +148,13 @@ class _Watch:
             score = run.judge(done, self.validate)
             run.module.train()
             self._log(done, {"dev": score})
+
+    def _measure(self) -> None:
+        """Take the speed since the last report."""
+        now = time.monotonic()
+        if self.tokens and now > self.since:
+            self.speed = f"{self.tokens / (now - self.since):.0f} tokens/s"
+        self.tokens, self.since = 0, now
 
     def _log(self, done: int, values: dict[str, float]) -> None:
         if self.log:
@@ -148,17 +165,11 @@ class _Clock:
     """Decides when the next checkpoint is due."""
 
     def __init__(self, every: float) -> None:
-        self.every, self.last = every, self._now()
+        self.every, self.last = every, time.monotonic()
 
     def due(self) -> bool:
         """Return True if `every` seconds have passed since it last returned True."""
-        if self._now() - self.last < self.every:
+        if time.monotonic() - self.last < self.every:
             return False
-        self.last = self._now()
+        self.last = time.monotonic()
         return True
-
-    @staticmethod
-    def _now() -> float:
-        import time
-
-        return time.monotonic()

@@ -222,7 +222,8 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> Ragged
 def _step(pairs: Pairs, specials: Specials, spec: Training, work: Counter[str]) -> Step:
     cuts = micro_batches(pairs, spec.micro_tokens)
     batches = [collate(cut, specials.pad, specials.start) for cut in cuts]
-    return Step(batches, _units(pairs), work)
+    written = len(pairs.targets.flat) if specials.start is not None else 0  # by a decoder
+    return Step(batches, _units(pairs), work, len(pairs.sources.flat) + written)
 
 
 def _units(pairs: Pairs) -> int:

@@ -40,7 +40,7 @@ def test_a_run_in_a_bucket_is_that_in_a_folder(here, server, call):
     elsewhere = ("--store", url, "--cache", here / "elsewhere")
     assert call("work", "tiny.yaml", *elsewhere)[0] == 0
     code, out, _ = call("plan", "tiny.yaml", *elsewhere)
-    assert (code, "miss" in out, "hit" in out) == (0, False, True)
+    assert (code, "to do" in out, "done" in out) == (0, False, True)
     assert call("run", "tiny.yaml", *elsewhere, "--out", "three")[0] == 0
     board = (here / "one" / "leaderboard.json").read_bytes()
     assert (here / "three" / "leaderboard.json").read_bytes() == board

@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+import webbrowser
 from pathlib import Path
+from statistics import mean
 
 import folders
 import pytest
@@ -428,23 +430,64 @@ def test_a_plan_says_which_differences_would_be_found(call, finished, tmp_path):
 
 def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
     lines = call("plan", "nine-tasks", "--store", tmp_path / "store")[1].splitlines()
-    [line] = [line for line in lines if line.split()[:2] == ["miss", "finetune"]]
+    [line] = [line for line in lines if line.split()[:3] == ["to", "do", "finetune"]]
     assert "finetune none, triviaqa, seed 0, and 71 more" in line
-    assert "input model is a miss" in line
-    assert sum(line.split()[:2] == ["miss", "intermediate"] for line in lines) == 3
+    assert "input model is to do" in line
+    assert sum(line.split()[:3] == ["to", "do", "intermediate"] for line in lines) == 3
 
 
-def test_a_plan_tells_hits_from_what_a_change_makes_stale(call, finished):
+def test_a_plan_tells_what_is_done_from_what_a_change_makes_outdated(call, finished):
     words = ("plan", finished / "tiny.yaml", "--store", finished / "store")
     before = contents(finished / "store")
-    assert "stale" not in call(*words)[1]
+    assert "outdated" not in call(*words)[1]
     lines = call(*words, "intermediate.steps=3")[1].splitlines()
     states = {tuple(line.split()[:3]) for line in lines}
-    assert ("stale", "intermediate", "random,") in states
-    assert ("stale", "evaluate", "random,") in states
-    assert ("hit", "evaluate", "none,") in states
+    assert ("outdated", "intermediate", "random,") in states
+    assert ("outdated", "evaluate", "random,") in states
+    assert ("done", "evaluate", "none,") in states
     assert any("steps: 2 -> 3" in line for line in lines)
     assert contents(finished / "store") == before
+
+
+def test_a_plan_tells_what_its_stages_will_take(call, finished, tmp_path):
+    words = ("plan", finished / "tiny.yaml", "--store")
+    known = json.loads(call(*words, finished / "store", "intermediate.steps=4", "--json")[1])
+    assert known["counts"] == {"done": known["counts"]["done"], "outdated": 3}
+    [stage] = [each for each in known["stages"] if each["kind"] == "intermediate"]
+    seconds = [
+        found["seconds"]
+        for path in (finished / "store" / "artifacts").glob("*/MANIFEST.json")
+        if (found := json.loads(path.read_text()))["record"]["kind"] == "intermediate"
+    ]
+    assert stage["seconds"] == pytest.approx(2 * mean(seconds), abs=0.002)  # 4 steps for 2
+    assert stage["state"] == "outdated"
+    assert known["expected"]["work"] > stage["seconds"]
+    assert known["expected"]["written"] > stage["bytes"] > 0
+    assert known["expected"]["unknown"] == []
+    out = call(*words, finished / "store", "intermediate.steps=4")[1]
+    assert "estimated from" in out
+    assert "time and bytes: unknown for" in call(*words, tmp_path / "empty")[1]
+
+
+def test_the_page_is_named_and_opened(call, finished, monkeypatch, capfd):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or len(opened) == 1)
+    page = finished / "out" / "leaderboard.html"
+    words = ("run", finished / "tiny.yaml", "--store", finished / "store", "--out", page.parent)
+    code, out, err = call(*words, "--open", "-q")
+    assert (code, err, opened) == (0, "", [page.resolve().as_uri()])
+    assert f"page: {page}" in out
+    assert "--open: there is no browser here" in call(*words, "--open")[2]
+
+
+def test_quiet_and_verbose_exclude_each_other(refused, finished):
+    assert "name one of them" in refused("run", finished / "tiny.yaml", "-q", "-v")
+
+
+def test_a_verbose_run_tells_what_the_store_has(call, finished):
+    words = ("run", finished / "tiny.yaml", "--store", finished / "store")
+    err = call(*words, "--out", finished / "out", "-v")[2]
+    assert "= world: is in the store" in err
 
 
 def test_a_failed_stage_fails_its_cells_and_nothing_else(call, finished, tmp_path):
@@ -591,7 +634,7 @@ def test_the_papers_experiments_are_planned_without_a_network(call, tmp_path, of
 def test_every_experiment_is_planned(call, tmp_path, path):
     code, out, _ = call("plan", path, "--store", tmp_path / "store")
     assert code == 0
-    assert "miss" in out
+    assert "to do" in out
     assert not (tmp_path / "store").exists()
 
 

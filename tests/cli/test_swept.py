@@ -65,7 +65,7 @@ def planned(folder, *overrides):
     store = Store(folder / "store")
     made = stages.build(load_experiment(folder / "tiny.yaml", overrides), store.hash_file)
     found = planning.plan(made.targets, store, targets=made.targets)
-    return {each.stage.name for each in found if each.state != "hit"}
+    return {each.stage.name for each in found if each.state != "done"}
 
 
 def cells(*names):

@@ -127,7 +127,7 @@ def planned(folder, *overrides):
     """Return by kind the number of stages that a plan would compute in any case."""
     made, store = graph(folder, *overrides)
     found = planning.plan(made.targets, store, targets=made.targets)
-    sure = [each for each in found if each.state != "hit" and "only if" not in each.why]
+    sure = [each for each in found if each.state != "done" and "only if" not in each.why]
     return Counter(each.stage.kind for each in sure)
 
 

@@ -128,8 +128,8 @@ def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
 
     before = planned()
     for i in range(COUNT):
-        assert before[f"test {i}"] == ("miss", "is computed only if tiny-choice it takes it")
-    assert before["dev 0"] == ("miss", "input model is a miss")
+        assert before[f"test {i}"] == ("to do", "is computed only if tiny-choice it takes it")
+    assert before["dev 0"] == ("to do", "input model is to do")
     needed = planning.missing([made], store)
     order = topological([made])
     perhaps = planning.undecided(order, needed, store)
@@ -137,13 +137,13 @@ def test_a_plan_tells_what_depends_on_the_choice(tmp_path, store):
     execute([made.inputs[picking.CHOICE]], store)
     assert not planning.undecided(order, planning.missing([made], store), store)
     after = planned()
-    assert after["test 1"][0] == "miss"
-    assert after["test 0"] == ("hit", "not needed")
+    assert after["test 1"][0] == "to do"
+    assert after["test 0"] == ("done", "not needed")
     lacking = planning.missing([made], store)
     kept = {made.key, made.inputs["option-1"].key, made.inputs["option-1"].inputs["model"].key}
     assert lacking == kept
     execute([made], store)
-    assert {state for state, _ in planned().values()} == {"hit"}
+    assert {state for state, _ in planned().values()} == {"done"}
 
 
 def test_options_are_not_ready_before_the_choice(tmp_path):

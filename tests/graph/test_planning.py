@@ -33,8 +33,8 @@ def chain(seed=1, steps=6):
 
 def test_an_empty_store_is_all_misses_and_stays_empty(store):
     assert states(chain(), store) == [
-        ("a", "miss", "was never computed"),
-        ("b", "miss", "input walk is a miss"),
+        ("a", "to do", "was never computed"),
+        ("b", "to do", "input walk is to do"),
     ]
     assert not store.root.exists()
 
@@ -42,10 +42,10 @@ def test_an_empty_store_is_all_misses_and_stays_empty(store):
 def test_after_the_run_all_are_hits(store):
     execute(diamond(), store)
     assert states(diamond(), store) == [
-        ("a", "hit", ""),
-        ("b", "hit", ""),
-        ("c", "hit", "not needed"),
-        ("d", "hit", ""),
+        ("a", "done", ""),
+        ("b", "done", ""),
+        ("c", "done", "not needed"),
+        ("d", "done", ""),
     ]
 
 
@@ -56,7 +56,7 @@ def test_the_plan_agrees_with_the_run(store, tmp_path):
     store.drop(stages[1].key)
     store.drop(stages[3].key)
     count.write_text("")
-    planned = [each.stage.label for each in plan(stages, store) if each.state != "hit"]
+    planned = [each.stage.label for each in plan(stages, store) if each.state != "done"]
     execute(stages, store)
     assert planned == count.read_text().split() == ["b", "c", "d"]
 
@@ -64,40 +64,40 @@ def test_the_plan_agrees_with_the_run(store, tmp_path):
 def test_a_changed_parameter_is_stale_and_so_is_what_follows(store):
     execute(chain(), store)
     assert states(chain(steps=8), store) == [
-        ("a", "stale", "tiny-walk.steps: 6 -> 8"),
-        ("b", "stale", "input walk changed (stale)"),
+        ("a", "outdated", "tiny-walk.steps: 6 -> 8"),
+        ("b", "outdated", "input walk changed (outdated)"),
     ]
 
 
 def test_an_input_that_is_there_under_another_key_is_named(store):
     execute(chain(seed=1), store)
     execute(chain(seed=5)[:1], store)
-    assert states(chain(seed=5), store)[1] == ("b", "stale", "input walk changed")
+    assert states(chain(seed=5), store)[1] == ("b", "outdated", "input walk changed")
 
 
 def test_the_newest_of_several_is_compared(store):
     execute(chain(steps=6), store)
     execute(chain(steps=7), store)
-    assert states(chain(steps=8), store)[0] == ("a", "stale", "tiny-walk.steps: 7 -> 8")
+    assert states(chain(steps=8), store)[0] == ("a", "outdated", "tiny-walk.steps: 7 -> 8")
 
 
 def test_a_dropped_artifact_is_compared_too(store):
     execute(diamond(), store)
-    assert states(diamond(steps=8), store)[2][:2] == ("c", "stale")
+    assert states(diamond(steps=8), store)[2][:2] == ("c", "outdated")
 
 
 def test_a_dropped_artifact_that_is_needed_again_says_so(store):
     stages = diamond()
     execute(stages, store)
     store.drop(stages[3].key)
-    assert states(stages, store)[2] == ("c", "miss", "was dropped after use, and is needed again")
+    assert states(stages, store)[2] == ("c", "to do", "was dropped after use, and is needed again")
 
 
 def test_another_experiment_is_not_stale(store):
     execute(chain(), store)
     (known,) = chain(seed=5)[:1]
     other = Stage("tiny-walk", "a", known.params, experiment="another")
-    assert states([other], store) == [("a", "miss", "was never computed")]
+    assert states([other], store) == [("a", "to do", "was never computed")]
 
 
 def test_inputs_that_come_and_go_are_named(store):
@@ -118,15 +118,13 @@ def test_a_checkpoint_makes_a_stage_partial(store):
     (a,) = stages = chain()[:1]
     with store.lock(a.key):
         store.checkpoints(a.key).save(4, lambda to: (to / "state.json").write_text("[]"))
-    assert states(stages, store) == [("a", "partial", "resumes from the checkpoint of step 4")]
+    assert states(stages, store) == [("a", "begun", "resumes from the checkpoint of step 4")]
 
 
 def test_a_leftover_folder_makes_a_stage_partial(store):
     (a,) = stages = chain()[:1]
     (store.root / "temporary" / f"{a.key}-0123").mkdir(parents=True)
-    assert states(stages, store) == [
-        ("a", "partial", "was interrupted before its first checkpoint")
-    ]
+    assert states(stages, store) == [("a", "begun", "was interrupted before its first checkpoint")]
 
 
 def test_a_stage_at_work_in_another_process_is_partial(store):
@@ -139,7 +137,7 @@ def test_a_stage_at_work_in_another_process_is_partial(store):
     while not list(store.root.glob("temporary/*")):
         assert running.poll() is None
     stages = diamond(steps=2000000, every=2000)
-    assert states(stages, store)[0] == ("a", "partial", "another process is computing it")
+    assert states(stages, store)[0] == ("a", "begun", "another process is computing it")
     running.kill()
     running.communicate()
 
@@ -149,7 +147,7 @@ def test_a_damaged_artifact_is_a_miss_and_stays_where_it_is(store):
     execute(stages, store)
     (store.path(stages[1].key) / "result.json").write_text("")
     assert states(stages, store)[1][1:] == (
-        "miss",
+        "to do",
         "its files do not match their manifest: the next run puts them in quarantine",
     )
     assert store.path(stages[1].key).exists()
@@ -158,4 +156,4 @@ def test_a_damaged_artifact_is_a_miss_and_stays_where_it_is(store):
 def test_targets_decide_what_is_needed(store):
     stages = diamond()
     execute(stages, store)
-    assert states(stages, store, targets=[stages[2]])[2][1] == "miss"
+    assert states(stages, store, targets=[stages[2]])[2][1] == "to do"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.runs import progress
-from maskpolicy.runs.progress import ProgressBars, StageSummary
+from maskpolicy.runs.display import Detail
+from maskpolicy.runs.meters import forecast
+from maskpolicy.runs.progress import RunProgress, StageSummary
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
@@ -60,19 +63,52 @@ def test_the_parts_of_a_run_add_up_to_its_seconds():
     assert sum(part.seconds for part in progress.parts(outcomes, wall=15.0)) == 15.0
 
 
-def told(tmp_path: Path, *stages: Stage, **options: bool) -> list[str]:
+def told(tmp_path: Path, *stages: Stage, failures: bool = True) -> list[str]:
     """Return the lines of one run."""
     text = io.StringIO()
-    with ProgressBars(Console(file=text, width=120), len(stages), **options) as bars:
-        execute(stages, Store(tmp_path), bars)
+    store = Store(tmp_path)
+    with RunProgress(
+        Console(file=text, width=120), forecast(stages, store), failures=failures
+    ) as shown:
+        execute(stages, store, shown)
     return [line for line in text.getvalue().splitlines() if line.startswith(("✓", "✗"))]
 
 
-def test_a_file_gets_no_empty_line_before_what_follows(tmp_path):
+def lines_of(store: Store, *stages: Stage, detail: Detail = "normal") -> list[str]:
+    """Return all that a run writes to a file, with the seconds left out."""
     text = io.StringIO()
-    with ProgressBars(Console(file=text, width=120), 1) as bars:
-        execute([one("good")], Store(tmp_path), bars)
-    assert len(text.getvalue().splitlines()) == 1
+    with RunProgress(Console(file=text), forecast(stages, store), detail=detail) as shown:
+        execute(stages, store, shown)
+    return [re.sub(r"  [0-9.]+ s$", "", line) for line in text.getvalue().split("\n")[:-1]]
+
+
+def test_a_file_gets_a_line_at_the_start_and_the_end_of_a_stage_and_no_empty_one(tmp_path):
+    store = Store(tmp_path)
+    assert lines_of(store, one("a")) == ["… progress-step a: started", "✓ progress-step a"]
+    assert lines_of(store, one("a")) == []
+    assert lines_of(store, one("a"), detail="verbose") == ["= progress-step a: is in the store"]
+
+
+def test_a_quiet_run_tells_only_failures(tmp_path):
+    found = lines_of(Store(tmp_path), one("a"), one("b", fails=True), detail="quiet")
+    assert found == ["✗ progress-step b: ValueError: no such luck"]
+
+
+def test_a_stage_of_another_process_is_told_once_whoever_tells_it(tmp_path):
+    text, made = io.StringIO(), one("a")
+    ahead = forecast([made], Store(tmp_path))
+    done = Outcome(made, tmp_path, seconds=2.0)
+    with RunProgress(Console(file=text), ahead) as shown:
+        shown.wait(made)
+        shown.elsewhere(made, 1, 2, "half")
+        shown.finish(made, done)
+        shown.elsewhere(made, 2, 2, "")  # late
+        shown.finish(made, done)
+    assert text.getvalue().splitlines() == [
+        "… progress-step a: started",
+        "✓ progress-step a  2.0 s",
+    ]
+    assert ahead.done == 1
 
 
 def test_a_cause_that_stages_share_is_told_once(tmp_path):
@@ -92,7 +128,8 @@ def test_each_stage_that_was_computed_or_failed_is_a_line(tmp_path):
     text = io.StringIO()
     stages = [one("good"), one("bad", fails=True)]
     for _ in range(2):
-        with ProgressBars(Console(file=text, width=120), len(stages)) as bars:
-            execute(stages, Store(tmp_path), bars)
+        store = Store(tmp_path)
+        with RunProgress(Console(file=text, width=120), forecast(stages, store)) as shown:
+            execute(stages, store, shown)
     assert text.getvalue().count("✓ progress-step good") == 1
     assert text.getvalue().count("✗ progress-step bad: ValueError: no such luck") == 2

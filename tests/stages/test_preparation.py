@@ -361,7 +361,7 @@ def test_a_plan_names_a_few_of_many_shards(folder, tmp_path, call):
     write(tmp_path, "it.yaml", PLAIN_YAML.format(folder=tmp_path, mb=0.001).encode())
     out = " ".join(call("plan", tmp_path / "it.yaml", "--store", tmp_path / "store")[1].split())
     count = len(JSONL) * 3 // 1000 + 1
-    assert f"miss corpus-shard intermediate 1 of {count}, and {count - 1} more" in out
+    assert f"to do corpus-shard intermediate 1 of {count}, and {count - 1} more" in out
     assert f"and {count - 3} more" in out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import re
 import signal
 from dataclasses import replace
 from functools import partial
@@ -364,6 +365,12 @@ def test_progress_comes_with_each_step_and_the_mean_loss_now_and_then():
     assert [done for done, _, _ in seen] == list(range(28))
     assert {total for _, total, _ in seen} == {27}
     assert [note for _, _, note in seen] == [""] * 25 + ["loss "] * 3
+
+
+def test_progress_has_the_tokens_of_a_second():
+    seen = []
+    run(replace(SPEC, steps=25), progress=lambda done, total, note: seen.append(note))
+    assert re.fullmatch(r"loss [0-9.]+, [1-9][0-9]* tokens/s", seen[-1])
 
 
 def test_memory_does_not_grow_with_the_steps():

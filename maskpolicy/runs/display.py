@@ -1,0 +1,158 @@
+"""What is under way: bars on a terminal, and a line every 30 seconds anywhere else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from maskpolicy.runs.meters import Meter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
+_DETAILS: tuple[Detail, ...] = ("quiet", "normal", "verbose")
+_INTERVAL = 30.0  # seconds between two lines about what is under way
+_SCALE = 1000  # of the bar of the whole
+_DRAWN = 0.25  # seconds between two moves of that bar
+
+
+class Whole(Protocol):
+    """How far all of the work is."""
+
+    def share(self, busy: Mapping[str, Meter], now: float) -> float:
+        """Return the share that is done, from 0 to 1."""
+        ...
+
+    def words(self, busy: Mapping[str, Meter], now: float) -> str:
+        """Return what is done and the time left as text."""
+        ...
+
+
+class Display:
+    """Shows the parts of some work that are under way; any thread may report.
+
+    On a terminal each has a bar, below one of the whole. Elsewhere, as in a log file, each has a
+    line when it begins, and one every 30 seconds.
+    """
+
+    def __init__(self, console: Console, name: str, whole: Whole, detail: Detail) -> None:
+        """Prepare a display of the work `name`; use as a context manager."""
+        self._console = console
+        self._name = name
+        self._whole = whole
+        self._detail = detail
+        self._busy: dict[str, Meter] = {}
+        self._names: dict[str, str] = {}
+        self._tasks: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
+        self._moved = 0.0  # when the bar of the whole was moved last
+        self._ended = threading.Event()
+        self._bars: Progress | None = None
+        if console.is_interactive and detail != "quiet":  # rich would add an empty line to a file
+            self._bars = _bars(console)
+            self._all = self._bars.add_task(name, total=_SCALE, words=_Live(self._summary))
+
+    def __enter__(self) -> Display:
+        if self._bars is not None:
+            self._bars.start()
+        elif self._detail != "quiet":
+            threading.Thread(target=self._tell_regularly, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begin(self, key: str, name: str) -> bool:
+        """Show a part, unless it is shown already; return whether it was not."""
+        with self._lock:  # not held while a bar is changed: drawing the bars takes it too
+            if key in self._busy:
+                return False
+            self._busy[key] = meter = Meter(time.monotonic())
+            self._names[key] = name
+        if self._bars is not None:
+            words = _Live(lambda: meter.words(time.monotonic()))
+            self._tasks[key] = self._bars.add_task(name, total=None, words=words)
+        self.say(f"… {name}: started", "normal" if self._bars is None else "verbose")
+        return True
+
+    def report(self, key: str, done: int, total: int, note: str) -> None:
+        """Show that `done` of `total` units of a part are finished; a `total` of 0 is unknown."""
+        with self._lock:
+            meter = self._busy.get(key)
+            if meter is None:
+                return
+            meter.report(done, total, note, time.monotonic())
+        if self._bars is not None:
+            with suppress(KeyError):  # another thread has ended it meanwhile
+                self._bars.update(self._tasks[key], completed=done, total=total or None)
+            self._move_whole()
+
+    def end(self, key: str) -> None:
+        """Show a part no longer."""
+        with self._lock:
+            self._busy.pop(key, None)
+        if self._bars is not None:
+            with suppress(KeyError):
+                self._bars.remove_task(self._tasks.pop(key))
+            self._move_whole()
+
+    def say(self, line: str, detail: Detail) -> None:
+        """Print a line, if the display is to have that much detail."""
+        if _DETAILS.index(detail) <= _DETAILS.index(self._detail):
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _under_way(self) -> dict[str, Meter]:
+        with self._lock:
+            return dict(self._busy)
+
+    def _summary(self) -> str:
+        return self._whole.words(self._under_way(), time.monotonic())
+
+    def _move_whole(self) -> None:
+        if self._bars is not None and (now := time.monotonic()) - self._moved >= _DRAWN:
+            self._moved = now
+            share = self._whole.share(self._under_way(), now)
+            self._bars.update(self._all, completed=share * _SCALE)
+
+    def _tell_regularly(self) -> None:
+        """Print a line for each part under way, and one for the whole, until the end."""
+        with suppress(OSError, ValueError):  # the output was closed
+            while not self._ended.wait(_INTERVAL):
+                now = time.monotonic()
+                for key, meter in self._under_way().items():
+                    self.say(f"… {self._names[key]}: {meter.words(now)}", "normal")
+                self.say(f"… {self._name}: {self._summary()}", "normal")
+
+
+class _Live:
+    """A text that is computed whenever a bar is drawn, so that times go on between reports."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text()
+
+
+def _bars(console: Console) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[words]}", style="dim", markup=False),
+    )
+    return Progress(*columns, console=console, transient=True, refresh_per_second=1 / _DRAWN)

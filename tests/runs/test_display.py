@@ -1,0 +1,79 @@
+"""Lines in a file, bars on a terminal."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from maskpolicy.runs import display
+from maskpolicy.runs.display import Detail, Display
+from maskpolicy.runs.meters import Count
+
+PATIENCE = 60  # seconds until a line that never comes fails the test
+
+
+class Text(io.StringIO):
+    """A file that tells when a text has been written to it."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__()
+        self._wanted, self.written = wanted, threading.Event()
+
+    def write(self, text: str) -> int:
+        done = super().write(text)
+        if self._wanted in self.getvalue():
+            self.written.set()
+        return done
+
+
+def test_a_log_file_shows_life_although_nothing_is_reported(monkeypatch):
+    monkeypatch.setattr(display, "_INTERVAL", 0.01)
+    text = Text("… run: 1 of 4 stages")
+    with Display(Console(file=text, width=80), "run", Count(1, 4, "stages"), "normal") as shown:
+        shown.begin("k", "general")
+        shown.report("k", 3, 12, "loss 2.0")
+        assert text.written.wait(PATIENCE)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "… general: started"
+    assert "… general: 3 of 12 (25%), loss 2.0" in lines
+
+
+@pytest.mark.parametrize(("detail", "has_bars"), [("normal", True), ("quiet", False)])
+def test_a_terminal_gets_bars_with_rate_and_time_left(detail: Detail, has_bars):
+    text = Text("12 (25%)")
+    console = Console(file=text, width=100, force_terminal=True, force_interactive=True)
+    with Display(console, "run", Count(1, 4, "stages"), detail) as shown:
+        shown.begin("k", "general")
+        shown.report("k", 3, 12, "loss 2.0")
+        if has_bars:
+            assert text.written.wait(PATIENCE)
+        shown.say("✓ other", "normal")
+        shown.end("k")
+        shown.end("k")
+        shown.report("k", 4, 12, "too late")
+    written = text.getvalue()
+    assert ("3 of 12 (25%), loss 2.0" in written) is has_bars
+    assert ("1 of 4 stages" in written) is has_bars
+    assert ("✓ other" in written) is has_bars
+    assert "too late" not in written
+
+
+def test_many_threads_report_at_once():
+    console = Console(file=io.StringIO(), force_terminal=True, force_interactive=True)
+
+    def report(name: str) -> None:
+        for number in range(50):
+            shown.begin(name, name)
+            shown.report(name, number, 50, "")
+            shown.end(name)
+
+    with Display(console, "run", Count(1, 4, "stages"), "normal") as shown:
+        threads = [threading.Thread(target=report, args=(str(i % 2),)) for i in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(PATIENCE)
+            assert not each.is_alive()
