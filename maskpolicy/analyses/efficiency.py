@@ -13,7 +13,6 @@ from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import NO_ANSWERS, condition
 from maskpolicy.results import predictions
 from maskpolicy.results.cell import STEP
-from maskpolicy.results.predictions import CellAnswers
 
 COLUMNS = (
     *("run", "policy", "task", "steps", "score", "std", "low", "high", "seeds"),
@@ -68,7 +67,7 @@ def tested(
     The points of a policy come from the same intermediate runs, so they count as one row.
     """
     by_name = {run.name: run for run in runs}
-    read = cache(lambda cell: _answers(cell, store))
+    read = cache(lambda cell: predictions.read_anywhere(cell, store))
     bases = {
         (run.name, row, task): _cells(
             [r for r in run.results if (r.policy, r.task) == (row, task)], run
@@ -92,15 +91,6 @@ def tested(
 
 def _cells(results: Sequence[Result], run: Run) -> dict[int, Result | None]:
     return {result.seed: replace(result, folder=run.folder) for result in results}
-
-
-def _answers(cell: Result, store: Store) -> CellAnswers | None:
-    """Read a cell's predictions from its run's folder, or from the store for a checkpoint."""
-    if STEP not in cell.config:
-        return predictions.read_answers(cell)
-    key = cell.stage_key("evaluate")
-    path = None if key is None else store.file(key, "predictions.jsonl")
-    return None if path is None else predictions.read_answers(cell, path)
 
 
 def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:

@@ -32,10 +32,11 @@ class Frequency(Sampling):
     ranks: Count = 1000
     least: Count = 5  # occurrences
     resamples: Count = 200
+    every: bool = False  # every intermediate run of a row, not only its first
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Count the masked tokens in each row's sample, and all tokens of each corpus once."""
-        found, notes, missing = samples(runs, self.sampling, store)
+        found, notes, missing = samples(runs, self.sampling, store, every=self.every)
         rows: list[Json] = []
         series = []
         for label, tokens, color in _counted(found):

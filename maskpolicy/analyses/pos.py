@@ -28,10 +28,11 @@ class PartsOfSpeech(Sampling):
     """
 
     pipeline: str | None = None  # a name, e.g. en_core_web_sm, or a folder
+    every: bool = False  # every intermediate run of a row, not only its first
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Count the tags of masked words in each row's sample."""
-        found, notes, missing = samples(runs, self.sampling, store)
+        found, notes, missing = samples(runs, self.sampling, store, every=self.every)
         rows: list[Json] = []
         series: dict[str, Series] = {}
         shares: dict[str, list[float]] = {}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnExamples",
+    "Figure",
     "Findings",
     "IntermediateStage",
     "Point",
@@ -64,12 +65,22 @@ FOLDER = "analyses"  # in a run's folder; has a folder for each analysis
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A figure on the page of an analysis: one or more panels, and what drew them."""
+
+    title: str
+    about: str
+    plots: tuple[Plot, ...]
+
+
+@dataclass(frozen=True)
 class Findings:
     """The output of an analysis: a table, notes, and the plots of one figure.
 
     `partial` findings are not cached, because artifacts were missing or files may change. `values`
     has the numbers that are compared over intermediate runs: for each the `policy` (a row's label),
-    the `stage` (the number of its intermediate run), what it is of, and the `value`.
+    the `stage` (the number of its intermediate run), what it is of, and the `value`. `about`, a
+    title and paragraphs, stands above the table. With `figures`, there is a page of all of it.
     """
 
     columns: tuple[str, ...]
@@ -78,6 +89,8 @@ class Findings:
     plots: tuple[Plot, ...] = ()  # the panels of one figure
     partial: bool = False
     values: tuple[Mapping[str, Json], ...] = ()
+    about: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
 
 class Analysis(Protocol):
@@ -91,8 +104,8 @@ class Analysis(Protocol):
 def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
     """Write NAME.json, NAME.md and, if there are plots, NAME.svg and NAME.png below `out`.
 
-    `of` is the fingerprint of the run's results, if there is one run. Returns the paths. Each file
-    is written atomically; raises StoreError.
+    With figures there is a page as well, NAME.html. `of` is the fingerprint of the run's results,
+    if there is one run. Returns the paths. Each file is written atomically; raises StoreError.
     """
     claim_folder(out)
     content = {**to_json(findings, name), **({"results": of} if of else {})}
@@ -100,6 +113,10 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots:
         files |= plots.draw(findings.plots, name)
+    if findings.figures:
+        from maskpolicy.findings.findings_page import render
+
+        files["html"] = render(findings, name).encode()
     for ending, data in files.items():
         write_file(out / f"{name}.{ending}", data)
     return [out / f"{name}.{ending}" for ending in files]
@@ -108,18 +125,41 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
 def to_json(findings: Findings, name: str) -> Json:
     """Return findings as JSON; `plots` has the data of each panel. Empty `values` are left out."""
     rows = [{column: row.get(column) for column in findings.columns} for row in findings.rows]
-    panels = [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in findings.plots]
     head = {"version": 1, "analysis": name, "columns": list(findings.columns)}
-    made = {**head, "rows": rows, "notes": list(findings.notes), "plots": panels}
-    return {**made, "values": list(map(dict, findings.values))} if findings.values else made
+    found = {**head, "rows": rows, "notes": list(findings.notes)}
+    found["plots"] = _panels(findings.plots)
+    if findings.values:
+        found["values"] = list(map(dict, findings.values))
+    if findings.about:
+        found["about"] = list(findings.about)
+    if findings.figures:
+        found["figures"] = [
+            {"title": each.title, "about": each.about, "plots": _panels(each.plots)}
+            for each in findings.figures
+        ]
+    return found
+
+
+def _panels(drawn: Sequence[Plot]) -> list[Json]:
+    return [{"kind": type(plot).__name__.lower(), **asdict(plot)} for plot in drawn]
 
 
 def from_json(document: Json) -> Findings:
     """Return findings from the JSON of `to_json`."""
-    panels = tuple(_plot(dict(panel)) for panel in document["plots"])
+    drawn = _plots(document["plots"])
     rows, notes = tuple(document["rows"]), tuple(document["notes"])
+    figures = tuple(
+        Figure(each["title"], each["about"], _plots(each["plots"]))
+        for each in document.get("figures", ())
+    )
     values = tuple(document.get("values", ()))
-    return Findings(tuple(document["columns"]), rows, notes, panels, values=values)
+    about = tuple(document.get("about", ()))
+    columns = tuple(document["columns"])
+    return Findings(columns, rows, notes, drawn, values=values, about=about, figures=figures)
+
+
+def _plots(panels: Sequence[Json]) -> tuple[Plot, ...]:
+    return tuple(_plot(dict(panel)) for panel in panels)
 
 
 def _plot(panel: dict[str, Json]) -> Plot:
@@ -130,11 +170,13 @@ def _plot(panel: dict[str, Json]) -> Plot:
 
 
 def to_markdown(findings: Findings) -> str:
-    """Return findings as a Markdown table followed by the notes."""
+    """Return findings as a Markdown table followed by the notes, below what they are about."""
+    above = [f"# {markdown.plain(line)}\n" for line in findings.about[:1]]
+    above += [f"{line}\n" for line in findings.about[1:]]
     head = [title(column) for column in findings.columns]
     table = markdown.plain_table(head, [_cells(findings, row) for row in findings.rows])
     notes = [f"* {markdown.plain(note)}" for note in findings.notes]
-    return "\n".join([table, *([""] if notes else []), *notes]) + "\n"
+    return "\n".join([*above, table, *([""] if notes else []), *notes]) + "\n"
 
 
 def to_table(findings: Findings) -> Table:

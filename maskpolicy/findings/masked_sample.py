@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -253,13 +253,18 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
 
 
 def samples(
-    runs: Sequence[Run], sampling: Sampling, store: Store
+    runs: Sequence[Run], sampling: Sampling, store: Store, *, every: bool = False
 ) -> tuple[list[Sample], list[str], bool]:
-    """Return the sample of every row, notes, and whether the sample of any row is missing."""
-    rows, notes = intermediate_stages(runs, store)
+    """Return the sample of every row, notes, and whether the sample of any row is missing.
+
+    With `every`, a row has a sample for each of its intermediate runs, labelled "ROW, run 0" etc.
+    """
+    rows, notes = intermediate_stages(runs, store, every=every)
     missing = bool(notes)
     found = []
     for row in rows:
+        if every:
+            row = replace(row, label=f"{row.label}, run {row.number}")
         try:
             found.append(sample(row, sampling, store))
         except (ConfigError, StoreError) as error:  # e.g. a policy's file needs --plugin

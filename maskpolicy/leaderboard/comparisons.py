@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -72,9 +72,12 @@ class Comparison:
 def condition(comparisons: Iterable[Comparison | None]) -> str:
     """Return what the tests generalise to and what they hold fixed; "" without tests."""
     kinds = {each.draws_general for each in comparisons if each is not None and each.estimate}
-    if not kinds:
-        return ""
-    return _BOTH if len(kinds) > 1 else _DRAWN if kinds.pop() else _FIXED
+    return generality(kinds) if kinds else ""
+
+
+def generality(kinds: Collection[bool]) -> str:
+    """Return what tests generalise to; `kinds`: whether each seed has its own general model."""
+    return _BOTH if len(kinds) > 1 else _DRAWN if any(kinds) else _FIXED
 
 
 def compare(
@@ -87,37 +90,50 @@ def compare(
     that a shared run adds. The same holds for general models, unless all seeds share one, which
     the test then holds fixed.
     """
-    pairs = _pairs(row, base)
-    reason = _shared([mine for mine, _ in pairs]) or _shared([other for _, other in pairs])
+    return weigh([(1.0, row), (-1.0, base)], read, rows)
+
+
+def weigh(parts: Sequence[tuple[float, Cells]], read: Reader, rows: tuple[str, str]) -> Comparison:
+    """Compare a weighted sum of rows on one task with 0; the weights have the sum 0.
+
+    As `compare`, whose weights are 1 and -1.
+    """
+    matched = _matched([cells for _, cells in parts])
+    of_rows = list(zip(*matched, strict=True))
+    reason = next(filter(None, map(_shared, of_rows)), None)
     lacks_runs = reason is not None
-    reason = reason or _shared_general(pairs)
-    if reason is None and len(pairs) < FEWEST:
-        reason = f"{len(pairs)} seed{'s'[: len(pairs) != 1]} in both rows: a test needs {FEWEST}"
+    reason = reason or _shared_general(matched)
+    if reason is None and len(matched) < FEWEST:
+        both = "both" if len(parts) == 2 else "all"
+        count = f"{len(matched)} seed{'s'[: len(matched) != 1]}"
+        reason = f"{count} in {both} rows: a test needs {FEWEST}"
         lacks_runs = True
     if reason is not None:
-        return Comparison(len(pairs), reason=reason, lacks_runs=lacks_runs)
-    scored = [cell.metrics for pair in pairs for cell in pair if cell.metrics is not None]
+        return Comparison(len(matched), reason=reason, lacks_runs=lacks_runs)
+    scored = [cell.metrics for cells in matched for cell in cells if cell.metrics is not None]
     if len({(one.metric, one.version) for one in scored}) > 1:
-        return Comparison(len(pairs), reason="the rows were scored by different metrics")
+        return Comparison(len(matched), reason="the rows were scored by different metrics")
     if any(one.mean is not None for one in scored):
-        return Comparison(len(pairs), reason=WHOLE)
-    answers = [(read(mine), read(other)) for mine, other in pairs]
-    known = [(mine, other) for mine, other in answers if mine is not None and other is not None]
-    if len(known) < len(pairs):
-        return Comparison(len(pairs), reason=NO_ANSWERS)
+        return Comparison(len(matched), reason=WHOLE)
+    answers = [[read(cell) for cell in cells] for cells in of_rows]
+    known = [[one for one in row if one is not None] for row in answers]
+    if any(len(row) < len(matched) for row in known):
+        return Comparison(len(matched), reason=NO_ANSWERS)
     first = known[0][0]
-    if any(one.examples != first.examples for pair in known for one in pair):
-        return Comparison(len(pairs), reason="the rows answered different examples")
+    if any(one.examples != first.examples for row in known for one in row):
+        return Comparison(len(matched), reason="the rows answered different examples")
     if not first.groups.any():
-        return Comparison(len(pairs), reason="all examples share one paragraph or document")
-    mine, other = (np.stack([cell.scores for cell in row]) for row in zip(*known, strict=True))
-    if not np.ptp(mine - other):
+        return Comparison(len(matched), reason="all examples share one paragraph or document")
+    weights = [weight for weight, _ in parts]
+    scores = [np.stack([cell.scores for cell in row]) for row in known]
+    weighted = list(zip(weights, scores, strict=True))
+    if not np.ptp(sum(weight * one for weight, one in weighted)):
         reason = "the difference is the same for every seed and example"
-        return Comparison(len(pairs), reason=reason)
-    difference = stats.pair(mine, other, first.groups, rows)
-    drawn = len({_general(cell) for cell, _ in pairs}) > 1
-    paired = tuple(cell.seed for cell, _ in pairs)
-    return Comparison(len(pairs), pair=difference, paired=paired, draws_general=drawn)
+        return Comparison(len(matched), reason=reason)
+    difference = stats.weighted(weighted, first.groups, rows)
+    drawn = len({_general(cells[0]) for cells in matched}) > 1
+    paired = tuple(cells[0].seed for cells in matched)
+    return Comparison(len(matched), pair=difference, paired=paired, draws_general=drawn)
 
 
 def average(members: Sequence[Comparison | None]) -> Comparison:
@@ -162,14 +178,14 @@ def _estimate(pair: Difference, verdict: stats.Verdict, tests: int) -> Estimate:
     return Estimate(mean, low, high, float(verdict.p), pair.groups, detectable)
 
 
-def _pairs(row: Cells, base: Cells) -> list[tuple[Result, Result]]:
-    """Return the pair of results of each seed that has a score in both rows."""
-    pairs = []
-    for seed in sorted(row.keys() & base.keys()):
-        mine, other = row[seed], base[seed]
-        if mine and other and mine.metrics and other.metrics:
-            pairs.append((mine, other))
-    return pairs
+def _matched(rows: Sequence[Cells]) -> list[tuple[Result, ...]]:
+    """Return the results of each seed that has a score in all rows."""
+    matched = []
+    for seed in sorted(set.intersection(*(set(row) for row in rows))):
+        cells = [cell for row in rows if (cell := row[seed]) is not None and cell.metrics]
+        if len(cells) == len(rows):
+            matched.append(tuple(cells))
+    return matched
 
 
 def _shared(cells: Sequence[Result]) -> str | None:
@@ -190,14 +206,14 @@ def _general(cell: Result) -> int:
     return int(cell.config.get("general_seed", 0))
 
 
-def _shared_general(pairs: Sequence[tuple[Result, Result]]) -> str | None:
+def _shared_general(matched: Sequence[tuple[Result, ...]]) -> str | None:
     """Return a reason if only some seeds share a general model, or if the rows' models differ."""
-    if any(_general(mine) != _general(other) for mine, other in pairs):
+    if any(_general(cell) != _general(cells[0]) for cells in matched for cell in cells):
         return "the two rows start from different general models"
-    models = {_general(mine) for mine, _ in pairs}
-    if 1 < len(models) < len(pairs):
+    models = {_general(cells[0]) for cells in matched}
+    if 1 < len(models) < len(matched):
         return (
-            f"{len(pairs)} seeds share {len(models)} general models: "
+            f"{len(matched)} seeds share {len(models)} general models: "
             "a test cannot see their variance"
         )
     return None

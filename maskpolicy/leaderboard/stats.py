@@ -64,14 +64,27 @@ def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str
     """Estimate the variance components of the difference of two rows on one task.
 
     `mine` and `other` (.., seeds, examples) are scores in [0, 1] of the same seeds and examples;
-    `groups` (examples,) numbers the paragraph, document or dialogue of each example. At least two
-    seeds and two groups are needed. The squared deviation of a group is divided by the share of
-    examples outside it (Bell and McCaffrey 2002, CR2). The degrees of freedom use the effective
-    number of groups (Kish 1965), so that a few large groups do not count as many.
+    see `weighted`.
+    """
+    return weighted([(1.0, mine), (-1.0, other)], groups, rows)
+
+
+def weighted(
+    parts: Sequence[tuple[float, Floats]], groups: NDArray[Any], rows: tuple[str, str]
+) -> Difference:
+    """Estimate the variance components of a weighted sum of rows on one task.
+
+    `parts` has the weight and the scores (.., seeds, examples) in [0, 1] of each row, of the same
+    seeds and examples; the weights have the sum 0. `groups` (examples,) numbers the paragraph,
+    document or dialogue of each example. At least two seeds and two groups are needed. The squared
+    deviation of a group is divided by the share of examples outside it (Bell and McCaffrey 2002,
+    CR2). The degrees of freedom use the effective number of groups (Kish 1965), so that a few large
+    groups do not count as many.
     """
     weights = np.bincount(groups) / len(groups)
     examples = len(groups)
-    table = by_group(mine.astype(np.float64) - other, groups)
+    total = sum((weight * scores.astype(np.float64) for weight, scores in parts), np.zeros(()))
+    table = by_group(total, groups)
     seeds = table.shape[-2]
     of_seed, of_group = table @ weights, table.mean(-2)
     mean = of_seed.mean(-1)
@@ -84,7 +97,7 @@ def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str
         of_seed,
         chance,
         np.maximum(0, between - chance / seeds),
-        _slope(mine) + _slope(other),
+        sum((weight**2 * _slope(scores) for weight, scores in parts), np.zeros(())),
         len(weights),
         effective_groups(weights) - 1,
         examples,
@@ -92,14 +105,21 @@ def pair(mine: Floats, other: Floats, groups: NDArray[Any], rows: tuple[str, str
 
 
 def average(pairs: Sequence[Difference]) -> Difference:
-    """Return the mean of differences of the same two rows and seeds over several tasks.
+    """Return the mean of differences of the same two rows and seeds over several tasks."""
+    return combined([(1, each) for each in pairs], len(pairs))
 
-    Run noise is assumed to be common to all tasks, groups of different tasks to be independent.
+
+def combined(parts: Sequence[tuple[int, Difference]], number: int = 1) -> Difference:
+    """Return the sum of differences of the same seeds, each times 1 or -1, divided by `number`.
+
+    Run noise is assumed to be common to all differences, groups of different ones to be
+    independent. So the noise of parts with opposite signs adds up: this is an upper bound.
     """
-    number = len(pairs)
+    pairs = [each for _, each in parts]
+    signed: Floats = sum((sign * each.of_seed for sign, each in parts), np.zeros(()))
     return Difference(
         pairs[0].rows,
-        np.mean([each.of_seed for each in pairs], axis=0),
+        signed / number,
         sum((each.chance for each in pairs), np.zeros(())) / number**2,
         sum((each.interaction for each in pairs), np.zeros(())) / number**2,
         (sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
@@ -124,11 +144,30 @@ def assess_family(
     """
     if not pairs:
         return []
-    rows = _contrasts(pairs)
-    noise = run_noise(pairs)
-    tests = [_alone(each, noise, rows) for each in (*pairs, *averages)]
-    adjusted = holm(np.stack([p for _, _, p in tests]))
-    return [Verdict(*test, p_holm) for test, p_holm in zip(tests, adjusted, strict=True)]
+    tested = (*pairs, *averages)
+    known = errors(tested, pairs)
+    alone = [two_sided(each.mean, *one) for each, one in zip(tested, known, strict=True)]
+    found = zip(known, alone, holm(np.stack(alone)), strict=True)
+    return [Verdict(*one, p, p_holm) for one, p, p_holm in found]
+
+
+def errors(tested: Sequence[Difference], pairs: Sequence[Difference]) -> list[tuple[Floats, float]]:
+    """Return the standard error and the degrees of freedom of each of the `tested` differences.
+
+    The run noise of the family is estimated from `pairs`; see `assess_family`.
+    """
+    rows, noise = _contrasts(pairs), run_noise(pairs)
+    return [_error(each, noise, rows) for each in tested]
+
+
+def two_sided(mean: Floats, error: Floats, freedom: float) -> Floats:
+    """Return the two-sided p-value of Student's t for a mean with this standard error."""
+    from scipy.special import stdtr
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.where(mean == 0, 0.0, np.abs(mean) / error)
+    p: Floats = 2 * stdtr(freedom, -size)
+    return p
 
 
 def replicated(values: Floats) -> list[Verdict]:
@@ -138,13 +177,9 @@ def replicated(values: Floats) -> list[Verdict]:
     seeds and examples in a world, is part of it. At least two units must differ. Student's t has
     units - 1 degrees of freedom.
     """
-    from scipy.special import stdtr
-
     units = values.shape[-1]
     error = values.std(-1, ddof=1) / np.sqrt(units)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.where(error == 0, 0.0, np.abs(values.mean(-1)) / error)
-    p = 2 * stdtr(units - 1, -size)
+    p = two_sided(np.where(error == 0, 0.0, values.mean(-1)), error, units - 1)
     parts = zip(error, p, holm(p), strict=True)
     return [Verdict(each, units - 1, alone, adjusted) for each, alone, adjusted in parts]
 
@@ -235,18 +270,13 @@ def _shared(rows: int) -> int:
     return min(SHARED, rows - 1)
 
 
-def _alone(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float, Floats]:
-    """Return the standard error of a pair, its degrees of freedom, and its unadjusted p-value."""
-    from scipy.special import stdtr
-
+def _error(pair: Difference, noise: Floats, rows: int) -> tuple[Floats, float]:
+    """Return the standard error of a difference, and its degrees of freedom."""
     family = noise * pair.slope + pair.chance
     shared = _shared(rows)
     runs = np.maximum(pair.runs, (pair.runs + shared * family) / (1 + shared))
     error = np.sqrt(runs / pair.seeds + pair.interaction)
-    known = freedom(pair.seeds, rows, pair.group_freedom)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.where(pair.mean == 0, 0.0, np.abs(pair.mean) / error)
-    return error, known, 2 * stdtr(known, -size)
+    return error, freedom(pair.seeds, rows, pair.group_freedom)
 
 
 def _slope(scores: Floats) -> Floats:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from maskpolicy.errors import DataError
 from maskpolicy.files import slug, write_file
 from maskpolicy.graph.nodes import Stage
-from maskpolicy.results.cell import Result
+from maskpolicy.results.cell import STEP, Result
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
 
@@ -49,6 +49,18 @@ def read_answers(result: Result, path: Path | None = None) -> CellAnswers | None
             f"answers and {stored:.4f}: run the experiment again"
         )
     return cell
+
+
+def read_anywhere(cell: Result, store: Store) -> CellAnswers | None:
+    """Read a cell's predictions from its run's folder, or from the store for a checkpoint.
+
+    None if there is no file; raises DataError as `read_answers`.
+    """
+    if STEP not in cell.config:
+        return read_answers(cell)
+    key = cell.stage_key("evaluate")
+    path = None if key is None else store.file(key, "predictions.jsonl")
+    return None if path is None else read_answers(cell, path)
 
 
 def answers(path: Path) -> CellAnswers:

@@ -190,3 +190,29 @@ def test_holm_keeps_order_and_never_lowers(values):
     assert all(0 <= p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
     ranked = [q for _, q in sorted(zip(values, adjusted, strict=True))]
     assert ranked == sorted(ranked)
+
+
+def test_a_weighted_sum_of_two_rows_is_their_difference():
+    rng = np.random.default_rng(3)
+    mine, other = rng.random((2, 4, 30))
+    groups = np.repeat(np.arange(10), 3)
+    pair = stats.pair(mine, other, groups, ("a", "b"))
+    slope = stats.weighted([(0.5, mine), (-0.5, other)], groups, ("a", "b"))
+    np.testing.assert_allclose(slope.of_seed, pair.of_seed / 2)
+    np.testing.assert_allclose(slope.chance, pair.chance / 4)
+    np.testing.assert_allclose(slope.interaction, pair.interaction / 4)
+    np.testing.assert_allclose(slope.slope, pair.slope / 4)
+
+
+def test_a_difference_of_differences_has_the_noise_of_both():
+    rng = np.random.default_rng(4)
+    groups = np.repeat(np.arange(10), 3)
+    one, other = (
+        stats.pair(*rng.random((2, 4, 30)), groups, (name, "base")) for name in ("a", "b")
+    )
+    less = stats.combined([(1, one), (-1, other)])
+    np.testing.assert_allclose(less.of_seed, one.of_seed - other.of_seed)
+    np.testing.assert_allclose(less.chance, one.chance + other.chance)
+    np.testing.assert_allclose(less.interaction, one.interaction + other.interaction)
+    assert less.groups == 20
+    np.testing.assert_allclose(less.slope, (np.sqrt(one.slope) + np.sqrt(other.slope)) ** 2)

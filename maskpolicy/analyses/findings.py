@@ -1,0 +1,122 @@
+"""The findings of Ye et al. 2021 and Meng et al. 2024: shown, refuted or undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.leaderboard.comparisons import generality
+from maskpolicy.leaderboard.stats import LEVEL
+from maskpolicy.replication import meng2024, paper_figures, ye2021
+from maskpolicy.replication.contrast_evidence import Evidences
+from maskpolicy.replication.contrasts import LEAST, POINTS, Claim, Contrast
+from maskpolicy.replication.verdicts import RUNS, Tested, Verdict, decide
+from maskpolicy.schema import Positive
+
+CLAIMS = (*ye2021.CLAIMS, *meng2024.CLAIMS)
+COLUMNS = (
+    *("finding", "claim", "verdict", "compared", "on", "difference", "low", "high", "p"),
+    *("claimed", "least", "p of least", "finds", "runs", "this comparison"),
+)
+ABOUT = (
+    "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
+    "Each finding is a claim about differences between rows of runs. `maskpolicy analyze findings "
+    "RUN...` tests all of them as one family and gives each a verdict by rule: nothing here is "
+    "typed by hand. docs/statistics.md describes the tests, and simulations of them.",
+)
+
+
+@analysis("findings")
+@dataclass(frozen=True)
+class PaperFindings:
+    """The claims of Ye et al. 2021 and Meng et al. 2024, each shown, refuted or undecided.
+
+    Takes the runs of experiments/findings/, or of experiments/paper/; experiments are known by
+    their names. All comparisons of all claims are one family of tests. `least` is the smallest
+    effect, in points, that a claim about scores is about: smaller ones, once 0 is in the interval,
+    refute it. Models that were pre-trained elsewhere need `text`, general text that no stage has
+    seen, for `forgetting`; corpora other than the world need `pipeline`, a spaCy pipeline, for
+    `pos`. `draw: false` leaves out the figures.
+    """
+
+    least: Positive = LEAST
+    text: tuple[str, ...] = ()
+    pipeline: str | None = None
+    draw: bool = True
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Test all claims; findings are not cached, because they rest on other analyses."""
+        settings: dict[str, dict[str, Json]] = {
+            "forgetting": {"text": list(self.text)} if self.text else {},
+            "pos": {"pipeline": self.pipeline} if self.pipeline else {},
+        }
+        evidences = Evidences(runs, store, settings)
+        claims = [self._scaled(claim) for claim in CLAIMS]
+        verdicts = decide(claims, evidences)
+        drawn = tuple(paper_figures.draw(evidences)) if self.draw else ()
+        notes = (*_rules(verdicts), *dict.fromkeys(evidences.notes))
+        rows = tuple(row for verdict in verdicts for row in _rows(verdict))
+        return Findings(COLUMNS, rows, notes, partial=True, figures=drawn, about=ABOUT)
+
+    def _scaled(self, claim: Claim) -> Claim:
+        """Return a claim whose contrasts of scores have the smallest effect of the settings."""
+        scaled = tuple(
+            replace(each, least=self.least) if each.unit == POINTS else each
+            for each in claim.contrasts
+        )
+        return replace(claim, contrasts=scaled)
+
+
+def _rows(verdict: Verdict) -> list[dict[str, Json]]:
+    """Return the rows of one claim: a row for each comparison, the first with the verdict."""
+    claim = verdict.claim
+    sentence = f"{claim.sentence} ({claim.source})"
+    first = {"claim": sentence, "verdict": verdict.text}
+    rest: dict[str, Json] = {"claim": "", "verdict": ""}
+    rows = [_row(each) for each in verdict.tested] or [{}]
+    heads = [first, *[rest] * (len(rows) - 1)]
+    return [{"finding": claim.number, **head, **row} for head, row in zip(heads, rows, strict=True)]
+
+
+def _row(tested: Tested) -> dict[str, Json]:
+    contrast, estimate, judged = tested.contrast, tested.estimate, tested.judged
+    row: dict[str, Json] = {"compared": contrast.compared, "on": contrast.on}
+    row |= {"claimed": "> 0" if contrast.direction > 0 else "< 0", "least": _least(contrast)}
+    row |= {"runs": tested.evidence.runs, "finds": tested.finds if tested.why else None}
+    row["this comparison"] = f"{tested.word}: {tested.why}" if tested.why else tested.word
+    if estimate is not None:
+        row |= {"difference": estimate.difference, "low": estimate.low, "high": estimate.high}
+    if judged is not None:
+        row |= {"p": float(judged.p), "p of least": float(judged.p_least)}
+    return row
+
+
+def _least(contrast: Contrast) -> str:
+    return f"{contrast.least:g} {contrast.unit}"
+
+
+def _rules(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the rule of the verdicts, and what the tests generalise to, in words."""
+    tested = [each for verdict in verdicts for each in verdict.tested if each.judged]
+    any_of = [v.claim.number for v in verdicts if v.claim.counts == "any"]
+    notes = [
+        "difference: with the 95% interval of its own test, in the unit of `least`",
+        "p: of no difference; p of least: of a difference of `least` or more in the claimed "
+        f"direction; both adjusted over all {len(tested)} comparisons (Holm; of the two at most "
+        "one can be true)",
+        f"shown: p < {LEVEL} and the difference has the claimed direction; refuted: p < {LEVEL} "
+        f"and it has the other one, or p of least < {LEVEL}; finds: the difference that would "
+        "have been found with a probability of 80%",
+        f"a comparison needs {RUNS} intermediate runs; a finding is shown if all of its "
+        f"comparisons are and refuted if any is ({', '.join(any_of)}: the other way round)",
+    ]
+    kinds = {each.evidence.draws_general for each in tested if each.evidence.pair is not None}
+    if kinds:
+        notes.append(generality(kinds))
+    if any(each.evidence.values is not None for each in tested):
+        notes.append(
+            "Numbers of analyses, and scores that are not means over examples, are tested over "
+            "runs alone (Student's t): the passages and examples are held fixed."
+        )
+    return notes

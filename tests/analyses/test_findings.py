@@ -1,0 +1,127 @@
+"""The table of the papers' findings, and its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from claimed import run
+
+from maskpolicy import findings
+from maskpolicy.analyses.findings import CLAIMS, COLUMNS, PaperFindings
+from maskpolicy.findings import Findings
+from maskpolicy.plots import Lines, Series
+from maskpolicy.replication import paper_figures
+from maskpolicy.replication.contrast_evidence import Evidences
+from maskpolicy.replication.contrasts import Interaction, Measured, RowDifference, Trend
+from maskpolicy.results.cell import Run
+from maskpolicy.store.artifacts import Store
+
+SUPERVISED = "supervised-TQA top 5"
+SCORES = {
+    "closed-book": {"none": 0.05, "original": 0.3, "salient-span": 0.5, SUPERVISED: 0.8},
+    "zsre": {"none": 0.05, "salient-span": 0.7, "supervised-zsRE": 0.2},
+}
+TASKS = {"closed-book": ("triviaqa", "webquestions", "nq"), "zsre": ("zsre",)}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[Run]:
+    place = tmp_path_factory.mktemp("findings")
+    return [run(place / name, rows, TASKS[name], name=name, n=90) for name, rows in SCORES.items()]
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_every_claim_has_a_verdict_and_only_comparisons_with_runs_are_tested(runs, store):
+    found = PaperFindings().analyse(runs, store)
+    verdicts = {row["finding"]: row["verdict"] for row in found.rows if row["verdict"]}
+    assert list(verdicts) == [claim.number for claim in CLAIMS]
+    assert len(verdicts) == 14
+    assert (verdicts["F1"], verdicts["F5"], verdicts["F7"]) == ("shown",) * 3
+    assert verdicts["F8"] == "shown"
+    assert verdicts["F2"] == "undecided: no run of multiple-choice"
+    assert verdicts["M1"] == "undecided: no run of mae-lm"
+    tested = [row for row in found.rows if "p" in row]
+    assert any(f"over all {len(tested)} comparisons" in note for note in found.notes)
+    assert any(note.startswith("The test generalises") for note in found.notes)
+    json.dumps(findings.to_json(found, "findings"), allow_nan=False)
+
+
+def test_the_smallest_effect_is_a_setting_of_claims_about_scores_alone(runs, store):
+    rows = PaperFindings(least=1.5).analyse(runs, store).rows
+    least = {row["finding"]: row["least"] for row in rows}
+    assert (least["F1"], least["F8"]) == ("1.5 points", "1.5 points")
+    assert least["F9"] == "0.1 of the masked words"
+
+
+def test_a_comparison_that_is_not_in_the_runs_may_be_left_out(runs, store):
+    rows = PaperFindings().analyse(runs, store).rows
+    compared = {row["compared"] for row in rows}
+    assert not any("with errors" in each for each in compared)
+    assert not any(each.startswith("change of") for each in compared)
+
+
+def test_every_contrast_has_a_direction_a_smallest_effect_and_words():
+    for claim in CLAIMS:
+        assert claim.sentence.endswith(".")
+        for each in claim.contrasts:
+            assert isinstance(each, RowDifference | Interaction | Trend | Measured)
+            assert each.direction in (1, -1)
+            assert each.least > 0
+            assert each.compared
+            assert each.on
+
+
+def test_the_page_holds_table_notes_and_figures_and_loads_nothing(tmp_path):
+    lines = Lines("a title (1a)", "layer", "rank", [Series("MLM", [1.0, 2.0], [0, 1])])
+    figure = findings.Figure("Figure <1a>", "maskpolicy analyze rank runs/mae-lm", (lines,))
+    row = dict.fromkeys(COLUMNS) | {"finding": "F1", "verdict": "undecided: 3 runs", "p": 0.25}
+    found = Findings(
+        COLUMNS, (row,), ("a <note>",), about=("A heading", "A paragraph."), figures=(figure,)
+    )
+    paths = findings.save(found, "findings", tmp_path)
+    assert [path.suffix for path in paths] == [".json", ".md", ".html"]
+    page = (tmp_path / "findings.html").read_text(encoding="utf-8")
+    assert '<td class="undecided">undecided: 3 runs</td>' in page
+    assert "<h1>A heading</h1>" in page
+    assert "<h2>Figure &lt;1a&gt;</h2>" in page
+    assert "a &lt;note&gt;" in page
+    assert page.count("<svg ") == 1
+    assert "http-equiv" in page
+    assert "<script" not in page
+    assert not [each for each in ("src=", "<link", "url(http") if each in page]
+    text = Path(tmp_path / "findings.md").read_text(encoding="utf-8")
+    assert text.startswith("# A heading\n\nA paragraph.\n\n| finding |")
+    again = findings.from_json(json.loads((tmp_path / "findings.json").read_text()))
+    assert again.about == found.about
+    assert json.dumps(findings.to_json(again, "x")) == json.dumps(findings.to_json(found, "x"))
+
+
+class OneTable(Evidences):
+    """Evidence with one table for every analysis."""
+
+    made: Findings
+
+    def table(self, name, settings, run):
+        return self.made if name == "rank" else None
+
+
+def test_a_figure_has_the_mean_of_a_rows_runs_and_only_its_panels(tmp_path, store):
+    series = [Series(f"MLM, run {n}", [1.0 + n, 3.0], [0, 1], color=2) for n in range(3)]
+    panels = tuple(Lines(f"rank ({name})", "layer", "rank", series) for name in ("1a", "5a"))
+    evidences = OneTable([run(tmp_path / "mae-lm", name="mae-lm")], store)
+    evidences.made = Findings((), (), plots=panels)
+    drawn = paper_figures.draw(evidences)
+    assert [each.title.split(":")[0] for each in drawn] == [
+        f"Meng et al. 2024, figure {name}" for name in ("1a", "5a")
+    ]
+    (only,) = drawn[0].plots[0].series
+    assert (only.label, list(only.y), list(only.low), list(only.high)) == (
+        *("MLM", [2.0, 3.0]),
+        *([1.0, 3.0], [3.0, 3.0]),
+    )

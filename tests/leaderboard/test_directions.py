@@ -1,0 +1,94 @@
+"""Verdicts on claimed directions, and the adjustment of hypotheses of which one at most is true."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.directions import (
+    REFUTED,
+    SHOWN,
+    UNDECIDED,
+    Claimed,
+    holm_of_exclusive,
+    judge,
+)
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "word"),
+    [
+        (20.0, 1.0, SHOWN),
+        (2.5, 1.0, SHOWN),  # below the smallest effect, and yet in the claimed direction
+        (2.0, 1.0, REFUTED),
+        (-1.0, 1.0, REFUTED),
+        (-20.0, 1.0, REFUTED),
+        (2.0, 2.0, UNDECIDED),
+    ],
+)
+def test_a_verdict_follows_from_difference_and_smallest_effect(difference, error, word):
+    one = Claimed(np.asarray(difference), np.asarray(error), 20, least=5.0)
+    assert judge([one])[0].word == word
+
+
+def test_a_wide_interval_decides_nothing_whatever_its_centre():
+    for difference in (-5.0, 0.0, 5.0, 9.0):
+        one = Claimed(np.asarray(difference), np.asarray(10.0), 8, least=5.0)
+        assert judge([one])[0].word == UNDECIDED
+
+
+def test_more_claims_make_each_verdict_harder():
+    one = Claimed(np.asarray(2.5), np.asarray(1.0), 30, least=5.0)
+    noise = Claimed(np.asarray(2.0), np.asarray(2.0), 30, least=5.0)
+    assert judge([one])[0].word == SHOWN
+    assert judge([one, noise, noise, noise])[0].word == UNDECIDED
+
+
+def test_no_claims_have_no_verdicts():
+    assert judge([]) == []
+
+
+def shaffer(pairs: list[tuple[float, float]], level: float) -> set[tuple[int, int]]:
+    """Reject hypotheses one by one, as the procedure is defined."""
+    left = {(i, k): p for i, both in enumerate(pairs) for k, p in enumerate(both)}
+    rejected: set[tuple[int, int]] = set()
+    while left:
+        true = sum(any((i, k) not in rejected for k in (0, 1)) for i in range(len(pairs)))
+        place = min(left, key=lambda place: left[place])
+        if left.pop(place) > level / true:
+            break
+        rejected.add(place)
+    return rejected
+
+
+def test_the_adjusted_p_are_those_of_the_stepwise_procedure():
+    rng = np.random.default_rng(0)
+    for number in range(1, 6):
+        for _ in range(60):
+            both = rng.random((number, 2)) ** 6
+            one, other = holm_of_exclusive(both[:, 0], both[:, 1])
+            for level in (0.01, 0.05, 0.3):
+                wanted = shaffer([tuple(each) for each in both], level)
+                found = {
+                    (i, k) for i, k in product(range(number), (0, 1)) if (one, other)[k][i] <= level
+                }
+                assert found == wanted
+
+
+def test_without_second_hypotheses_it_is_holms_adjustment():
+    p = np.array([0.001, 0.04, 0.012, 0.3])
+    one, _ = holm_of_exclusive(p, np.zeros(4))
+    np.testing.assert_allclose(one, stats.holm(p))
+
+
+def test_a_batch_is_judged_as_each_family_alone():
+    rng = np.random.default_rng(1)
+    one, other = rng.random((2, 7, 9)) ** 4
+    whole = holm_of_exclusive(one, other)
+    for place in range(9):
+        alone = holm_of_exclusive(one[:, place], other[:, place])
+        for batch, each in zip(whole, alone, strict=True):
+            np.testing.assert_allclose(batch[:, place], each)

@@ -1,0 +1,100 @@
+"""Numbers that analyses have for each intermediate run, and cells of checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from claimed import BETTER, run, verdict
+
+from maskpolicy.findings import Findings
+from maskpolicy.replication.contrast_evidence import Evidences
+from maskpolicy.replication.contrasts import Claim, Measured
+from maskpolicy.replication.verdicts import decide
+from maskpolicy.results.cell import STEP, Run, cell_name
+from maskpolicy.store.artifacts import Store
+
+TABLE = Findings(
+    ("policy", "tag", "layer", "share"),
+    tuple(
+        {"policy": f"{label}, run {number}", "tag": tag, "layer": layer, "share": share}
+        for label, base in (("good", 0.6), ("none", 0.1))
+        for number in range(5)
+        for tag, layer, share in (
+            ("NUM", 0, base + number / 100),
+            ("PROPN", 1, base + number / 50),
+            ("VERB", 2, 0.5),
+        )
+    ),
+)
+SHARE = Measured(
+    *("it", "good", "pos", "share"),
+    other="none",
+    where={"tag": ("NUM", "PROPN")},
+    least=0.1,
+    unit="share",
+)
+
+
+class WithTable(Evidences):
+    """Evidence of which one analysis's table is known."""
+
+    def table(self, name, settings, run):
+        return TABLE
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[Run]:
+    return [run(tmp_path / "it", {"none": 0.1, "good": 0.8}, ("triviaqa",))]
+
+
+def measured(contrast: Measured, runs: list[Run], tmp_path):
+    evidences = WithTable(runs, Store(tmp_path / "store"))
+    return decide([Claim("F0", "A sentence.", "a paper", (contrast,))], evidences)[0].tested[0]
+
+
+def test_numbers_are_summed_over_rows_and_paired_by_run(runs, tmp_path):
+    found = measured(replace(SHARE, resolution=0.01), runs, tmp_path)
+    np.testing.assert_allclose(found.evidence.values, 1.0)
+    assert found.word == "shown"
+
+
+def test_equal_numbers_of_all_runs_are_tested_with_room_for_their_rounding_or_not_at_all(
+    runs, tmp_path
+):
+    exact = measured(SHARE, runs, tmp_path)
+    assert exact.word == "undecided"
+    assert "same in every run" in exact.evidence.reason
+    coarse = measured(replace(SHARE, resolution=4.0), runs, tmp_path)
+    assert coarse.estimate.error == pytest.approx(4 * np.sqrt(2 / 12 / 5))
+
+
+def test_the_last_value_and_the_slope_over_a_column(runs, tmp_path):
+    alone = replace(SHARE, other=None, along="layer", where={"tag": ("NUM", "PROPN")})
+    last = measured(replace(alone, reduce="last"), runs, tmp_path)
+    np.testing.assert_allclose(last.evidence.values, 0.6 + np.arange(5) / 50)
+    slope = measured(replace(alone, reduce="slope", resolution=1e-3), runs, tmp_path)
+    np.testing.assert_allclose(slope.evidence.values, np.arange(5) / 100, atol=1e-12)
+
+
+def test_the_first_checkpoint_is_read_from_the_store(runs, tmp_path):
+    store, whole = Store(tmp_path / "store"), runs[0]
+    early = []
+    for step in (500, 250):
+        for result in whole.results:
+            name = cell_name(result.policy, result.task, result.seed)
+            key = hashlib.sha256(f"{name} {step}".encode()).hexdigest()
+            with store.write(key, {}) as out:
+                text = (whole.folder / "predictions" / f"{name}.jsonl").read_bytes()
+                (out / "predictions.jsonl").write_bytes(text)
+            stages = {f"evaluate {result.policy}, step {step}": key}
+            config = {**result.config, STEP: step}
+            early.append(replace(result, config=config, stages=stages))
+    kept = [replace(whole, early=tuple(early))]
+    first = replace(BETTER, step="first checkpoint")
+    found = verdict(first, runs=kept, store=store)
+    assert found.text == "shown"
+    assert {cell.config[STEP] for cell in early} == {250, 500}
+    assert verdict(first, runs=runs, store=store).text.startswith("undecided: 0 seeds")

@@ -1,0 +1,120 @@
+"""Simulated families of claims: how often a verdict is wrong, and how often there is one.
+
+python tests/simulation_of_claims.py --experiments 1000
+
+docs/statistics.md holds the table. A family is like that of `maskpolicy analyze findings`: several
+experiments, of which claims compare rows on single tasks, on means over tasks, and by a difference
+of differences, and numbers that analyses have for each run. Answers are drawn by `simulation.draw`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from simulation import AT_ONCE, SAME, Design, Floats, draw
+
+from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.directions import Claimed, Judged, judge
+from maskpolicy.leaderboard.stats import LEVEL, Difference
+
+LEAST = 0.05  # the smallest effect of a claim about scores: 5 points
+NUMBERS = 9  # claims about numbers of analyses; their smallest effect is 1
+SPREAD = 0.3  # of such a number between runs
+SIZES = (5,) * 24  # examples in each group
+GAINS: dict[str, tuple[float, ...]] = {  # true differences, in smallest effects, in turn
+    "none": (0.0,),
+    "the smallest effect": (1.0,),
+    "none or the smallest effect": (0.0, 1.0),
+    "the opposite": (-1.0,),
+    "twice the smallest effect": (2.0,),
+    "four times the smallest effect": (4.0,),
+}
+
+
+def compared(rng: np.random.Generator, design: Design, boards: int) -> list[Difference]:
+    """Return the differences of all rows to the first on each task of an experiment."""
+    groups = np.repeat(np.arange(len(design.sizes)), design.sizes)
+    name = str(rng.integers(1 << 62))
+    return [
+        stats.pair(answers[:, row], answers[:, 0], groups, (f"{row} {name}", f"0 {name}"))
+        for answers in draw(rng, design, boards)
+        for row in range(1, 1 + design.rows)
+    ]
+
+
+def family(rng: np.random.Generator, design: Design, boards: int) -> list[Claimed]:
+    """Return estimates of claims without any true difference, in batches of families."""
+    large, small = replace(design, rows=4, tasks=3), replace(design, rows=1, tasks=1)
+    first, second = compared(rng, large, boards), compared(rng, large, boards)
+    far, near = compared(rng, small, boards), compared(rng, small, boards)
+    pairs = [*first, *second, *far, *near]
+    means = [stats.average(first[::4]), stats.average(second[::4])]
+    tested = [*pairs, *means, stats.combined([(1, far[0]), (-1, near[0])])]
+    claimed = [
+        Claimed(one.mean, error, freedom, LEAST)
+        for one, (error, freedom) in zip(tested, stats.errors(tested, pairs), strict=True)
+    ]
+    numbers = SPREAD * rng.normal(size=(NUMBERS, boards, design.seeds))
+    errors = numbers.std(-1, ddof=1) / np.sqrt(design.seeds)
+    return claimed + [
+        Claimed(mean, error, design.seeds - 1, 1.0)
+        for mean, error in zip(numbers.mean(-1), errors, strict=True)
+    ]
+
+
+def shifted(claimed: Sequence[Claimed], gains: Sequence[float]) -> list[tuple[Claimed, float]]:
+    """Return the claims with true differences of so many smallest effects, in turn."""
+    found = []
+    for place, one in enumerate(claimed):
+        gain = gains[place % len(gains)]
+        found.append((one._replace(difference=one.difference + gain * one.least), gain))
+    return found
+
+
+def is_wrong(claimed: Claimed, judged: Judged, gain: float) -> Floats:
+    """Return in which families a verdict is wrong, given the true difference."""
+    if gain >= 1:
+        return judged.is_refuted
+    differs = judged.p < LEVEL
+    other = differs & (claimed.difference < 0)
+    return judged.is_shown | (other & (gain == 0))
+
+
+def rates(design: Design, gains: Sequence[float], experiments: int) -> tuple[float, float]:
+    """Return the share of families with a wrong verdict, and of claims with a right one."""
+    answers = 2 * 5 * 3 * design.seeds * sum(design.sizes)
+    at_once = max(1, min(experiments, AT_ONCE // answers))
+    wrong = right = 0.0
+    for number, start in enumerate(range(0, experiments, at_once)):
+        rng = np.random.default_rng([0, number])
+        boards = min(at_once, experiments - start)
+        known = shifted(family(rng, design, boards), gains)
+        found = judge([one for one, _ in known])
+        faults = [is_wrong(one, each, gain) for (one, gain), each in zip(known, found, strict=True)]
+        decided = [each.is_shown | each.is_refuted for each in found]
+        wrong += np.any(faults, axis=0).sum()
+        right += (np.array(decided) & ~np.array(faults)).mean(0).sum()
+    return wrong / experiments, right / experiments
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--experiments", type=int, default=400)
+    parser.add_argument("--seeds", type=int, nargs="*", default=(5, 8))
+    given = parser.parse_args()
+    print("| seeds | true differences | noise | wrong | decided |")
+    kinds = [(noise, SAME) for noise in (0.05, 0.2, 0.4)]
+    kinds += [(0.2, louder) for louder in ("one row", "one task", "every cell")]
+    for seeds, (name, gains), (noise, louder) in product(given.seeds, GAINS.items(), kinds):
+        design = Design(seeds, sizes=SIZES, noise=noise, louder=louder)
+        wrong, right = rates(design, gains, given.experiments)
+        about = noise if louder == SAME else louder
+        print(f"| {seeds} | {name} | {about} | {100 * wrong:.1f} | {100 * right:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    _main()
