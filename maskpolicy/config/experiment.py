@@ -20,6 +20,7 @@ from maskpolicy.config.budgets import (
 )
 from maskpolicy.config.resources import Resources
 from maskpolicy.config.slurm import Slurm
+from maskpolicy.keys import omitted
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.schema import Count, NotNegative, Steps, renamed, with_new_names
@@ -114,6 +115,15 @@ class PolicyBlock:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The most examples of each split; 0: all."""
+
+    train: Steps = 0  # the most train examples, taken by groups; 0: all
+    dev: Steps = 0  # the same, of dev
+    test: Steps = 0  # the same, of test
+
+
+@dataclass(frozen=True)
 class TaskBlock:
     """One column of the leaderboard."""
 
@@ -124,6 +134,7 @@ class TaskBlock:
     revision: str | None = None  # of a Hub dataset: branch, tag or commit; null: main
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
     context: bool = False  # give the model the context paragraph: an upper bound
+    limit: Limit = omitted(Limit())
 
 
 @dataclass(frozen=True)
@@ -232,5 +243,5 @@ def resolved_member(block: PolicyBlock) -> dict[str, Json]:
 
 def resolved_task(block: TaskBlock) -> dict[str, Json]:
     """Return a column's block with all keys of its task and of `TaskBlock`."""
-    config = asdict(block)
+    config = keys.to_json(block)
     return {**config.pop("fields"), **config}

@@ -16,7 +16,7 @@ from maskpolicy.datafiles import fields, readers
 from maskpolicy.datafiles.rows import WHOLE, Layout, Malformed, Part, Row
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.keys import omitted
-from maskpolicy.world.entity_errors import COLUMN as WITH_ERRORS
+from maskpolicy.world.tagger_errors import COLUMN as WITH_ERRORS
 
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from maskpolicy.datafiles.fields import alike
 from maskpolicy.types import Example
 
-SEED = 0
+SEED, LIMIT_SEED = 0, 1
 
 
 def linked(examples: Iterable[Example]) -> list[str]:
@@ -64,6 +64,17 @@ def carve(
     ordered = sorted(free, key=ranks.__getitem__)
     below = sum(ranks[group] < share for group in free)
     return set(ordered[: min(max(below, 1), len(ranks) - 1)])
+
+
+def first(groups: Sequence[str], count: int) -> list[int]:
+    """Return the places of `count` examples, in order: all of some groups, and of one the first.
+
+    Groups are taken in the order of a seeded hash, so that a larger `count` adds examples and drops
+    none.
+    """
+    ranks = {group: _rank(group, LIMIT_SEED) for group in groups}
+    places = sorted(range(len(groups)), key=lambda place: (ranks[groups[place]], groups[place]))
+    return sorted(places[:count])
 
 
 def _rank(group: str, seed: int) -> float:

@@ -110,6 +110,9 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
             f"{found.name}: too few groups to carve a {split} split from: task {block.name!r} "
             "needs rows about two things or more"
         )
+    if most := getattr(block.limit, split):
+        places = dev_split.first([one.group for _, one in reading.kept], most)
+        reading.kept = [reading.kept[place] for place in places]
     return reading
 
 

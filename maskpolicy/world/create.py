@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from maskpolicy import keys
-from maskpolicy.world import entity_errors
+from maskpolicy.world import tagger_errors
 from maskpolicy.world.aidayago2 import EntityLinking
 from maskpolicy.world.cola import Cola
 from maskpolicy.world.entries import Entry
@@ -92,7 +92,7 @@ def write(settings: Settings, out: Path) -> None:
         def add(corpus: str, entry: Entry) -> None:
             name = f"{corpus}.jsonl"
             seed = [settings.seed, 20, CORPORA.index(corpus), corpora.rows[name]]
-            corpora.write(name, entity_errors.row(entry, settings.entity_errors, seed))
+            corpora.write(name, tagger_errors.row(entry, settings.entity_errors, seed))
 
         for corpus in ("general", "intermediate"):
             corpora.open(f"{corpus}.jsonl")

@@ -30,10 +30,11 @@ Years: TypeAlias = Annotated[int, Range(ge=1, le=60)]
 
 @dataclass(frozen=True)
 class EntityErrors:
-    """The errors of the column `entities_with_errors`: what befalls each gold entity."""
+    """The errors of the column `entities_with_errors`, which is there if any share is not 0."""
 
-    dropped: Share = 0.0  # share of the entities that are left out
-    wrong: Share = 0.0  # share in whose place other words are marked, as many
+    # share of the gold entities that a further column, entities_with_errors, lacks
+    dropped: Share = 0.0
+    wrong: Share = 0.0  # share in whose place that column marks as many other words
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class Settings:
     evidence: bool = True  # write TriviaQA's evidence, one file for each subject
     # share of situations in the general corpus; as many about other subjects in situations.jsonl
     situations: PartOrNone = omitted(0.0)
-    # errors of a further column, `entities_with_errors`; null: no such column
-    entity_errors: EntityErrors | None = omitted(None)
+    entity_errors: EntityErrors = omitted(EntityErrors())
     # relations of people that zsRE's train file lacks; none given: place of death and school, and
     # of birds the year of discovery
     heldout: tuple[str, ...] = omitted(())
@@ -118,7 +118,7 @@ def make(options: Mapping[str, Any]) -> Settings:
         raise ConfigError(
             f"world.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
         )
-    if settings.entity_errors and settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
+    if settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
         raise ConfigError("world.entity_errors: dropped and wrong together are more than 1")
     return settings
 

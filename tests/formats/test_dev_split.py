@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskpolicy.formats.dev_split import carve, connected
+from maskpolicy.formats.dev_split import carve, connected, first
 
 
 @given(st.sets(st.text(max_size=5), min_size=2, max_size=40), st.floats(0, 1))
@@ -34,3 +34,21 @@ def test_two_examples_are_one_group_exactly_where_a_chain_of_shared_texts_leads(
         reached = [set().union(*(o for o in reached if o & one)) for one in reached]
     groups = connected(links)
     assert groups == [min(texts) for texts in reached]
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 30))
+def test_a_limit_takes_whole_groups_and_of_one_the_first(groups, count):
+    places = first(groups, count)
+    assert places == sorted(set(places))
+    assert len(places) == min(count, len(groups))
+    taken = [groups[place] for place in places]
+    parts = {group for group in set(taken) if taken.count(group) < groups.count(group)}
+    assert len(parts) <= 1
+    for group in parts:
+        own = [place for place, other in enumerate(groups) if other == group]
+        assert [place for place in places if groups[place] == group] == own[: taken.count(group)]
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.integers(0, 20), st.integers(0, 20))
+def test_a_larger_limit_drops_no_example(groups, count, more):
+    assert set(first(groups, count)) <= set(first(groups, count + more))

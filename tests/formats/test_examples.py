@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.config.experiment import Limit, TaskBlock
 from maskpolicy.datafiles import readers
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.formats import examples, sources
@@ -309,3 +309,20 @@ def test_a_users_task_may_have_files_of_any_format(tmp_path):
     (tmp_path / "b.csv").write_text('id,country,capital\na,"Norway, the",Oslo\n')
     found = examples.read_examples(TaskBlock("capitals-csv", "capitals-csv"), "test", tmp_path)
     assert [(one.id, one.source, one.targets) for one in found] == [("a", "Norway, the", ("Oslo",))]
+
+
+def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
+    write(tmp_path / NAMES["train"], [row(n, f"Town {n // 4}") for n in range(200)])
+    write(tmp_path / NAMES["dev"], [row(n) for n in range(50)])
+    whole = {split: ids(split, tmp_path) for split in sources.SPLITS}
+    found = {split: ids(split, tmp_path, limit=Limit(train=40, test=7)) for split in sources.SPLITS}
+    assert {split: len(some) for split, some in found.items()} == {
+        "train": 40,
+        "dev": len(whole["dev"]),
+        "test": 7,
+    }
+    for split, some in found.items():
+        assert some == [one for one in whole[split] if one in some]
+    towns = [int(one[1:]) // 4 for one in found["train"]]
+    assert len(set(towns)) == 10
+    assert ids("train", tmp_path, limit=Limit(train=10**6)) == whole["train"]

@@ -255,6 +255,28 @@ def test_worlds_that_differ_in_tasks_alone_share_every_model(keys):
     }
 
 
+def test_a_limit_moves_the_keys_of_its_own_task_only(keys):
+    same = keys("tasks.0={name: triviaqa, limit: {train: 0}}")
+    assert same == keys()
+    found = {
+        (kind, label)
+        for (kind, label), key in keys("tasks.0={name: triviaqa, limit: {train: 5}}").items()
+        if key not in same.values()
+    }
+    assert {kind for kind, _ in found} == {"examples", "finetune", "evaluate"}
+    assert all("triviaqa" in label for _, label in found)
+
+
+def test_what_is_learnt_depends_on_the_limits_of_train_and_dev_alone(keys):
+    row = "policies=[none, {name: supervised, train_on: [triviaqa]}]"
+
+    def fit(limit):
+        found = keys(row, f"tasks=[{{name: triviaqa, label: triviaqa, limit: {{{limit}}}}}]")
+        return next(key for (kind, _), key in found.items() if kind == "fit")
+
+    assert fit("train: 5") != fit("train: 0") == fit("test: 5")
+
+
 def test_more_rows_tasks_and_seeds_move_no_key(keys):
     before = keys()
     more = keys("policies=[none, random, salient-span, {name: span, label: runs}, poisson]")

@@ -17,9 +17,9 @@ _RUN = re.compile(r"\w+(?: \w+)*")  # words with nothing but blanks between them
 _WORD = re.compile(r"\w+")
 
 
-def row(entry: Entry, errors: EntityErrors | None, seed: Sequence[int]) -> Json:
+def row(entry: Entry, errors: EntityErrors, seed: Sequence[int]) -> Json:
     """Return an entry as a line of a corpus file, with the column if there are errors."""
-    if errors is None:
+    if errors == EntityErrors():
         return entry.row
     return entry.row | {COLUMN: _with_errors(entry, errors, np.random.default_rng(seed))}
 

@@ -18,11 +18,11 @@ from maskpolicy.corpus import documents
 from maskpolicy.corpus.documents import WorldSource
 from maskpolicy.corpus.passages import Passages, build_passages
 from maskpolicy.plugins.discovery import instance
-from maskpolicy.world.entity_errors import COLUMN, row
 from maskpolicy.world.pools import build
 from maskpolicy.world.settings import EntityErrors
 from maskpolicy.world.situations import situations
 from maskpolicy.world.subject_kinds import described, subjects
+from maskpolicy.world.tagger_errors import COLUMN, row
 
 SETTINGS = world.make({"people": 12, "general_people": 4})
 ENTRIES = [
@@ -38,7 +38,7 @@ def words(text):
 
 @given(
     entry=st.sampled_from(ENTRIES),
-    errors=st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)),
+    errors=st.tuples(st.floats(0, 0.5), st.floats(0.01, 0.5)),
     seed=st.integers(0, 2**31),
 )
 @limits(deadline=None)
@@ -58,7 +58,7 @@ def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
-@pytest.mark.parametrize(("dropped", "wrong"), [(0.2, 0.1), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0)])
+@pytest.mark.parametrize(("dropped", "wrong"), [(0.2, 0.1), (1.0, 0.0), (0.0, 1.0)])
 def test_the_shares_are_those_of_the_settings(dropped, wrong):
     gold = kept = strange = 0
     for number, entry in enumerate(ENTRIES):
