@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, StoreError, analysis
-from maskpolicy.config.experiment import ENCODER, CorpusBlock
+from maskpolicy.config.experiment import ENCODER, CorpusBlock, PolicyBlock
+from maskpolicy.config.general_policy import GENERAL_POLICY
+from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus import documents
 from maskpolicy.findings import IntermediateStage, derive, intermediate_stages
 from maskpolicy.graph.nodes import params_of, version_of
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.plots import Bars, Series
-from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin, instance, plugin_of_run
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.results.cell import plugin_files
 from maskpolicy.stages.general_loss import LOSS, GeneralLossParams
 from maskpolicy.stages.params import GeneralParams
+from maskpolicy.training.steps import annotate_names, statistics_names
 from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
-_POLICY = "original"  # the objective for models that were pre-trained elsewhere
+_Objective: TypeAlias = tuple[str, GeneralLossParams, dict[str, str], Local]
+"""The target form, and the stage that measures a model: params, inputs besides it, and local."""
+TARGET = "target"  # the column of the target form, if the general objective has several
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +53,9 @@ class _Loss:
 class Forgetting:
     """Loss of the general objective on held-out general text, before and after each stage.
 
-    In nats per target token, on the same passages and masks for every model. Models built from
+    In nats per target token, on the same passages and masks for every model. If the general stage
+    mixes policies, full and spans targets have rows of their own: each form is measured with the
+    policies of that form, which mask all passages in turn. Models built from
     scratch are evaluated on entries about people who are in no corpus; other models need `text`.
     `low` and `high` bound the 95% interval of the difference over batches of passages.
     """
@@ -58,38 +69,62 @@ class Forgetting:
         """Measure the loss of the model before and after each intermediate stage."""
         found, notes = intermediate_stages(runs, store, every=True)
         missing = bool(notes)
-        rows = []
+        rows: list[Json] = []
         for each in found:
             try:
-                before = self._loss(each, each.inputs["model"], store)
-                after = self._loss(each, each.key, store)
+                rows += self._rows(each, store)
             except StoreError as error:
                 notes.append(f"{each.label}: {error}")
                 missing = True
-                continue
-            rows.append({"policy": each.label, "stage": each.number, **_difference(before, after)})
-        names = [f"{row['policy']}, run {row['stage']}" for row in rows]
-        if not any(row["stage"] for row in rows):
-            names = [row["policy"] for row in rows]
-        series = [
-            Series("before", [row["before"] for row in rows], color=6),
-            Series("after", [row["after"] for row in rows], color=0),
-        ]
-        panel = Bars("", "loss on held-out general text (nats)", names, series)
+        targets = list(dict.fromkeys(row[TARGET] for row in rows))
+        panels = tuple(
+            _panel([row for row in rows if row[TARGET] == target], target if targets[1:] else "")
+            for target in targets or [""]
+        )
+        if not targets[1:]:
+            rows = [{key: row[key] for key in COLUMNS} for row in rows]
         partial = missing or bool(self.text)  # files may change; each loss is cached by content
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
+        columns = (*COLUMNS[:2], TARGET, *COLUMNS[2:]) if targets[1:] else COLUMNS
+        return Findings(columns, tuple(rows), tuple(notes), panels, partial)
 
-    def _loss(self, row: IntermediateStage, model: str, store: Store) -> _Loss:
-        params, local = self._params(row, store)
-        inputs = {"model": model, "tokenizer": row.inputs["tokenizer"]}
+    def _rows(self, row: IntermediateStage, store: Store) -> Iterator[Json]:
+        """Yield what a stage changed: a row for each target form of the general objective."""
+        losses: dict[str, list[tuple[_Loss, _Loss]]] = {}
+        for target, params, inputs, local in self._objectives(row, store):
+            pair = tuple(
+                self._loss(row, {"model": model, **inputs}, params, local, store)
+                for model in (row.inputs["model"], row.key)
+            )
+            losses.setdefault(target, []).append((pair[0], pair[1]))
+        for target, pairs in losses.items():
+            before, after = (_joined(each) for each in zip(*pairs, strict=True))
+            named = {"policy": row.label, "stage": row.number, TARGET: target}
+            yield {**named, **_difference(before, after)}
+
+    def _loss(
+        self,
+        row: IntermediateStage,
+        inputs: Mapping[str, str],
+        params: GeneralLossParams,
+        local: Local,
+        store: Store,
+    ) -> _Loss:
         text, place = params.corpus, local.corpus
         files = documents.digests(text, place) if text is not None and place is not None else {}
         artifact = derive(store, "general-loss", row.label, params, inputs, local, files)
         values = json.loads((artifact.path / LOSS).read_text())
         return _Loss(np.asarray(values["sums"]), np.asarray(values["tokens"], np.float64))
 
-    def _params(self, row: IntermediateStage, store: Store) -> tuple[GeneralLossParams, Local]:
-        """Return params and local of the stage: the general objective, and the text."""
+    def _objectives(self, row: IntermediateStage, store: Store) -> Iterator[_Objective]:
+        """Yield each objective that the general model was trained on, with its target form.
+
+        A policy that draws members has those of all of them.
+        """
+        if row.params.kind == ENCODER:
+            raise ConfigError(
+                "forgetting: needs text-to-text models, and the models of this run are encoders "
+                "(model.kind: encoder)"
+            )
         base = store.peek(row.inputs["model"])
         if base is None:
             raise StoreError(f"the model before its stage is not in the store {store.place}")
@@ -99,12 +134,28 @@ class Forgetting:
                 "forgetting: needs text-to-text models, and the models of this run are encoders "
                 "(model.kind: encoder)"
             )
-        own = params_of(record, GeneralParams) if record["kind"] == "general" else None
+        about, local = self._text(record, store)
+        inputs = {"tokenizer": row.inputs["tokenizer"]}
+        if record["kind"] != "general":
+            yield about.how["target"], about, inputs, local
+            return
+        own = params_of(record, GeneralParams)
+        _check_code(own, row.run)
+        block = PolicyBlock(own.policy, own.policy, dict(own.fields), own.how)
+        leaves = [leaf for leaf, _ in leaf_blocks(block, own.policy)]
+        for number, leaf in enumerate(leaves):
+            read = _statistics(record, number, len(leaves), store)
+            more = {STATISTICS: read} if read else {}
+            params = replace(about, **_masking(leaf))
+            yield leaf.denoising.target, params, {**inputs, **more}, local
+
+    def _text(self, record: Json, store: Store) -> tuple[GeneralLossParams, Local]:
+        """Return the text to measure on, as params and local of the stage, for `original`."""
         params = GeneralLossParams(
             masking=version_of("general"),
-            policy=own.policy if own else _POLICY,
-            fields=own.fields if own else {},
-            how=asdict(own.how) if own else find_plugin("policy", _POLICY).facts,
+            policy=GENERAL_POLICY,
+            fields={},
+            how=find_plugin("policy", GENERAL_POLICY).facts,
             seed=self.seed,
             passages=self.passages,
             words=self.words,
@@ -113,12 +164,64 @@ class Forgetting:
             corpus = CorpusBlock(files=tuple(str(Path(path).absolute()) for path in self.text))
             source = documents.identify(corpus, store.hash_file)
             return replace(params, corpus=source), Local(corpus=corpus)
-        if not own:
+        if record["kind"] != "general":
             raise ConfigError(
                 "forgetting: this model was pre-trained elsewhere: set text to general text that "
                 "no stage has seen, e.g. text='[wiki.txt]'"
             )
         return replace(params, world=_world(record, store)), Local()
+
+
+def _masking(leaf: PolicyBlock) -> dict[str, Any]:
+    """Return the fields of `GeneralLossParams` that say what a policy masks, and how."""
+    made = instance("policy", leaf.name, leaf.fields)
+    return {
+        "policy": leaf.name,
+        "fields": leaf.fields,
+        "how": asdict(leaf.denoising),
+        "code": code_digests(find_plugin("policy", leaf.name)) or None,
+        "depends": hooks.DEPENDS.of(made)() if hooks.ANNOTATE.of(made) else None,
+    }
+
+
+def _check_code(own: GeneralParams, run: Run) -> None:
+    """Raise ConfigError if the code of a general stage's policy was changed since."""
+    files = plugin_files(run.folder)
+    for name, trained in {own.policy: own.code, **(own.member_code or {})}.items():
+        if code_digests(plugin_of_run("policy", name, files)) != (trained or {}):
+            raise ConfigError(
+                f"policy {name} has changed since the general stage: run its experiment again"
+            )
+
+
+def _statistics(record: Json, number: int, leaves: int, store: Store) -> str | None:
+    """Return the key of the statistics that a policy of the general stage reads, if it does."""
+    inputs: Mapping[str, str] = record["inputs"]
+    own, annotate = statistics_names(leaves)[number], annotate_names(leaves)[number]
+    if own in inputs or annotate not in inputs:
+        return inputs.get(own)
+    known = store.peek(inputs[annotate])
+    read: Mapping[str, str] = known["record"]["inputs"] if known else {}
+    return read.get(STATISTICS)
+
+
+def _joined(losses: Sequence[_Loss]) -> _Loss:
+    return _Loss(
+        np.concatenate([each.sums for each in losses]),
+        np.concatenate([each.tokens for each in losses]),
+    )
+
+
+def _panel(rows: Sequence[Json], name: str) -> Bars:
+    names = [f"{row['policy']}, run {row['stage']}" for row in rows]
+    if not any(row["stage"] for row in rows):
+        names = [row["policy"] for row in rows]
+    series = [
+        Series("before", [row["before"] for row in rows], color=6),
+        Series("after", [row["after"] for row in rows], color=0),
+    ]
+    what = f", {name} targets" if name else ""
+    return Bars(name, f"loss on held-out general text{what} (nats)", names, series)
 
 
 def _world(record: Json, store: Store) -> Settings:

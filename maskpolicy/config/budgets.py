@@ -15,6 +15,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
+GENERAL_ONLY = "policy"  # the key of the block `general` that is none of `Training`
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 Amount = Annotated[float, Range(ge=0)]
 
@@ -112,7 +113,11 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
     found = {}
     for stage, default in defaults(is_scratch).items():
         block, place = given.get(stage, {}), at(where, stage)
-        spec = Training(**schema.block(Training, block, place, vars(default)))
+        others: tuple[str, ...] = ()
+        if stage == "general" and isinstance(block, Mapping):
+            others = (GENERAL_ONLY,)
+            block = {key: value for key, value in block.items() if key != GENERAL_ONLY}
+        spec = Training(**schema.block(Training, block, place, vars(default), others))
         found[stage] = spec = with_warmup(spec, block)
         tell_warmup(spec.warmup, spec.steps, place)
     if not found["finetune"].steps:

@@ -157,6 +157,7 @@ class Experiment:
     intermediate: Training = INTERMEDIATE
     finetune: Training = FINETUNE
     fit: Training = FIT
+    general_policy: PolicyBlock | None = None  # of the general stage; None: original
     plugins: tuple[str, ...] = ()  # absolute paths
     keep_models: tuple[str, ...] = renamed("keep", ())  # stages whose weights stay, e.g. "finetune"
     checkpoint_steps: tuple[int, ...] = renamed(
@@ -195,7 +196,9 @@ def resolved(experiment: Experiment) -> Json:
     As a YAML file of the same name, the result loads to the same Experiment.
     """
     config = asdict(experiment)
-    del config["name"], config["resources"], config["slurm"]
+    del config["name"], config["resources"], config["slurm"], config["general_policy"]
+    if experiment.general_policy is not None:
+        config["general"]["policy"] = resolved_member(experiment.general_policy)
     config["policies"] = [
         untuned({**resolved_policy(block), **block.trainings}, block.tune)
         | ({"tune": dict(block.tune)} if block.tune else {})

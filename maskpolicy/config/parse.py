@@ -13,13 +13,13 @@ from maskpolicy.config import learned_policies, sweeps, verbatim, yaml_file
 from maskpolicy.config.budgets import TRAININGS, Training, row_trainings, training_blocks
 from maskpolicy.config.experiment import (
     NONE,
-    SCRATCH,
     WORLD,
     Experiment,
     ModelBlock,
     PolicyBlock,
     Tracker,
 )
+from maskpolicy.config.general_policy import check_scratch, general_policy
 from maskpolicy.config.model_and_corpus import corpus_block, model_block, world_block
 from maskpolicy.config.policy_blocks import compares_corpora, denoising_block
 from maskpolicy.config.resources import resources_block
@@ -125,7 +125,7 @@ def make_experiment(
     model = model_block(file.model, at(where, "model"), folders)
     trainings = training_blocks(given, model.is_scratch, where)
     if trainings["general"].steps:
-        _check_scratch(model, f"{where}general.steps")
+        check_scratch(model, f"{where}general.steps")
     rows, policies = _rows(file, given, shared, model, trainings, where)
     data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
@@ -155,6 +155,9 @@ def make_experiment(
         general_seeds=_general_models(file, model, runs, at(where, "general_seeds")),
         baseline=baseline_row(file.baseline, policies, at(where, "baseline")),
         **trainings,
+        general_policy=general_policy(
+            file.general, model, trainings["general"].steps, at(where, "general")
+        ),
         plugins=modules,
         keep_models=file.keep_models,
         checkpoint_steps=_checkpoint_steps(*checkpoints),
@@ -240,15 +243,6 @@ def _runs(file: File, where: str) -> int:
     return found
 
 
-def _check_scratch(model: ModelBlock, where: str) -> None:
-    """Raise ConfigError if a key of the general stage is set for a model that has none."""
-    if not model.is_scratch:
-        raise ConfigError(
-            f"{where}: only a model built from scratch ({', '.join(SCRATCH[model.kind])}) has a "
-            "general stage: leave it out"
-        )
-
-
 def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int:
     """Return the number of general models; raises ConfigError.
 
@@ -257,7 +251,7 @@ def _general_models(file: File, model: ModelBlock, runs: int, where: str) -> int
     """
     wanted = file.general_seeds
     if wanted > 1:
-        _check_scratch(model, where)
+        check_scratch(model, where)
     if runs % wanted and not file.intermediate_runs:
         raise ConfigError(
             f"{where}: {wanted} general models cannot be divided evenly among {runs} of "

@@ -12,6 +12,7 @@ from maskpolicy import keys, markdown, schema
 from maskpolicy.config import budgets, comments
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import CorpusBlock, ModelBlock, PolicyBlock, TaskBlock
+from maskpolicy.config.general_policy import GeneralKeys
 from maskpolicy.config.parse import File
 from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.config.resources import KINDS, Need
@@ -44,6 +45,8 @@ _ABOUT = {
     "corpus": "`corpus: world` stands for `corpus: {name: world}`.",
     TRAININGS: "Each of these four blocks is the budget of one training. All rows share it, except "
     "for what the block of a policy states in a `fit`, `intermediate` or `finetune` of its own.",
+    "general": "The block `general` takes this key besides. It is for models built from scratch: "
+    "[world.md](world.md#a-general-stage-on-several-objectives).",
     RESOURCES: f"KIND is one of {', '.join(KINDS)}; the last one stands for all kinds of stages "
     "without a block of their own. `resources: {intermediate: {gpus: 4}}` computes each "
     "intermediate stage in four processes with a GPU each ([scale.md](scale.md)).",
@@ -88,6 +91,7 @@ def listed(policies: Sequence[Registered], tasks: Sequence[Registered]) -> list[
         *_keys("model", ModelBlock),
         *_keys("corpus", CorpusBlock),
         *_trainings(),
+        *_keys("general", GeneralKeys),
         *_keys(RESOURCES, Need),
         *_keys("slurm", Slurm),
         *_keys(

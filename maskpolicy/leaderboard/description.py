@@ -122,7 +122,15 @@ def stage(config: Json, name: str) -> str:
     parts = [f"{block['steps']} steps"]
     parts += [f"of {block['batch_size']} {what}"] if "batch_size" in block else []
     text = " ".join(parts)
-    return f"{text}, learning rate {block['lr']:g}" if "lr" in block else text
+    parts = [text, *([f"learning rate {block['lr']:g}"] if "lr" in block else [])]
+    policy = block.get("policy")
+    return ", ".join([*parts, *([f"policy {_policy(policy)}"] if policy else [])])
+
+
+def _policy(block: Json) -> str:
+    """Return the policy of a general stage in words, with those that it draws."""
+    name, members = block["name"], block.get("members", ())
+    return f"{name} of {' and '.join(map(_policy, members))}" if members else str(name)
 
 
 def _stage(name: str, result: Result) -> str:

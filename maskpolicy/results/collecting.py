@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ from maskpolicy.stages.params import (
     AnnotateParams,
     CondenseParams,
     FeedbackParams,
+    GeneralParams,
     IntermediateParams,
 )
 from maskpolicy.stages.preparation import SHARD_KINDS
@@ -244,15 +245,21 @@ def _origin(data: str) -> str:
     return WORLD if written else "files"
 
 
-def _code(behind: Iterable[Stage]) -> Json:
+def _code(behind: Sequence[Stage]) -> Json:
     """Return the versions of the stages in _CODE, and a digest of the policy's dependencies.
 
     These are the user's code and the result of the policy's `depends`, e.g. a pipeline's version.
     """
     found = {stage.kind: stage for stage in behind if stage.kind in _CODE}
     rests_on: dict[str, Json] = {"code": None, "depends": None}
+    below = {each.key for one in behind if one.kind == "general" for each in topological([one])}
     for stage in found.values():
-        if isinstance(stage.params, IntermediateParams):
+        if isinstance(stage.params, GeneralParams):
+            if code := stage.params.code or stage.params.member_code:
+                rests_on["general"] = code
+        elif stage.key in below:
+            continue  # what the policy of the general stage rests on; all rows share it
+        elif isinstance(stage.params, IntermediateParams):
             rests_on["code"] = stage.params.code
         elif isinstance(stage.params, AnnotateParams | CondenseParams | FeedbackParams):
             rests_on["depends"] = stage.params.depends

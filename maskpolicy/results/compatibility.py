@@ -9,6 +9,7 @@ from typing import Any
 from maskpolicy import keys
 from maskpolicy.config.budgets import TRAININGS, Training
 from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock, TaskBlock, untuned
+from maskpolicy.config.general_policy import GeneralBlock
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
@@ -68,6 +69,7 @@ _READS = {
 _CORPORA = ("corpus", "contrast_corpus")
 _SCHEMAS: Mapping[str, Any] = {
     **dict.fromkeys(TRAININGS, Training),
+    "general": GeneralBlock,
     **dict.fromkeys(_CORPORA, CorpusBlock),
     **{"model": ModelBlock, "task": TaskBlock, "world": Settings},
 }

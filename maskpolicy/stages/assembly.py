@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from maskpolicy.config import learned_policies
 from maskpolicy.config.budgets import Training, resolve_auto
 from maskpolicy.config.experiment import Experiment, PolicyBlock, TaskBlock
+from maskpolicy.config.general_policy import GENERAL_POLICY
 from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus.shards import CutFile
 from maskpolicy.files import sha256
@@ -20,7 +22,7 @@ from maskpolicy.stages import (  # noqa: F401 (they register the stages)
     feedback,
     model_training,
 )
-from maskpolicy.stages.input_graph import Digest, Inputs, scan
+from maskpolicy.stages.input_graph import Digest, Inputs, Text, scan
 from maskpolicy.stages.params import (
     EvaluateParams,
     FeedbackParams,
@@ -32,8 +34,6 @@ from maskpolicy.stages.params import (
 from maskpolicy.stages.policy_inputs import PolicyInputs, policy_params
 from maskpolicy.stages.task_columns import Columns
 from maskpolicy.stages.tuned_rows import TunedRow
-
-GENERAL_POLICY = "original"  # pre-trains models built from scratch
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Builder:
     def __init__(self, inputs: Inputs) -> None:
         self.experiment, self.inputs = inputs.experiment, inputs
         self.kind = MODEL_KINDS[self.experiment.model.kind]
-        self.row_inputs = PolicyInputs(inputs, self.base)
+        self.row_inputs = PolicyInputs(inputs, self.base, lambda block: inputs.intermediate_text)
         self.models: dict[tuple[str, int, int], Stage] = {}
         self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
         self.general: dict[int, Stage] = {}
@@ -158,18 +158,31 @@ class _Builder:
         """A model built from scratch, pre-trained on the general corpus."""
         spec, model = self.experiment.general, self.experiment.model
         params = GeneralParams(
+            **self._general_objective(),
             preset=model.name,
-            policy=GENERAL_POLICY,
-            fields={},
-            how=self.kind.general,
             spec=resolve_auto(replace(spec, seed=spec.seed + number)),
             layers=model.layers,
             relative_positions=model.relative_positions,
             **self.inputs.of_kind(),
         )
-        inputs = {"tokenizer": self.inputs.tokenizer, "corpus": self.inputs.general_corpus}
+        inputs: dict[str, Stage | None] = {
+            "tokenizer": self.inputs.tokenizer,
+            "corpus": self.inputs.general_corpus,
+        }
+        if (block := self.experiment.general_policy) is not None:
+            general = Text(self.inputs.general_corpus)
+            own = PolicyInputs(self.inputs, self.base, lambda leaf: general)
+            inputs |= own.annotations(block, number) | own.select_statistics(block)
         label = f"{model.name}, model {number}" if number else model.name
         return self.inputs.resumable(self.inputs.stage("general", label, params, **inputs), spec)
+
+    def _general_objective(self) -> dict[str, Any]:
+        """The fields of `GeneralParams` that say what is masked, and how that is written."""
+        block = self.experiment.general_policy
+        if block is None:
+            return {"policy": GENERAL_POLICY, "fields": {}, "how": self.kind.general}
+        found = policy_params(block)
+        return {**found, "code": found["code"] or None, "how": block.denoising}
 
     def pretrained(self, block: PolicyBlock, run: int, until: int = 0) -> Stage:
         """The model that a row fine-tunes, after its intermediate stage if it has one.
@@ -226,7 +239,7 @@ class _Builder:
         return {
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
-            "corpus": self.inputs.intermediate_corpus,
+            "corpus": self.inputs.intermediate_text.corpus,
             **self.row_inputs.annotations(block, run),
             **self.row_inputs.select_statistics(block),
         }

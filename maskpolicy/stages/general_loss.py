@@ -13,6 +13,7 @@ from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import CorpusBlock
 from maskpolicy.corpus import documents
+from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.documents import Source
 from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.errors import DataError
@@ -20,7 +21,11 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
 from maskpolicy.models import bart as models
+from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.hooks import STATISTICS
+from maskpolicy.plugins.statistics import Statistics
+from maskpolicy.ragged import Ragged
 from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings
@@ -42,6 +47,8 @@ class GeneralLossParams:
     words: int  # of a passage
     world: Settings | None = omitted(None)
     corpus: Source | None = omitted(None)
+    code: Mapping[str, str] | None = omitted(None)  # of a user's policy: file -> sha256
+    depends: Json = omitted(None)  # what its columns depend on besides the fields
 
 
 @stage("general-loss")
@@ -50,7 +57,8 @@ def general_loss(
 ) -> None:
     """Measure the loss of an objective on text that no stage trained on, each passage once.
 
-    Writes the summed loss and the number of target tokens of each batch.
+    A policy that reads statistics needs the input "statistics". Writes the summed loss and the
+    number of target tokens of each batch.
     """
     import torch
 
@@ -58,18 +66,25 @@ def general_loss(
     model: Any = models.load(str(inputs["model"]))
     model.to(hardware.device()).eval()
     found = islice(_documents(params, run.local.corpus), params.passages)
+    policy = instance("policy", params.policy, params.fields)
+    statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     passages = Passages(build_passages(found, tokenizer, params.words))
     size = min(_BATCH, len(passages.arrays.get("tokens", ())))
     if not size:
         raise DataError("there is no held-out general text to measure the loss on")
+    if hooks.ANNOTATE.of(policy) is not None:
+        columns = annotate(policy, passages, statistics=statistics)
+        rows = {name: Ragged.of_arrays(values) for name, values in columns.items()}
+        passages = Passages({**passages.arrays, **rows})
     count = len(passages) // size
     spec = Training(count, size, seed=params.seed, micro_tokens=4096)  # so schedules run once
     steps = MaskedSteps(
         passages,
-        instance("policy", params.policy, params.fields),
+        policy,
         Denoising(**params.how),
         models.specials(tokenizer, model),
         models.bounded(spec, model),
+        statistics=[statistics if hooks.STATISTICS in hooks.SELECT.extra(policy) else None],
     )
     sums, counts = [], []
     with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -54,6 +54,14 @@ _Shards: TypeAlias = list[tuple[ShardSource, CorpusBlock]]
 def scan(path: Path, size: int, unit: Unit) -> Sequence[Cut]:
     """Return the cuts of a data file; `Store.cut_file` remembers them."""
     return cuts.scan(path, size, unit)[1]
+
+
+@dataclass(frozen=True)
+class Text:
+    """The passages of a corpus, and how many shards a stage over it has."""
+
+    corpus: Stage
+    shards: int = 0  # 0: such a stage is one
 
 
 class Inputs:
@@ -183,19 +191,20 @@ class Inputs:
         return self.corpus("general", GENERAL_SOURCE)
 
     @cached_property
-    def intermediate_corpus(self) -> Stage:
+    def intermediate_text(self) -> Text:
         """The corpus of the intermediate stage."""
-        return self.corpus_of("intermediate", self.experiment.corpus, self.source, self.shards)
+        corpus = self.corpus_of("intermediate", self.experiment.corpus, self.source, self.shards)
+        return Text(corpus, len(self.shards))
 
     @cached_property
-    def contrast(self) -> tuple[Stage, int]:
-        """The corpus that policies compare that one with, and the number of its shards."""
+    def contrast(self) -> Text:
+        """The corpus that policies compare that one with."""
         corpus = self.experiment.contrast_corpus
         if corpus is None:
-            return self.general_corpus, 0
+            return Text(self.general_corpus)
         shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
         source = documents.identify(corpus, self.digest)
-        return self.corpus_of("contrast", corpus, source, shards), len(shards)
+        return Text(self.corpus_of("contrast", corpus, source, shards), len(shards))
 
     def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
         """The passages of a corpus that a block of the experiment describes."""
@@ -210,10 +219,11 @@ class Inputs:
             made = made.adjusted(files=documents.digests(source, corpus))
         return self.located(made, corpus=corpus, revision=corpus.revision)
 
-    def annotate(self, label: str, params: AnnotateParams, **inputs: Stage | None) -> Stage:
-        """The columns that a policy computes from the corpus of the intermediate stage."""
-        corpus = (self.intermediate_corpus, len(self.shards))
-        return self.over("annotate", label, params, AnnotateShardParams, corpus, **inputs)
+    def annotate(
+        self, label: str, params: AnnotateParams, text: Text, **inputs: Stage | None
+    ) -> Stage:
+        """The columns that a policy computes from a corpus."""
+        return self.over("annotate", label, params, AnnotateShardParams, text, **inputs)
 
     def over(
         self,
@@ -221,11 +231,11 @@ class Inputs:
         label: str,
         params: Any,
         shard_params: type,
-        corpus: tuple[Stage, int],
+        text: Text,
         **inputs: Stage | None,
     ) -> Stage:
         """A stage over the passages of a corpus, merged from as many shards as the corpus has."""
-        inputs, count, shards = {"corpus": corpus[0], **inputs}, corpus[1], {}
+        inputs, count, shards = {"corpus": text.corpus, **inputs}, text.shards, {}
         known = {field.name for field in fields(shard_params)}
         shared = {name: value for name, value in vars(params).items() if name in known}
         for number in range(count):
@@ -235,11 +245,11 @@ class Inputs:
             shards[f"{SHARD}{number:05d}"] = made.adjusted(transient=True)
         return self.stage(kind, label, params, **inputs, **shards)
 
-    def statistics(self, label: str, policy: Any, params: CondenseParams) -> Stage:
-        """The statistics that a policy reads: its sums, or what it makes of them."""
-        counted, own = CountParams(**vars(params)), (self.intermediate_corpus, len(self.shards))
+    def statistics(self, label: str, policy: Any, params: CondenseParams, text: Text) -> Stage:
+        """The statistics of a corpus that a policy reads: its sums, or what it makes of them."""
+        counted = CountParams(**vars(params))
         pruned = replace(counted, min_count=hooks.MIN_COUNT.of(policy))
-        found = self.count(label, policy, pruned, own)
+        found = self.count(label, policy, pruned, text)
         if hooks.CONDENSE.of(policy) is None:
             return found
         other = None
@@ -249,14 +259,12 @@ class Inputs:
         found = found.adjusted(transient=True)
         return self.stage("condense", label, params, count=found, contrast=other)
 
-    def count(
-        self, label: str, policy: Any, params: CountParams, corpus: tuple[Stage, int]
-    ) -> Stage:
+    def count(self, label: str, policy: Any, params: CountParams, text: Text) -> Stage:
         """The sums of what a policy counts in a corpus, after its last pass."""
-        found = self.over("count", label, params, CountShardParams, corpus)
+        found = self.over("count", label, params, CountShardParams, text)
         for number in range(2, hooks.PASSES.of(policy) + 1):
             before, name = found.adjusted(transient=True), f"{label}, pass {number}"
-            found = self.over("count", name, params, CountShardParams, corpus, before=before)
+            found = self.over("count", name, params, CountShardParams, text, before=before)
         return found
 
     def of_kind(self) -> dict[str, Any]:
@@ -264,15 +272,15 @@ class Inputs:
         model = self.experiment.model
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
 
-    def contexts(self, block: TaskBlock) -> Stage:
-        """The contexts of a task's train and dev for learned policies.
+    def contexts(self, block: TaskBlock, text: Text) -> Stage:
+        """The contexts of a task's train and dev for learned policies, looked up in `text`.
 
         Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
         """
         task = sources.task(block)
         if task.facts.kind == "label":
             return self.of_task("contexts", block, task_contexts.SPLITS, False, labels=True)
-        corpus = self.intermediate_corpus if task.facts.retrieval else None
+        corpus = text.corpus if task.facts.retrieval else None
         outside = hooks.READING.of(task.plugin) is None
         return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
 

@@ -53,7 +53,7 @@ def pretrained(
 
 @stage("general", version=2, shared=True)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Build a preset and pre-train it on the general corpus with a built-in policy."""
+    """Build a preset and pre-train it on the general corpus with a policy."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].build(params, tokenizer, params.spec.seed)
     _pretrain(model, tokenizer, params, inputs, out, run)

@@ -151,12 +151,14 @@ class FitParams(PolicyParams):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralParams(FreshParams):
-    """A model built from scratch, pre-trained with a built-in policy."""
+    """A model built from scratch, pre-trained with a policy; for `code` see `PolicyParams`."""
 
     policy: str
     fields: Mapping[str, Json]
     how: Denoising
     spec: Training
+    code: Mapping[str, str] | None = omitted(None)
+    member_code: Mapping[str, Mapping[str, str]] | None = omitted(None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a row's policy needs before its training: columns, statistics, and its own fit."""
+"""What a policy needs before its training: columns, statistics, and its own fit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from maskpolicy.graph.nodes import Stage
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
-from maskpolicy.stages.input_graph import Inputs
+from maskpolicy.stages.input_graph import Inputs, Text
 from maskpolicy.stages.params import AnnotateParams, CondenseParams, FinetuneParams, FitParams
 from maskpolicy.training.steps import annotate_names, statistics_names
 
 
 class PolicyInputs:
-    """The stages that a row's policy reads; `base(run)` is the model before its training."""
+    """The stages that a policy reads before its training.
 
-    def __init__(self, inputs: Inputs, base: Callable[[int], Stage]) -> None:
-        self.experiment, self.inputs, self.base = inputs.experiment, inputs, base
+    `base(run)` is the model that the training starts from, and `text(block)` what it reads.
+    """
+
+    def __init__(
+        self, inputs: Inputs, base: Callable[[int], Stage], text: Callable[[PolicyBlock], Text]
+    ) -> None:
+        self.experiment, self.inputs, self.base, self.text = inputs.experiment, inputs, base, text
 
     def annotations(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
         """The columns of a row's policy, or of each policy that it draws, by name of the input."""
@@ -44,7 +49,7 @@ class PolicyInputs:
         fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
         params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
-        return self.inputs.annotate(label, params, fit=fit, statistics=statistics)
+        return self.inputs.annotate(label, params, self.text(block), fit=fit, statistics=statistics)
 
     def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
         """The statistics that `select` of a row's policy reads, or of each that it draws."""
@@ -62,7 +67,7 @@ class PolicyInputs:
             return None
         fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
         params = CondenseParams(**fields, depends=hooks.DEPENDS.of(policy)())
-        return self.inputs.statistics(block.label, policy, params)
+        return self.inputs.statistics(block.label, policy, params, self.text(block))
 
     def fit(self, block: PolicyBlock, run: int, of: str = "") -> Stage:
         """The training of a learned policy; with `of`, only as the start of that row (label)."""
@@ -97,7 +102,7 @@ class PolicyInputs:
         }
         tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):
-            inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task)
+            inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task, self.text(block))
         if hooks.NEEDS_CLASSIFIER.of(made):
             inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
         return self.inputs.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
@@ -124,7 +129,7 @@ class PolicyInputs:
             params,
             model=self.base(run),
             tokenizer=self.inputs.tokenizer,
-            examples=self.inputs.contexts(task),
+            examples=self.inputs.contexts(task, self.text(block)),
         )
         return self.inputs.resumable(tuned.adjusted(transient=True), spec)
 
