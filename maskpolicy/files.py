@@ -16,6 +16,7 @@ from maskpolicy.errors import DataError, StoreError
 from maskpolicy.types import Json
 
 PART = ".part"  # ends the name of a file that is being written, after the writer's process
+_ABSOLUTE = re.compile(r"(?:file://|(?<![\w./~:<-]))(?:/[^\s/'\"`:;,()\[\]{}<>]+){2,}")
 
 
 def sha256(path: Path) -> str:
@@ -113,3 +114,24 @@ def slug(label: str) -> str:
     if made == label and "--" not in label and not label.startswith("."):
         return label
     return f"{made.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+
+def relative_paths(value: Json, home: Path) -> Json:
+    """Return text, or JSON with texts, in which no path is absolute, so that it can be shared.
+
+    A path near the folder `home` becomes relative to it. Of any other only the name stays.
+    """
+    if isinstance(value, str):
+        return _ABSOLUTE.sub(lambda found: _relative(found[0], home), value)
+    if isinstance(value, list | tuple):
+        return [relative_paths(each, home) for each in value]
+    if isinstance(value, dict):
+        return {key: relative_paths(each, home) for key, each in value.items()}
+    return value
+
+
+def _relative(path: str, home: Path) -> str:
+    found, start = Path(path.removeprefix("file://")), home.resolve()
+    shared = os.path.commonpath([found, start])
+    is_near = len(Path(shared).parts) > 2  # deeper than /home or /tmp
+    return os.path.relpath(found, start) if is_near else f"…/{found.name}"

@@ -88,6 +88,26 @@ def put(folder: Path, result: Json, rows: Sequence[Json]) -> None:
     write_file(folder / "results" / f"{name}.json", json.dumps(result).encode())
 
 
+def put_analysis(folder: Path, name: str, size: int = 0, **found: Json) -> Path:
+    """Write an analysis as `maskpolicy analyze` does, with a plot of `size` bytes; return it."""
+    place = folder / "analyses" / name
+    place.mkdir(parents=True)
+    document = {"analysis": name, "rows": [{"policy": "random"}], **found}
+    (place / f"{name}.json").write_text(json.dumps(document))
+    if size:
+        (place / f"{name}.svg").write_text(f"<svg>{' ' * size}</svg>")
+        (place / f"{name}.png").write_bytes(b"p" * (size // 2))
+    return place
+
+
+def put_viewer(folder: Path, text: str = "Ada met Bob in Rome.", label: str = "random") -> Path:
+    """Write what the viewer finds: a text that two rows, one of them `label`, masked."""
+    marks = [[0, 3, 1.0], [8, 11, 0.0]]
+    first = {"kind": "marked", "label": f"{label} — passage 7-1", "text": text, "marks": marks}
+    other = first | {"label": "salient-span", "marks": [[15, 19, 1.0]]}
+    return put_analysis(folder, "viewer", plots=[first, other])
+
+
 def answers(task: str, right: Sequence[bool], text: str = "an answer") -> list[Json]:
     """Return the rows of predictions/*.jsonl."""
     return [

@@ -156,8 +156,8 @@ class Board:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """One note for each missing score, with the reason."""
-        return tuple(note for row in self.rows for note in missing(row))
+        """The notes on missing scores: see `missing`."""
+        return tuple(missing(self.rows))
 
     def metric(self, task: str) -> str:
         """Return the display name of a task's metric."""
@@ -207,19 +207,40 @@ def average_label(group: str) -> str:
     return f"mean of {group}"
 
 
-def missing(row: BoardRow) -> list[str]:
-    """Return a note for each missing score; seeds missing on all tasks share one note."""
-    own = {seed for _, seed in row.cells}
-    missing_seeds = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
-    notes = []
-    for gap in row.gaps:
-        if gap.seed not in missing_seeds:
-            seed = "" if gap.seed is None else f", seed {gap.seed}"
-            notes.append(f"{row.label}, {gap.task}{seed}: {gap.reason}")
-    if missing_seeds:
-        lacks = f"{row.label} lacks {counted(missing_seeds)} of its baseline {row.against}"
-        notes.append(f"{lacks}: differences are means over the shared seeds")
-    return notes
+def missing(rows: Sequence[BoardRow]) -> list[str]:
+    """Return a note for each reason why scores are missing, then for each row that lacks seeds."""
+    by_reason: dict[str, dict[str, dict[str, list[int]]]] = {}  # then by row and task: seeds
+    lacking = []
+    for row in rows:
+        own = {seed for _, seed in row.cells}
+        absent = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
+        for gap in row.gaps:
+            if gap.seed not in absent:
+                tasks = by_reason.setdefault(gap.reason, {}).setdefault(row.label, {})
+                tasks.setdefault(gap.task, []).extend([] if gap.seed is None else [gap.seed])
+        if absent:
+            lacks = f"{row.label} lacks {counted(absent)} of its baseline {row.against}"
+            lacking.append(f"{lacks}: differences are means over the shared seeds")
+    return [*(_of_reason(reason, cells) for reason, cells in by_reason.items()), *lacking]
+
+
+def _of_reason(reason: str, cells: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    """Return a note on all scores that are missing for one reason; `cells` are rows and tasks."""
+    places = [
+        f"{label}, {task}{f', {counted(seeds)}' if seeds else ''}"
+        for label, tasks in cells.items()
+        for task, seeds in tasks.items()
+    ]
+    if len(places) == 1:
+        return f"{places[0]}: {reason}"
+    count = sum(max(1, len(seeds)) for tasks in cells.values() for seeds in tasks.values())
+    return f"{count} scores are missing: {reason} ({listed(places, '; ')})"
+
+
+def listed(names: Sequence[str], separator: str = ", ", most: int = 6) -> str:
+    """Return the first names, each whole, and the number of the others."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def counted(numbers: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from maskpolicy.errors import ConfigError, unknown
+from maskpolicy.files import relative_paths
 from maskpolicy.leaderboard import baselines, comparisons, joined_rows, standings, tuning_notes
 from maskpolicy.leaderboard.board import (
     Board,
@@ -54,7 +55,7 @@ def build_leaderboard(
     rows = _rows(drafts, names, tasks, label, read)
     guesses, disagreements = joined_rows.majority(runs)
     notes = [
-        *(note for row in rows for note in missing(row)),
+        *missing(rows),
         *_against(rows),
         *_unpaired(rows),
         *_single_run(drafts),
@@ -76,7 +77,7 @@ def build_leaderboard(
         baseline=names[_baseline(drafts, label, drafts[0])],
         tasks=tuple(tasks),
         rows=tuple(rows),
-        notes=tuple(notes),
+        notes=tuple(relative_paths(notes, runs[0].folder)),
         groups=groups,
         majority={task: Guess(100 * one["score"], one["rule"]) for task, one in guesses.items()},
         pairs=tuple(standings.versus(cells, means, read)),

@@ -11,13 +11,14 @@ from typing import Any
 from maskpolicy import keys
 from maskpolicy.config.experiment import HUB, SCRATCH, SEQ2SEQ, WORLD, ModelBlock
 from maskpolicy.leaderboard import tuning_notes
-from maskpolicy.leaderboard.board import Board, BoardRow
+from maskpolicy.leaderboard.board import Board, BoardRow, listed
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings
 
 INVENTED = "invented data"
 FILES = "files"
+_NAMED = 3  # the most rows that a fact names
 _STAGES = {
     "general": "general stage",
     "fit": "fit of learned policies",
@@ -70,30 +71,32 @@ def source(result: Result) -> str:
     return data if data in (WORLD, HUB) else FILES
 
 
-def facts(board: Board) -> dict[str, str]:
+def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     """Return model, budgets, data and seeds in words, by name.
 
-    A value that rows do not share is followed by the labels of the rows that have it.
+    A value that rows do not share is followed by the labels of the rows that have it: of `most`
+    rows, or of all.
     """
 
     def general_model(result: Result) -> str:  # "" if all seeds share one general model
         drawn = result.config.get("general_seeds", 1) > 1
         return str(result.config["general_seed"]) if drawn else ""
 
-    texts = {"model": _by_row(board, _model)}
+    by_row = partial(_by_row, board, most)
+    texts = {"model": by_row(_model)}
     for name, title in _STAGES.items():
-        texts[title] = _by_row(board, partial(_stage, name), of_all=name == "general")
-    texts[tuning_notes.CHOICE] = _by_row(board, tuning_notes.choice)
-    texts[tuning_notes.COST] = _by_row(board, tuning_notes.cost)
-    texts["corpus of the intermediate stage"] = _by_row(board, _corpus)
+        texts[title] = by_row(partial(_stage, name), of_all=name == "general")
+    texts[tuning_notes.CHOICE] = by_row(tuning_notes.choice)
+    texts[tuning_notes.COST] = by_row(tuning_notes.cost)
+    texts["corpus of the intermediate stage"] = by_row(_corpus)
     texts["masks of all rows"] = _shared_denoising(board)
-    texts["embedded world"] = _by_row(board, _world)
+    texts["embedded world"] = by_row(_world)
     texts["data"] = "; ".join(_data(board))
-    texts["seeds"] = _by_row(board, lambda result: str(result.seed))
-    texts["intermediate runs"] = _by_row(
-        board, lambda result: str(result.config.get("intermediate_seed", ""))
+    texts["seeds"] = by_row(lambda result: str(result.seed))
+    texts["intermediate runs"] = by_row(
+        lambda result: str(result.config.get("intermediate_seed", ""))
     )
-    texts["general models"] = _by_row(board, general_model)
+    texts["general models"] = by_row(general_model)
     return {name: text for name, text in texts.items() if text}
 
 
@@ -205,7 +208,9 @@ def _data(board: Board) -> list[str]:
     return texts
 
 
-def _by_row(board: Board, describe: Callable[[Result], str], *, of_all: bool = False) -> str:
+def _by_row(
+    board: Board, most: int | None, describe: Callable[[Result], str], *, of_all: bool = False
+) -> str:
     """Return the value that all rows share, or each value with the labels of its rows.
 
     A row whose results differ has all of their values. Rows without a value are not named; with
@@ -219,7 +224,9 @@ def _by_row(board: Board, describe: Callable[[Result], str], *, of_all: bool = F
     without_value = len(board.rows) - sum(map(len, rows_of.values()))
     if len(rows_of) < 2 and not (of_all and without_value):
         return next(iter(rows_of), "")
-    return "; ".join(f"{text} ({', '.join(rows)})" for text, rows in rows_of.items())
+    return "; ".join(
+        f"{text} ({listed(rows, most=most or len(rows))})" for text, rows in rows_of.items()
+    )
 
 
 def _number(text: str) -> tuple[int, str]:

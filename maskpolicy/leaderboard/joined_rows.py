@@ -10,6 +10,7 @@ from pathlib import Path
 from maskpolicy import keys
 from maskpolicy.config import row_names
 from maskpolicy.errors import ConfigError
+from maskpolicy.files import relative_paths
 from maskpolicy.results import compatibility
 from maskpolicy.results.cell import Result, Run
 from maskpolicy.results.compatibility import ComparedPart
@@ -77,7 +78,8 @@ class Draft:
                 continue
             for seed, cell in cells.items():
                 if cell is None or cell.metrics is None:
-                    gaps.append(Gap(task, seed, (cell and cell.error) or ABSENT))
+                    reason = cell and relative_paths(cell.error, cell.folder)
+                    gaps.append(Gap(task, seed, reason or ABSENT))
         return gaps
 
 
@@ -250,7 +252,7 @@ def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
     notes = []
     for task, scores in guesses.items():
         if len(scores) > 1:
-            texts = ", ".join(f"{100 * s:.1f} in {run.folder}" for s, (_, run) in scores.items())
+            texts = ", ".join(f"{100 * s:.1f} in {run.name}" for s, (_, run) in scores.items())
             notes.append(f"{task}: runs do not agree on majority ({texts}): their data differ")
     agreed = {task: scores for task, scores in guesses.items() if len(scores) == 1}
     return {task: next(iter(scores.values()))[0] for task, scores in agreed.items()}, notes
@@ -273,7 +275,7 @@ def clashes(drafts: Sequence[Draft]) -> list[str]:
 def renamed(drafts: Sequence[Draft]) -> list[str]:
     """Return a note for each label that a row has in a run but not on the board."""
     return [
-        f"{draft.label}: called {label} in {run.folder}"
+        f"{draft.label}: called {label} in {run.name}"
         for draft in drafts
         for run, label in draft.labels
         if label != draft.label

@@ -49,7 +49,7 @@ def to_json(board: Board, *, work: bool = False) -> Json:
         "version": VERSION,
         "baseline": board.baseline,
         "measured": {
-            "settings": description.facts(board),
+            "settings": description.facts(board, most=None),
             "tasks": {
                 each.task: {
                     "title": each.title,

@@ -17,6 +17,7 @@ from maskpolicy.leaderboard.page import (
     cell_details,
     differences,
     embedded_analyses,
+    glossary,
     paper,
     provenance,
     view,
@@ -29,7 +30,10 @@ from maskpolicy.types import Json
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-SCRIPTS = ("page.js", "table.js", "seeds.js", "examples.js", "details.js", "runs.js")
+SCRIPTS = (
+    *("page.js", "tip.js", "table.js", "costs.js", "seeds.js", "policies.js"),
+    *("examples.js", "details.js", "runs.js", "scroll.js"),
+)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
 
 
@@ -54,14 +58,18 @@ def render(board: Board) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["data"] = data
+    environment.filters |= {"data": data, "amount": _amount}
     scripts = [_asset(name) for name in SCRIPTS]
     style = _asset("page.css")
     runs = board.runs
     table = view.table(board)
+    analyses = embedded_analyses.find_analyses([run.folder for run in runs])
     return environment.get_template("page.html").render(
         title=_title(runs),
         table=table,
+        sizes=_sizes(board),
+        width=view.WIDTH,
+        height=view.HEIGHT,
         level=LEVEL,
         majority=LABEL,
         sentence=SENTENCE,
@@ -70,10 +78,15 @@ def render(board: Board) -> str:
         ranks_about=report.RANKS,
         ranked=[(row.label, report.ranks_of(board, row)) for row in board.rows],
         condition=board.condition,
-        notes=board.notes,
+        missing=board.gaps,
+        notes=[note for note in board.notes if note not in board.gaps],
         measured=description.facts(board),
         reported=paper.beside(table, board),
-        analyses=embedded_analyses.find_analyses([run.folder for run in runs]),
+        policies=glossary.entries(board, analyses),
+        counts=list(glossary.COUNTS),
+        analyses=analyses,
+        shared=embedded_analyses.shared_notes(analyses),
+        experiments=provenance.experiments(runs),
         board=cell_details.cells(board, runs),
         examples=differences.examples(board),
         record=provenance.run_records(runs),
@@ -95,6 +108,21 @@ def _title(runs: Sequence[Run]) -> str:
     """Return the names of the experiments, or of their folders if two experiments share a name."""
     names = [run.experiment or run.name for run in runs]
     return ", ".join(names if len(set(names)) == len(names) else [run.name for run in runs])
+
+
+def _sizes(board: Board) -> str:
+    """Return how many test examples the tasks have, in words, or "" if no task has a score."""
+    sizes = sorted({n for task in board.tasks for n in description.column(board, task).n})
+    ends = dict.fromkeys(map(str, (sizes[0], sizes[-1]) if sizes else ()))
+    return f"{' to '.join(ends)} test examples a task; " if ends else ""
+
+
+def _amount(count: int) -> str:
+    """Return a large number in three digits, e.g. "1.23 M"."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
 
 
 def _asset(name: str) -> Markup:

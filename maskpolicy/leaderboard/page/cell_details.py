@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from maskpolicy.files import relative_paths
 from maskpolicy.leaderboard import description, joined_rows, report
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.results.cell import Run
@@ -18,6 +19,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
     Cells refer to stages by index, so that each stage is listed once.
     """
     labels = [row.label for row in board.rows]
+    home = runs[0].folder
     stages: dict[str, int] = {}
     names: dict[str, str] = {}
     for row in board.rows:
@@ -26,12 +28,14 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
                 stages.setdefault(key, len(stages))
                 names[key] = name
     return {
-        "tasks": [_task(board, task) for task in board.tasks],
+        "tasks": [relative_paths(_task(board, task), home) for task in board.tasks],
         "rows": [
             {
                 "label": row.label,
                 "against": labels.index(row.against),
-                "config": joined_rows.row_config(next(iter(row.cells.values()))),
+                "config": relative_paths(
+                    joined_rows.row_config(next(iter(row.cells.values()))), home
+                ),
                 "work": row.work,
                 "cells": [_cell(row, task, runs, stages) for task in board.tasks],
             }
@@ -62,7 +66,7 @@ def _cell(row: BoardRow, task: str, runs: Sequence[Run], stages: dict[str, int])
             str(seed): {
                 "score": None if score is None else score.seeds.get(seed),
                 "run": cell.config.get("intermediate_seed"),
-                "error": cell.error,
+                "error": relative_paths(cell.error, cell.folder),
                 "from": folders.index(cell.folder),
                 "stages": [stages[key] for _, key in sorted(cell.stages.items())],
             }

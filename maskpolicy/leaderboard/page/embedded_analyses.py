@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote
 
 from maskpolicy.errors import DataError
-from maskpolicy.files import read_json
+from maskpolicy.files import read_json, relative_paths
 from maskpolicy.markdown import shown, title
 from maskpolicy.results import cell
 from maskpolicy.types import Json
 
-ROOM = 900_000  # bytes of plots, so that the whole page stays below 3 MB
+ROOM = 1_300_000  # characters of plots, so that the whole page stays below 3 MB
 MOST_ROWS = 60
+HEADINGS = {  # of built-in analyses, the most important first: these get room first
+    "viewer": "Passages with the spans that were masked",
+    "coverage": "How much each policy masked",
+    "lengths": "How long the masked spans are",
+    "pos": "Parts of speech of the masked words",
+    "overlap": "How much two policies mask the same",
+    "answers": "Masked spans that are answers of a task",
+    "frequency": "How frequent the masked tokens are",
+    "positions": "Where in a passage the masked tokens are",
+    "efficiency": "Scores over the steps of the intermediate stage",
+    "transfer": "What policies learnt on one task do on others",
+    "worlds": "Differences over several worlds",
+    "hits": "Answers among a learned policy's best spans",
+    "mismatch": "Relations seen in train, and unseen ones",
+    "cloze": "Masked facts that the model fills in",
+    "forgetting": "What the model forgot of its general training",
+    "returned-masks": "Scores over the share of masks put back",
+    "rank": "Effective rank of the representations",
+    "checkpoints": "Scores over time or tokens",
+}
+OF_MASKS = tuple(HEADINGS)[:8]  # about masks, not about scores
 _STALE = "The results have changed since this analysis: analyze the run again."
+_WIDE = 480  # points: wider plots are not shown side by side
+_MASKED = 1.0  # the weight of a masked span; a candidate's is smaller
+_BETWEEN = " — passage "  # label and name of the first of the viewer's texts on a passage
 
 
 @dataclass(frozen=True)
@@ -25,68 +53,168 @@ class EmbeddedPlot:
     name: str
     path: str  # below the folder of results
     url: str | None
+    width: float  # of the SVG in points, 0 if it is not known
+
+
+@dataclass(frozen=True)
+class MaskedPassage:
+    """A text with marked spans; a part's mark is "masked", "candidate" or "" for neither."""
+
+    label: str  # of the row
+    name: str  # of the passage, "" if it is that of the passage before
+    parts: tuple[tuple[str, str], ...]  # mark, text
 
 
 @dataclass(frozen=True)
 class EmbeddedAnalysis:
     """The contents of DIR/analyses/NAME."""
 
+    name: str
     title: str
+    about: str  # a sentence on what it shows, "" if it is not known
+    folder: str  # of the results
     run: str  # name of the run, "" if there is only one
     plots: tuple[EmbeddedPlot, ...]
+    passages: tuple[MaskedPassage, ...]
     notes: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     more: int  # rows that are not shown
 
+    @property
+    def is_of_masks(self) -> bool:
+        """Whether it shows what was masked, and not what came of it."""
+        return self.name in OF_MASKS
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it needs the whole width of the page."""
+        return bool(self.passages) or any(plot.width > _WIDE for plot in self.plots)
+
 
 def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
-    """Return the analyses of all folders, sorted by name; raises DataError for a broken file."""
-    room = ROOM
-    analyses = []
-    for folder in folders:
-        for place in sorted(path for path in (folder / "analyses").glob("*") if path.is_dir()):
+    """Return the analyses of all folders, the most important first.
+
+    Symbolic links are left out, because a run may come from a stranger and a page is shared. Raises
+    DataError for a broken file.
+    """
+    places = [
+        (folder, place)
+        for folder in folders
+        for place in _entries(folder / "analyses", "*")
+        if place.is_dir()
+    ]
+    room, analyses = ROOM, []
+    for folder, place in sorted(places, key=lambda each: _importance(each[1].name)):
+        about = next(iter(_entries(place, f"{place.name}.json")), None)
+        found = relative_paths(_findings(about), folder) if about else {}
+        passages = tuple(_passages(found, place))
+        plots = []
+        for path in [] if passages else _entries(place, "*.svg"):
+            images = (_url(form) for form in (path, *_entries(place, f"{path.stem}.png")))
+            url = next((image for image in images if len(image) <= room), None)
+            room -= len(url or "")
+            name = "" if path.stem == place.name else title(path.stem)
+            below = path.relative_to(folder).as_posix()
+            plots.append(EmbeddedPlot(name, below, url, _width(path)))
+        if found.get("results") not in (None, cell.fingerprint(folder)):
+            found = {**found, "notes": [_STALE, *found.get("notes", ())]}
+        if plots or found:
             run = folder.resolve().name if len(folders) > 1 else ""
-            plots = []
-            for path in sorted(place.glob("*.svg")):
-                forms = [form for form in (path, path.with_suffix(".png")) if form.is_file()]
-                image = next((form for form in forms if form.stat().st_size <= room), None)
-                plots.append(_plot(path, folder, image))
-                room -= image.stat().st_size if image else 0
-            about = place / f"{place.name}.json"
-            text = _findings(about) if about.is_file() else {}
-            if text.get("results") not in (None, cell.fingerprint(folder)):
-                text = {**text, "notes": [_STALE, *text.get("notes", ())]}
-            if plots or text:
-                analyses.append(_analysis(place.name, run, plots, text))
+            made = _analysis(place.name, found, tuple(plots), passages)
+            analyses.append(replace(made, run=run, folder=str(folder)))
     return analyses
 
 
-def _plot(path: Path, folder: Path, image: Path | None) -> EmbeddedPlot:
-    url = None
-    if image is not None:
-        kind = "svg+xml" if image.suffix == ".svg" else "png"
-        url = f"data:image/{kind};base64,{base64.b64encode(image.read_bytes()).decode()}"
-    name = "" if path.stem == path.parent.name else path.stem.replace("_", " ")
-    return EmbeddedPlot(name, path.relative_to(folder).as_posix(), url)
+def shared_notes(analyses: Sequence[EmbeddedAnalysis]) -> dict[str, list[str]]:
+    """Return the notes that several analyses have, each with the titles of these analyses."""
+    counts = Counter(note for each in analyses for note in set(each.notes))
+    return {
+        note: [each.title for each in analyses if note in each.notes]
+        for note, count in counts.items()
+        if count > 1
+    }
+
+
+def _entries(folder: Path, pattern: str) -> list[Path]:
+    """Return the entries of a folder that are no symbolic links, sorted by name."""
+    if folder.is_symlink():
+        return []
+    return sorted(path for path in folder.glob(pattern) if not path.is_symlink())
+
+
+def _importance(name: str) -> tuple[int, str]:
+    """Return the place of an analysis; a user's own come after those of masks."""
+    names = list(HEADINGS)
+    return (names.index(name) if name in names else len(OF_MASKS) - 1), name
+
+
+def _url(image: Path) -> str:
+    """Return an image as a data URL; an SVG is shorter as text than in base64."""
+    if image.suffix == ".svg":
+        text = image.read_text(encoding="utf-8", errors="replace")
+        return f"data:image/svg+xml,{quote(text, safe=' ,.:;/=()-+*!@?[]|')}"
+    return f"data:image/png;base64,{base64.b64encode(image.read_bytes()).decode()}"
+
+
+def _width(svg: Path) -> float:
+    """Return the width of a plot that `plots.draw` drew, in points."""
+    found = re.search(r'width="([\d.]+)pt"', svg.read_text(encoding="utf-8", errors="replace"))
+    return float(found[1]) if found else 0.0
 
 
 def _findings(path: Path) -> Json:
     found = read_json(path)
     rows = found.get("rows") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f"{path}: not written by `maskpolicy analyze`: remove it")
+        raise _foreign(path)
     return found
 
 
-def _analysis(name: str, run: str, plots: list[EmbeddedPlot], found: Json) -> EmbeddedAnalysis:
+def _foreign(path: Path) -> DataError:
+    return DataError(f"{path}: not written by `maskpolicy analyze`: remove it")
+
+
+def _passages(found: Json, place: Path) -> Iterator[MaskedPassage]:
+    """Yield the texts with marked spans, which the page shows as text and not as an image."""
+    try:
+        for plot in found.get("plots", ()):
+            if plot["kind"] == "marked":
+                label, _, name = str(plot["label"]).partition(_BETWEEN)
+                yield MaskedPassage(label, name, tuple(_parts(plot["text"], plot["marks"])))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise _foreign(place / f"{place.name}.json") from None
+
+
+def _parts(text: str, marks: Sequence[Sequence[float]]) -> Iterator[tuple[str, str]]:
+    """Yield (mark, text) of each part of a text; where spans overlap, a masked one counts."""
+    spans: list[tuple[int, str]] = [(-1, "")] * len(text)
+    for number, (start, end, weight) in enumerate(sorted(marks, key=lambda mark: mark[2])):
+        mark = "masked" if weight >= _MASKED else "candidate"
+        first, last = max(0, int(start)), min(len(text), int(end))
+        spans[first:last] = [(number, mark)] * (last - first)
+    for (_, mark), places in groupby(range(len(text)), spans.__getitem__):
+        yield mark, "".join(text[place] for place in places)
+
+
+def _analysis(
+    name: str,
+    found: Json,
+    plots: tuple[EmbeddedPlot, ...],
+    passages: tuple[MaskedPassage, ...],
+) -> EmbeddedAnalysis:
     rows = found.get("rows", [])
     columns = found.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(shown(row.get(column)) for column in columns) for row in rows[:MOST_ROWS]]
+    words = name.replace("_", " ").replace("-", " ").capitalize()
     return EmbeddedAnalysis(
-        str(found.get("title") or name.replace("_", " ").capitalize()),
-        run,
-        tuple(plots),
+        name,
+        str(found.get("title") or HEADINGS.get(name) or words),
+        str(found.get("about") or ""),
+        "",
+        "",
+        plots,
+        passages,
         tuple(map(str, found.get("notes", ()))),
         tuple(title(column) for column in columns),
         tuple(cells),

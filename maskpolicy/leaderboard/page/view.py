@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from maskpolicy.leaderboard import description, not_significant, tuning_notes
+from maskpolicy.leaderboard import description, not_significant
 from maskpolicy.leaderboard.board import Board, BoardRow, Score
 from maskpolicy.types import Json
 
 GIVEN = "given the context"  # the group of tasks that are not closed-book
-STEPS = (0.5, 2.0, 5.0, 10.0)  # points of difference at which the colour gets stronger
+STEPS = (0.0, 2.0, 5.0, 10.0)  # points of difference at which the colour gets stronger
 UP, DOWN, EVEN = "▲", "▼", "="
+WIDTH, HEIGHT = 64, 8  # of the dots of a cell's seeds
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Column:
     """One column: a task, or the average of a group."""
 
     title: str
-    under: str  # the metric
+    under: tuple[str, ...]  # lines: the metric, the number of test examples
     group: str
     index: int | None  # of the task; None for an average
     task: str  # the plugin's name; for an average, the group
@@ -37,7 +38,9 @@ class Cell:
     arrow: str = ""
     interval: str = ""
     detectable: str = ""  # the detectable difference, if the difference is not significant
-    effect: int = 0  # step of colour, -4..4
+    seeds: str = ""  # where the seeds' scores lie: the path of an SVG of WIDTH x HEIGHT
+    against: str = ""  # the baseline's mean there
+    effect: int = 0  # step of colour of a significant difference, -4..4
     best: bool = False
     significant: bool = False
     incomplete: str = ""  # why seeds or the whole score are missing
@@ -50,9 +53,9 @@ class Line:
     """One row."""
 
     label: str
-    about: str  # the policy's settings
     cells: tuple[Cell, ...]
     is_baseline: bool
+    tokens: int | None  # source and target tokens of one intermediate run
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,18 @@ class Table:
         return any(column.index is None for column in self.columns)
 
     @property
+    def has_costs(self) -> bool:
+        """Whether a row has an intermediate stage whose tokens were counted."""
+        return any(line.tokens is not None for line in self.lines)
+
+    @property
     def scale(self) -> list[tuple[int, str]]:
         """The steps of colour from worst to best, with the points at which they begin."""
-        ends = {len(STEPS): "≥ +", -len(STEPS): "≤ −"}
-        labels = [(0, "0")]
+        labels: list[tuple[int, str]] = []
         for step, points in enumerate(STEPS, 1):
-            labels.append((step, f"{ends.get(step, '+')}{points:g}"))
-            labels.insert(0, (-step, f"{ends.get(-step, '−')}{points:g}"))
+            end, size = "≥ " if step == len(STEPS) else "", f"{points:g}" if points else ""
+            labels.append((step, f"{end}+{size}"))
+            labels.insert(0, (-step, f"{end.replace('≥', '≤')}−{size}"))
         return labels
 
     @property
@@ -107,9 +115,9 @@ def table(board: Board) -> Table:
     lines = tuple(
         Line(
             row.label,
-            _about(row),
             tuple(_cell(board, row, column, best) for column in columns),
             row.is_baseline,
+            _tokens(row),
         )
         for row in board.rows
     )
@@ -138,15 +146,14 @@ def _columns(board: Board) -> tuple[Column, ...]:
         given = bool(config.get("context"))
         group = GIVEN if given else about[task].group
         on = description.column(board, task)
-        texts = (board.metric(task), on.size, description.INVENTED if on.is_invented else "")
-        under = " · ".join(filter(None, texts))
+        under = tuple(filter(None, (board.metric(task), on.size)))
         name = config.get("name", task)
         column = Column(on.title, under, group, index, name, given, on.is_invented)
         found.setdefault(group, []).append(column)
     for group, members in found.items():
         if group in board.groups and group != GIVEN:
-            under = f"mean of {len(members)}"
-            members.append(Column("average", under, group, None, group))
+            mean = (f"mean of {len(members)}",)
+            members.append(Column("average", mean, group, None, group))
     return tuple(column for members in found.values() for column in members)
 
 
@@ -162,17 +169,41 @@ def _cell(board: Board, row: BoardRow, column: Column, best: dict[str, set[str]]
     if score is None:
         return Cell(incomplete=missing or "not in these results")
     delta = None if row.is_baseline else score.delta
+    is_significant = delta is not None and score.is_significant
+    seeds, against = _dots(board, row, task) if board.seeds > 1 else ("", "")
     return Cell(
         score=f"{score.mean:.1f}",
         std="" if score.std is None else f"{score.std:.1f}",
         interval=_interval(score),
         detectable=_detectable(score),
+        seeds=seeds,
+        against=against,
+        effect=_effect(delta) if delta is not None and is_significant else 0,
         best=score.is_complete and row.label in best[task],
-        significant=delta is not None and score.is_significant,
+        significant=is_significant,
         incomplete=missing,
         by_score=f"{score.mean:.6f}",
         **_difference(delta),
     )
+
+
+def _dots(board: Board, row: BoardRow, task: str) -> tuple[str, str]:
+    """Return the SVG paths of a row's seeds and of its baseline's mean, on the scale of the task.
+
+    The scale goes from the lowest to the highest score that any row has on the task.
+    """
+    known = {each.label: score for each in board.rows if (score := each.scores[task])}
+    values = [value for score in known.values() for value in score.values]
+    low, high = min(values), max(values)
+
+    def place(value: float) -> str:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return f"{3 + (WIDTH - 6) * share:.1f}".removesuffix(".0")
+
+    middle = HEIGHT // 2
+    dots = "".join(f"M{place(value)} {middle}h0" for value in known[row.label].values)
+    base = known.get(row.against)
+    return dots, f"M{place(base.mean)} 0v{HEIGHT}" if base else ""
 
 
 def _average(board: Board, row: BoardRow, group: str) -> Cell:
@@ -199,13 +230,17 @@ def _difference(delta: float | None) -> Json:
         return {}
     text = f"{delta:+.1f}"
     flat = float(text) == 0
-    size = sum(abs(delta) >= step for step in STEPS)
     return {
         "delta": "0.0" if flat else text.replace("-", "−"),
         "arrow": EVEN if flat else UP if delta > 0 else DOWN,
-        "effect": size if delta > 0 else -size,
         "by_delta": f"{delta:.6f}",
     }
+
+
+def _effect(delta: float) -> int:
+    """Return the step of colour of a difference."""
+    size = sum(abs(delta) >= step for step in STEPS)
+    return size if delta > 0 else -size
 
 
 def _interval(score: Score) -> str:
@@ -220,11 +255,9 @@ def _detectable(score: Score) -> str:
     return f"±{test.detectable:.1f}"
 
 
-def _about(row: BoardRow) -> str:
-    """Return a row's policy and its settings, with what it has in place of the file's budgets."""
-    settings = {key: value for key, value in row.config.items() if key != "name"}
-    for stage, values in row.trainings.items():
-        settings |= {f"{stage}.{key}": value for key, value in values.items()}
-    chosen = {tuning_notes.choice(cell) for cell in row.cells.values()} - {""}
-    settings |= {tuning_notes.CHOICE: "; ".join(sorted(chosen))} if chosen else {}
-    return ", ".join([row.config["name"], *(f"{key}: {value}" for key, value in settings.items())])
+def _tokens(row: BoardRow) -> int | None:
+    """Return the source and target tokens of one intermediate run, if both were counted."""
+    work = row.work or {}
+    if "source_tokens" not in work or "target_tokens" not in work:
+        return None
+    return int(work["source_tokens"]) + int(work["target_tokens"])

@@ -14,7 +14,7 @@ from maskpolicy.errors import DataError, StoreError
 from maskpolicy.leaderboard import latex, page, report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import paper, save_page, view
-from maskpolicy.results.cell import fingerprint, read_run
+from maskpolicy.results.cell import read_run
 
 EVIL = "<script>alert(1)</script>"
 BART = {"name": "facebook/bart-base"}
@@ -109,26 +109,6 @@ def test_a_missing_cell_says_why(folder):
     for path in (folder / "results").glob("random--zsre--*.json"):
         path.unlink()
     assert view.table(board(folder)).lines[1].cells[1].incomplete == "not in these results"
-
-
-def test_averages_are_over_complete_rows_only(tmp_path):
-    folder = folders.write(tmp_path / "x", POLICIES, ("triviaqa", "nq"))
-    (folder / "results" / "random--nq--0.json").unlink()
-    none, random, salient = view.table(board(folder)).lines
-    assert [column.title for column in view.table(board(folder)).columns][-1] == "average"
-    assert none.cells[-1].score
-    assert salient.cells[-1].delta
-    assert random.cells[-1].score == ""
-    assert "not complete" in random.cells[-1].incomplete
-
-
-def test_the_best_is_marked_once_and_arrows_follow_the_sign(tmp_path):
-    folder = folders.write(tmp_path / "x", {"none": 0.5, "random": 0.1, "salient-span": 0.9})
-    none, random, salient = view.table(board(folder)).lines
-    assert [line.cells[0].best for line in (none, random, salient)] == [False, False, True]
-    assert (random.cells[0].arrow, random.cells[0].effect) == ("▼", -4)
-    assert (salient.cells[0].arrow, salient.cells[0].effect) == ("▲", 4)
-    assert none.cells[0].arrow == ""
 
 
 def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
@@ -315,37 +295,53 @@ def test_ten_policies_nine_tasks_and_five_seeds_are_below_three_megabytes(tmp_pa
     assert len(data(text, "examples")[0]["shown"]) > 20
 
 
-def test_analyses_are_embedded(folder):
-    place = folder / "analyses" / "coverage"
-    place.mkdir(parents=True)
-    (place / "hidden_tokens.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
-    found = {"analysis": "coverage", "rows": [{"policy": EVIL}], "notes": ["so it is"]}
-    (place / "coverage.json").write_text(json.dumps(found))
+def test_a_page_holds_no_absolute_paths(folder, tmp_path):
+    where = tmp_path / "data" / "triviaqa.jsonl"
+    for path in (folder / "results").glob("random--zsre--*.json"):
+        result = json.loads(path.read_text())
+        result |= {"metrics": None, "error": f"DataError: {where}: line 3: no answer"}
+        result["config"]["task"]["data"] = str(where.parent)
+        result["config"]["corpus"] = {"name": "files", "files": ["/mnt/disk/wiki/all.txt"]}
+        path.write_text(json.dumps(result))
+    folders.put_analysis(folder, "coverage", notes=[f"{tmp_path}/store lacks it"])
+    experiment = f"model: mini\ndata: {where.parent}\n"
+    (folder / "experiment.yaml").write_text(
+        json.dumps({"name": "mine", "experiment": experiment, "keys": [f"data={where.parent}"]})
+    )
+    found = board(folder)
     text = rendered(folder)
-    assert 'src="data:image/svg+xml;base64,' in text
-    assert "so it is" in text
-    assert EVIL not in text
-    assert "Coverage: hidden tokens" in text
+    for said in (text, report.to_markdown(found), json.dumps(report.to_json(found))):
+        assert str(tmp_path) not in said
+        assert "/mnt/disk" not in said
+    for said in ("../data/triviaqa.jsonl: line 3", "…/all.txt", "../store lacks it"):
+        assert said in text
+    assert "data: ../data" in text
+    assert "<code>data=../data</code>" in text
 
 
-def test_an_analysis_of_other_results_says_so(folder):
-    place = folder / "analyses" / "coverage"
-    place.mkdir(parents=True)
-    for of, stale in ((fingerprint(folder), False), ("0123456789abcdef", True)):
-        found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
-        (place / "coverage.json").write_text(json.dumps(found))
-        assert ("results have changed since this analysis" in rendered(folder)) is stale
-
-
-def test_plots_that_are_too_large_are_named_instead(folder):
-    place = folder / "analyses" / "viewer"
-    place.mkdir(parents=True)
-    (place / "all.svg").write_text("<svg/>" + " " * 2_000_000)
+def test_what_is_missing_for_one_reason_is_one_note(tmp_path):
+    folder = folders.write(tmp_path / "x", {f"row {n}": 0.4 for n in range(8)}, seeds=3)
+    for path in (folder / "results").glob("row-[1-7]*.json"):
+        result = json.loads(path.read_text()) | {"metrics": None, "error": "no memory"}
+        path.write_text(json.dumps(result))
     text = rendered(folder)
-    assert "There was no room here for analyses/viewer/all.svg" in text
-    assert len(text) < 1_000_000
-    (place / "all.png").write_bytes(b"a smaller picture")
-    assert 'src="data:image/png;base64,' in rendered(folder)
+    (note,) = re.findall(r"<li>(.*no memory.*)</li>", text)
+    assert note.startswith("42 scores are missing: no memory (row 1, triviaqa, seeds 0, 1, 2; ")
+    assert note.endswith(" and 8 more)")
+    assert board(folder).gaps == (note,)
+
+
+def test_the_page_tells_what_was_run_first_and_the_experiment_last(folder):
+    folders.put_viewer(folder)
+    folders.put_analysis(folder, "efficiency")
+    experiment = {"name": "mine", "experiment": "model: mini\n", "keys": ["seeds=[0, 1, 2]"]}
+    (folder / "experiment.yaml").write_text(json.dumps(experiment))
+    words = " ".join(" ".join(Texts(rendered(folder)).words).split())
+    order = ["60 test examples a task", "general stage", "Choose policies", "exact match n = 60"]
+    order += ["What each policy masked", "What came of it", "What to know when reading it"]
+    order += ["How it was made", "model: mini", "seeds=[0, 1, 2]"]
+    places = [words.index(each) for each in order]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +353,8 @@ def test_plots_that_are_too_large_are_named_instead(folder):
         ("run.json", '{"finished": ', "not JSON"),
         ("run.json", "[]", "not written by"),
         ("analyses/pos/pos.json", '{"rows": 1}', "not written by"),
+        ("analyses/v/v.json", '{"rows": [], "plots": [{"kind": "marked"}]}', "not written by"),
+        ("analyses/v/v.json", '{"rows": [], "plots": 3}', "not written by"),
     ],
 )
 def test_a_half_written_file_is_named(folder, name, content, says):

@@ -13,7 +13,7 @@ import pytest
 
 from maskpolicy.cli import app
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.leaderboard.page import save_page
+from maskpolicy.leaderboard.page import SCRIPTS, save_page
 from maskpolicy.results.cell import read_run
 
 RUN = """
@@ -28,6 +28,18 @@ intermediate: {steps: 10, warmup: 2, batch_size: 4}
 finetune: {steps: 10, warmup: 2, batch_size: 4}
 """
 EVIL = "<script>alert(1)</script>"
+PAYLOADS = (
+    EVIL,
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</script><script>alert(1)</script>",
+    "</title></style><svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "{{7*7}}${7*7}<%= 7*7 %>",
+    "<iframe srcdoc='<script>parent.alert(1)</script>'>",
+    "&lt;img src=x onerror=alert(1)&gt;",
+    "\u2028alert(1)\u2029<!--<script>",
+)
 CONTRAST = """
 (() => {
   const part = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -84,9 +96,52 @@ def strong(tmp_path_factory) -> Path:
     path = folder / "results" / "worse--nq--2.json"
     result = json.loads(path.read_text()) | {"metrics": None, "error": "it broke"}
     path.write_text(json.dumps(result))
-    plot = folder / "analyses" / "coverage" / "hidden.svg"
+    plot = (
+        folders.put_viewer(folder, "Ada met Bob in Rome.", "best").parent
+        / "coverage"
+        / "hidden.svg"
+    )
     plot.parent.mkdir(parents=True)
     plot.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect/></svg>')
+    for path in (folder / "results").glob("best--*.json"):
+        result = json.loads(path.read_text())
+        result["work"] |= {"source_tokens": 9000, "target_tokens": 350}
+        path.write_text(json.dumps(result))
+    save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
+    return folder / "it.html"
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory) -> Path:
+    """A page with 27 policies and nine tasks."""
+    shares = {f"policy-number {index}": 0.2 + index / 50 for index in range(27)}
+    folder = folders.write(
+        tmp_path_factory.mktemp("wide"), shares, tuple(folders.GROUPS), seeds=2, n=30
+    )
+    save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
+    return folder / "it.html"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Path:
+    """A page whose labels, answers, errors, findings and experiment are attacks."""
+    folder = tmp_path_factory.mktemp("hostile")
+    shares = {f"{index} {text}": 0.3 for index, text in enumerate(PAYLOADS)}
+    folders.write(folder, shares, seeds=1, text=" ".join(PAYLOADS))
+    for path in (folder / "results").iterdir():
+        result = json.loads(path.read_text())
+        result["config"]["policy"]["note"] = result["policy"]
+        if result["task"] == "zsre":
+            result |= {"metrics": None, "error": result["policy"]}
+        path.write_text(json.dumps(result))
+    text = " ".join(PAYLOADS)
+    place = folders.put_viewer(folder, text, next(iter(shares))).parent / "coverage"
+    place.mkdir()
+    (place / "coverage.svg").write_text(f"<svg onload='alert(1)'>{EVIL}</svg>")
+    found = {"title": text, "about": text, "notes": [text], "rows": [{text: text}]}
+    (place / "coverage.json").write_text(json.dumps(found))
+    experiment = {"name": "x", "experiment": f"# {text}\nmodel: mini\n", "keys": [text]}
+    (folder / "experiment.yaml").write_text(json.dumps(experiment))
     save_page(build_leaderboard([read_run(folder)]), folder / "it.html")
     return folder / "it.html"
 
@@ -134,6 +189,29 @@ def test_a_label_with_a_script_is_only_text(browser, real):
     assert names == 0
     browser.click('[data-cell="2/0"]')
     assert EVIL in browser.run("document.querySelector('#details-title').textContent")
+
+
+def test_no_text_of_a_run_becomes_markup_or_a_script(browser, hostile):
+    browser.open(hostile.as_uri())
+    browser.run("window.alerts = 0; window.alert = () => window.alerts++")
+    for index in range(len(PAYLOADS)):
+        browser.run(f"document.querySelector('[data-cell=\"{index}/0\"]').click()")
+        browser.run(f"document.querySelector('[data-cell=\"{index}/1\"]').click()")
+        assert PAYLOADS[index].split()[0] in browser.run(
+            "document.querySelector('#details-title').textContent"
+        )
+    browser.press("Escape")
+    browser.wait("!document.querySelector('#details').open")
+    browser.hover('a.row[href="#policy-0"]')
+    assert "parent.alert" in shown(browser, "#tip")[0]
+    kinds = "script:not([type]), iframe, object, [onload], [onerror], [onmouseover]"
+    scripts = len(SCRIPTS)
+    assert browser.run(f"document.querySelectorAll({json.dumps(kinds)}).length") == scripts
+    links = browser.run("[...document.links].map(e => e.getAttribute('href'))")
+    assert all(link.startswith("#") for link in links)
+    assert browser.run("window.alerts") == 0
+    assert browser.errors == []
+    assert browser.requests == [hostile.as_uri()]
 
 
 def test_neither_strange_scripts_nor_requests_get_through(browser, real):
@@ -188,8 +266,15 @@ def test_the_switch_shows_differences_and_sorts_by_them(browser, strong):
 
 def test_rows_and_groups_are_filtered(browser, strong):
     browser.open(strong.as_uri())
+    assert shown(browser, "input[name=policy]") == []  # folded away
+    browser.click("#choice summary")
     browser.click('input[name="policy"][value="1"]')
     assert "worst" not in labels(browser)
+    assert "5 of 6 policies are shown" in shown(browser, "#choice summary")[0]
+    browser.click('[data-all=""]')
+    assert labels(browser) == ["none"]
+    browser.click('[data-all="yes"]')
+    assert len(labels(browser)) == 6
     before = len(shown(browser, "#board .sort"))
     browser.click('input[name="group"][value="closed-book"]')
     assert len(shown(browser, "#board .sort")) == before - 3  # two tasks and their average
@@ -213,7 +298,7 @@ def test_seeds_are_shown_on_hover_and_on_focus(browser, strong):
     browser.open(strong.as_uri())
     browser.hover('[data-cell="5/0"]')
     lines = shown(browser, "#tip")[0].splitlines()
-    assert len(lines) == 5
+    assert [line.split()[0] for line in lines] == ["seed"] * 5 + ["95%"]
     assert lines[0].startswith("seed 0: ")
     browser.press("Escape")
     assert shown(browser, "#tip") == []
@@ -295,7 +380,7 @@ def test_a_screen_reader_is_told_what_colours_and_arrows_say(browser, strong):
     assert any("seed 2: it broke" in name for name in buttons)
     assert all(name.strip() for role, name in names if role in ("button", "checkbox", "radio"))
     images = [name for role, name in names if role in ("image", "img")]
-    assert any(name.startswith("Coverage: hidden") for name in images)
+    assert any(name.startswith("How much each policy masked: hidden") for name in images)
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -326,6 +411,60 @@ def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen(browser, strong)
     browser.run("document.querySelector('.scroll').scrollLeft = 300")
     left = browser.run("document.querySelector('#ranked th').getBoundingClientRect().left")
     assert 0 <= left < 30  # the policy's name stays
+
+
+def test_a_rows_name_tells_what_its_policy_does_and_leads_there(browser, strong):
+    browser.open(strong.as_uri())
+    browser.hover('a.row[href="#policy-0"]')
+    assert "No intermediate stage" in shown(browser, "#tip")[0]
+    browser.hover('a.row[href="#policy-5"]')
+    assert "ratio: 0.15\nAda met Bob in Rome." in shown(browser, "#tip")[0].replace("\n\n", "\n")
+    assert shown(browser, "#tip mark.masked") == ["Ada"]
+    browser.click('a.row[href="#policy-5"]')
+    assert browser.run("document.querySelector(':target dt').textContent") == "best"
+    top = browser.run("document.querySelector(':target').getBoundingClientRect().top")
+    assert 0 <= top < 900
+
+
+def test_the_cost_of_a_row_stands_beside_its_scores(browser, strong):
+    browser.open(strong.as_uri())
+    rows = shown(browser, "#ranked tr")
+    assert rows[0].endswith("–\t–")
+    assert rows[5].endswith("9.35 k\t< 0.1")  # five runs of 1.25 seconds
+    heads = browser.run("[...document.querySelectorAll('.sort')].map(e => e.innerText.trim())")
+    tokens = next(i for i, text in enumerate(heads) if text.startswith("tokens")) - 1
+    browser.click(f'.sort[data-column="{tokens}"]')
+    assert labels(browser)[0] == "best"
+    browser.click('input[value="difference"]')
+    assert labels(browser)[0] == "best"
+
+
+SHADOWS = "[...document.querySelector('#board').closest('.frame').classList].sort().join(' ')"
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_wide_table_shows_that_it_goes_on_and_cuts_no_header(browser, wide, width):
+    browser.open(wide.as_uri(), width=width)
+    browser.wait(f"{SHADOWS} === 'frame more-below more-right'")
+    shadow = "getComputedStyle(document.querySelector('.more-right'), '::after').boxShadow"
+    assert "inset" in browser.run(shadow)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    cut = browser.run(
+        "[...document.querySelectorAll('#board thead .sort, #board tbody .policy')]"
+        ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    )
+    assert cut == []
+    scroll = "document.querySelector('.scroll.tall')"
+    browser.run(f"{scroll}.scrollTo({{left: 9999, top: 400, behavior: 'instant'}})")
+    browser.wait(f"{SHADOWS} === 'frame more-below more-left'")
+    head = browser.run("document.querySelector('#board thead').getBoundingClientRect().top")
+    frame = browser.run(f"{scroll}.getBoundingClientRect().top")
+    assert abs(head - frame) < 2  # the header stays
+    seen = browser.run(
+        "[...document.querySelectorAll('#board thead .sort')].map(e => e.getBoundingClientRect())"
+        f".filter(r => r.left > 0 && r.right <= {width} && r.width).length"
+    )
+    assert seen >= (9 if width == 1280 else 3)
 
 
 def test_without_javascript_the_scores_are_there(browser, strong):

@@ -100,7 +100,7 @@
       seeds(found), verdict(found), Examples.section(found), work(found.row),
       folded("Settings", table([], flat(settings))), stages(found), versions(found)];
     body.replaceChildren(...kids.filter((kid) => kid !== null));
-    Seeds.hide();
+    Tip.hide();
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
   }

@@ -24,7 +24,7 @@ const Page = (() => {
     const made = make("table", {class: "plain"});
     if (head.length) made.append(make("thead", {}, make("tr", {}, ...titles)));
     made.append(make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row)))));
-    return make("div", {class: "scroll"}, made);
+    return make("div", {class: "frame"}, make("div", {class: "scroll"}, made));
   }
 
   const number = (value, digits = 1) => value.toFixed(digits).replace("-", "−");

@@ -1,8 +1,7 @@
 "use strict";
-// The seeds behind a cell, while the pointer or the focus is on it.
+// The seeds behind a cell, and its interval, beside it.
 const Seeds = (() => {
   const {board, number, signed} = Page;
-  const tip = document.getElementById("tip");
 
   function cell(name) {
     const [row, task] = name.split("/").map(Number);
@@ -23,46 +22,14 @@ const Seeds = (() => {
       const more = base === null ? "" : ` (${signed(one.score - base)})`;
       return `seed ${seed}: ${number(one.score)}${more}`;
     });
+    const {test} = found.it;
+    if (test && !test.reason) {
+      made.push(`95% interval of the difference: ${signed(test.low)} to ${signed(test.high)}`);
+    }
     return made.length ? made : ["not in these results"];
   }
 
-  let current = null;
-
-  function show(button) {
-    hide();
-    current = button;
-    tip.textContent = lines(cell(button.dataset.cell)).join("\n");
-    tip.hidden = false;
-    button.setAttribute("aria-describedby", "tip");
-    place();
-  }
-
-  function place() {
-    if (!current) return;
-    const box = current.getBoundingClientRect();
-    const size = tip.getBoundingClientRect();
-    const below = box.bottom + 6;
-    const top = below + size.height > innerHeight ? box.top - size.height - 6 : below;
-    const left = Math.min(Math.max(8, box.right - size.width), innerWidth - size.width - 8);
-    tip.style.top = `${Math.max(4, top)}px`;
-    tip.style.left = `${left}px`;
-  }
-
-  function hide() {
-    tip.hidden = true;
-    current?.removeAttribute("aria-describedby");
-    current = null;
-  }
-
-  for (const button of document.querySelectorAll("button.cell")) {
-    button.addEventListener("pointerenter", (event) => {
-      if (event.pointerType === "mouse") show(button);
-    });
-    button.addEventListener("pointerleave", hide);
-    button.addEventListener("focus", () => button.matches(":focus-visible") && show(button));
-    button.addEventListener("blur", hide);
-  }
-  addEventListener("scroll", place, {capture: true, passive: true});
-  addEventListener("keydown", (event) => event.key === "Escape" && hide());
-  return {cell, other, lines, hide};
+  Tip.on(document.querySelectorAll("button.cell"),
+    (button) => [lines(cell(button.dataset.cell)).join("\n")]);
+  return {cell, other};
 })();

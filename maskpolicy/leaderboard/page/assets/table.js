@@ -11,11 +11,12 @@
   const sorted = {column: null, down: true};
 
   function value(row, column) {
-    const cell = row.cells[column + 1];
-    const text = table.dataset.show === "difference" ? cell.dataset.delta : cell.dataset.score;
+    const {score, delta} = row.cells[column + 1].dataset;
+    const differs = table.dataset.show === "difference" && delta !== undefined;
+    const text = differs ? delta : score;
     if (text !== "") return Number(text);
     // the baseline differs from itself by nothing; what is missing comes last either way
-    return table.dataset.show === "difference" && cell.dataset.score !== "" ? 0 : null;
+    return differs && score !== "" ? 0 : null;
   }
 
   function compare(one, other) {
@@ -64,7 +65,9 @@
     const policies = checked("policy");
     for (const row of given) row.hidden = !policies.has(row.dataset.row);
     if (reported) reported.hidden = !controls.elements.reported.checked;
-    said.textContent = `${policies.size} of ${given.length} policies are shown`;
+    const count = policies.size === given.length ? "all" : `${policies.size} of`;
+    said.textContent = `${count} ${given.length} policies are shown`;
+    document.getElementById("chosen").textContent = said.textContent;
   }
 
   function change(event) {
@@ -74,6 +77,15 @@
     } else {
       filter();
     }
+  }
+
+  function choose(event) {
+    const {all} = event.target.dataset;
+    if (all === undefined) return;
+    for (const input of controls.querySelectorAll('input[name="policy"]')) {
+      input.checked = all || "baseline" in input.dataset;
+    }
+    filter();
   }
 
   const steps = {
@@ -101,6 +113,7 @@
     head.addEventListener("click", () => press(Number(head.dataset.column)));
   }
   controls.addEventListener("change", change);
+  controls.addEventListener("click", choose);
   controls.addEventListener("submit", (event) => event.preventDefault());
   ranked.addEventListener("keydown", move);
   controls.reset();

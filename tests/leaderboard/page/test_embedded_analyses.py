@@ -1,0 +1,117 @@
+"""Analyses in the page: in order of importance, in little room, and without links."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import folders
+import pytest
+
+from maskpolicy.leaderboard.page import embedded_analyses
+from maskpolicy.results.cell import fingerprint
+from tests.leaderboard.page.test_page import EVIL, POLICIES, rendered
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return folders.write(tmp_path / "a run", POLICIES)
+
+
+def test_analyses_are_embedded(folder):
+    place = folder / "analyses" / "coverage"
+    place.mkdir(parents=True)
+    (place / "hidden_tokens.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    found = {"analysis": "coverage", "rows": [{"policy": EVIL}], "notes": ["so it is"]}
+    (place / "coverage.json").write_text(json.dumps(found))
+    text = rendered(folder)
+    assert 'src="data:image/svg+xml,%3Csvg' in text
+    assert "so it is" in text
+    assert EVIL not in text
+    assert 'alt="How much each policy masked: hidden tokens' in text
+
+
+def test_an_analysis_of_other_results_says_so(folder):
+    place = folder / "analyses" / "coverage"
+    place.mkdir(parents=True)
+    for of, stale in ((fingerprint(folder), False), ("0123456789abcdef", True)):
+        found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
+        (place / "coverage.json").write_text(json.dumps(found))
+        assert ("results have changed since this analysis" in rendered(folder)) is stale
+
+
+def test_plots_that_are_too_large_are_named_instead(folder):
+    place = folder / "analyses" / "rank"
+    place.mkdir(parents=True)
+    (place / "all.svg").write_text("<svg/>" + " " * 2_000_000)
+    text = rendered(folder)
+    assert "There was no room here for analyses/rank/all.svg" in text
+    assert len(text) < 1_000_000
+    (place / "all.png").write_bytes(b"a smaller picture")
+    assert 'src="data:image/png;base64,' in rendered(folder)
+
+
+@pytest.mark.slow
+def test_sixteen_analyses_are_below_three_megabytes_and_the_important_ones_are_there(folder):
+    names = list(embedded_analyses.HEADINGS)
+    for name in names[1:]:
+        folders.put_analysis(folder, name, 150_000)
+    folders.put_viewer(folder)
+    text = rendered(folder)
+    assert len(text.encode()) < 3_000_000
+    assert '<mark class="masked">Ada</mark>' in text
+    left_out = re.findall(r"There was no room here for analyses/([\w-]+)/", text)
+    assert "checkpoints" in left_out or "image/png" in text
+    assert not {"coverage", "lengths", "efficiency"} & set(left_out)
+
+
+def test_analyses_stand_in_order_of_importance_under_headings_in_words(folder):
+    folders.put_viewer(folder)
+    for name in ("checkpoints", "returned-masks", "coverage", "efficiency", "my-own"):
+        folders.put_analysis(folder, name, 10, about=f"What {name} shows.")
+    titles = re.findall(r"<h3>(.*?)</h3>\n(?:<p>(.*?)</p>)?", rendered(folder))
+    shown = [title for title, about in titles if about]
+    headings = embedded_analyses.HEADINGS
+    expected = ["coverage", "my-own", "efficiency", "returned-masks", "checkpoints"]
+    assert shown == [headings.get(name, "My own") for name in expected]
+    assert ("My own", "What my-own shows.") in titles
+
+
+def test_a_note_of_several_analyses_stands_there_once(folder):
+    for name in ("coverage", "lengths", "rank"):
+        folders.put_analysis(folder, name, notes=["lost in the store", f"only {name}"])
+    text = rendered(folder)
+    assert text.count("lost in the store") == 1
+    assert all(text.count(f"only {name}") == 1 for name in ("coverage", "lengths", "rank"))
+
+
+def test_symbolic_links_among_analyses_are_not_embedded(folder, tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    for name in ("secret.svg", "secret.json", "other.svg"):
+        (secret / name).write_text('{"rows": [{"a": "secret"}]}')
+    place = folders.put_analysis(folder, "coverage", notes=["of mine"])
+    (place / "coverage.svg").symlink_to(secret / "other.svg")
+    (folder / "analyses" / "secret").symlink_to(secret)
+    other = folders.put_analysis(folder, "rank")
+    (other / "rank.json").unlink()
+    (other / "rank.json").symlink_to(secret / "secret.json")
+    text = rendered(folder)
+    assert "of mine" in text
+    assert "secret" not in text.partition("data-record")[0]
+    (folder / "analyses").rename(tmp_path / "elsewhere")
+    (folder / "analyses").symlink_to(tmp_path / "elsewhere")
+    assert "of mine" not in rendered(folder)
+
+
+def find(folder: Path):
+    return embedded_analyses.find_analyses([folder])
+
+
+def test_where_marks_overlap_the_masked_span_counts(folder):
+    marks = [[0, 3, 1.0], [2, 9, 0.2], [30, 99, 1.0], [-5, 1, 0.5]]
+    plot = {"kind": "marked", "label": "random", "text": "abcdefghijkl", "marks": marks}
+    folders.put_analysis(folder, "viewer", plots=[plot])
+    (passage,) = find(folder)[0].passages
+    assert passage.parts == (("masked", "abc"), ("candidate", "defghi"), ("", "jkl"))
