@@ -3,73 +3,149 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from itertools import chain
+from typing import TypeAlias
 
 from maskpolicy import Findings, Json, Result, Run, Store, analysis, keys
+from maskpolicy.config.experiment import ENCODER
+from maskpolicy.findings import over_runs
+from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
 from maskpolicy.plots import Lines, Series
 from maskpolicy.plugins.registry import DENOISING_KEYS
 
-COLUMNS = ("run", "policy", "task", "delta", "score", "low", "high", "seeds")
-_MLM = "ordinary MLM"
+COLUMNS = (
+    *("run", "policy", "task", "delta", "score", "low", "high", "seeds"),
+    *("p (Holm)", "detectable"),
+)
+_MLM, _SLOPE = "ordinary MLM", "slope"
+_Place: TypeAlias = tuple[str, str, str]
+"""Run, policy and task."""
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """One score of a model, in percent."""
+
+    run: str
+    policy: Json  # the block of its row
+    kind: str  # of the model
+    task: str  # or the probe
+    stage: int  # number of the intermediate run
+    score: float
 
 
 @dataclass
 class _Line:
-    """Scores of one policy on one task in percent, by delta; `plain` has those of ordinary MLM."""
+    """Scores of one policy on one task by delta and run; `plain` has those of ordinary MLM."""
 
-    scores: dict[float, list[float]] = field(default_factory=dict)
+    scores: dict[float, dict[int, list[float]]] = field(default_factory=dict)
     plain: list[float] = field(default_factory=list)
 
+    @property
+    def slopes(self) -> dict[int, float]:
+        """The slope of the score over delta, by least squares, of each run with all deltas."""
+        deltas = sorted(self.scores)
+        shared = set.intersection(*map(set, self.scores.values())) if len(deltas) > 1 else ()
+        means = {
+            run: [statistics.fmean(self.scores[delta][run]) for delta in deltas]
+            for run in sorted(shared)
+        }
+        return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
-@analysis("returned-masks")
+
+@analysis("returned-masks", version=2)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).
 
     delta is 1 - mask_exclusion. Rows that differ in nothing else form one line. An encoder's row
     with neither exclusion nor the shallow decoder is ordinary MLM and has no delta. `low` and
-    `high` bound Student's 95% interval over seeds.
+    `high` bound Student's 95% interval over seeds. The slope over delta is that of each
+    intermediate run by least squares; its mean over runs is tested, all lines as one family.
+    `probes=true` adds the accuracies of `analyze probe` to the tasks.
     """
 
+    probes: bool = False
+
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
-        """Return the scores of each line in order of delta."""
-        lines = _lines(runs)
+        """Return the scores of each line in order of delta, and its slope."""
+        scored = list(_scores(runs))
+        notes: list[str] = []
+        if self.probes:
+            found, notes = accuracies(runs, store)
+            scored += _probed(found)
+        lines = _lines(scored, runs)
+        slopes = {place: line.slopes for place, line in lines.items() if line.slopes}
+        tests = over_runs.tested({place: [*known.values()] for place, known in slopes.items()})
         rows: list[Json] = []
-        for (run, policy, task), line in lines.items():
-            head = {"run": run, "policy": policy, "task": task}
-            rows += [
-                {**head, "delta": delta, **_summary(scores)}
-                for delta, scores in sorted(line.scores.items())
-            ]
-            if line.plain:
-                rows.append({**head, "delta": _MLM, **_summary(line.plain)})
-        notes = [] if lines else ["no row has a score and an intermediate stage"]
+        for place, line in lines.items():
+            rows += _rows(place, line, slopes.get(place, {}), tests.get(place, {}))
+        notes += [] if lines else ["no row has a score and an intermediate stage"]
         several = len({run for run, _, _ in lines}) > 1
-        columns = COLUMNS if several else COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(_panels(rows, several)))
+        return Findings(
+            COLUMNS if several else COLUMNS[1:],
+            tuple(rows),
+            tuple(notes),
+            tuple(_panels(rows, several)),
+            partial=self.probes and bool(notes),
+            values=tuple(_values(slopes)),
+        )
 
 
-def _lines(runs: Sequence[Run]) -> dict[tuple[str, str, str], _Line]:
-    """Return the lines by run, policy and task, in the order of the results."""
-    lines: dict[tuple[str, str, str], _Line] = {}
+def _scores(runs: Sequence[Run]) -> Iterator[_Scored]:
+    """Yield the score of every cell of rows with an intermediate stage."""
     for run in runs:
-        names = _names(run.results)
         for result in run.results:
-            policy = result.config["policy"]
-            if "mask_exclusion" not in policy or result.metrics is None:
-                continue
-            line = lines.setdefault((run.name, names[_identity(policy)], result.task), _Line())
-            score = 100 * result.metrics.score
-            encoder = result.config["model"].get("kind") == "encoder"
-            deep = policy["mask_exclusion"] > 0 or policy.get("shallow_decoder")
-            if encoder and not deep:
-                line.plain.append(score)
-            else:
-                delta = round(1 - policy["mask_exclusion"], 9)
-                line.scores.setdefault(delta, []).append(score)
+            config = result.config
+            if "mask_exclusion" in config["policy"] and result.percent is not None:
+                kind, stage = config["model"].get("kind", ""), config.get("intermediate_seed", 0)
+                yield _Scored(run.name, config["policy"], kind, result.task, stage, result.percent)
+
+
+def _probed(found: Sequence[Accuracy]) -> Iterator[_Scored]:
+    """Yield the accuracies of the last layer at the end of each intermediate stage."""
+    for each in found:
+        model, config = each.model, each.model.result.config
+        if each.is_last and not model.kept_at and "mask_exclusion" in config["policy"]:
+            task, kind = f"probe {each.probe}", config["model"].get("kind", "")
+            yield _Scored(model.run.name, config["policy"], kind, task, model.stage, each.percent)
+
+
+def _lines(scored: Sequence[_Scored], runs: Sequence[Run]) -> dict[_Place, _Line]:
+    """Return the lines by run, policy and task, in the order of the scores."""
+    names = {run.name: _names(run.results) for run in runs}
+    lines: dict[_Place, _Line] = {}
+    for one in scored:
+        name = names[one.run][_identity(one.policy)]
+        line = lines.setdefault((one.run, name, one.task), _Line())
+        deep = one.policy["mask_exclusion"] > 0 or one.policy.get("shallow_decoder")
+        if one.kind == ENCODER and not deep:
+            line.plain.append(one.score)
+        else:
+            delta = round(1 - one.policy["mask_exclusion"], 9)
+            line.scores.setdefault(delta, {}).setdefault(one.stage, []).append(one.score)
     return lines
+
+
+def _rows(
+    place: _Place, line: _Line, slopes: Mapping[int, float], test: Mapping[str, Json]
+) -> Iterator[Json]:
+    """Yield a row for each delta, for ordinary MLM, and for the slope."""
+    head = dict(zip(("run", "policy", "task"), place, strict=True))
+    for delta, by_run in sorted(line.scores.items()):
+        yield {**head, "delta": delta, **_summary([*chain.from_iterable(by_run.values())])}
+    if line.plain:
+        yield {**head, "delta": _MLM, **_summary(line.plain)}
+    if len(slopes) > 1:
+        yield {**head, "delta": _SLOPE, **_summary(list(slopes.values())), **test}
+
+
+def _values(slopes: Mapping[_Place, Mapping[int, float]]) -> Iterator[Json]:
+    for (run, policy, task), known in slopes.items():
+        about = {"run": run, "policy": policy, "task": task, "measure": "slope over delta"}
+        yield from ({**about, "stage": stage, "value": slope} for stage, slope in known.items())
 
 
 def _names(results: Sequence[Result]) -> dict[str, str]:
@@ -94,14 +170,8 @@ def _identity(policy: Json) -> str:
 
 
 def _summary(scores: Sequence[float]) -> Json:
-    mean, count = statistics.fmean(scores), len(scores)
-    low = high = None
-    if count > 1:
-        from scipy.stats import t
-
-        half = float(t.ppf(0.975, count - 1)) * statistics.stdev(scores) / sqrt(count)
-        low, high = mean - half, mean + half
-    return {"score": mean, "low": low, "high": high, "seeds": count}
+    low, high = over_runs.interval(scores)
+    return {"score": statistics.fmean(scores), "low": low, "high": high, "seeds": len(scores)}
 
 
 def _panels(rows: Sequence[Json], several: bool) -> list[Lines]:
@@ -113,17 +183,13 @@ def _panels(rows: Sequence[Json], several: bool) -> list[Lines]:
         for name in dict.fromkeys((row["run"], row["policy"]) for row in here):
             mine = [row for row in here if (row["run"], row["policy"]) == name]
             label = f"{name[1]} ({name[0]})" if several else name[1]
-            line = [row for row in mine if row["delta"] != _MLM]
-            series += [_series(label, line, [row["delta"] for row in line])] if line else []
+            line = [row for row in mine if row["delta"] not in (_MLM, _SLOPE)]
             plain = [row for row in mine if row["delta"] == _MLM] * 2
-            series += [_series(f"{label}, {_MLM}", plain, [0.0, 1.0])] if plain else []
+            places = [row["delta"] for row in line]
+            if line:
+                series.append(over_runs.series(label, line, "score", places))
+            if plain:
+                series.append(over_runs.series(f"{label}, {_MLM}", plain, "score", [0.0, 1.0]))
         title = "share of masks put back into the encoder (delta)"
         panels.append(Lines(task, title, "score (%)", series))
     return panels
-
-
-def _series(label: str, rows: Sequence[Json], x: Sequence[float]) -> Series:
-    low, high = ([row[end] for row in rows] for end in ("low", "high"))
-    known = all(value is not None for value in low)
-    score = [row["score"] for row in rows]
-    return Series(label, score, x, low if known else (), high if known else ())

@@ -10,6 +10,7 @@ import numpy as np
 
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.comparisons import FEWEST
+from maskpolicy.plots import Series
 from maskpolicy.types import Json
 
 Place = TypeVar("Place", bound=Hashable)
@@ -23,6 +24,13 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
         return None, None
     error = statistics.stdev(values) / len(values) ** 0.5
     return stats.interval(statistics.fmean(values), error, len(values) - 1)
+
+
+def summary(numbers: Mapping[int, float]) -> dict[str, Json]:
+    """Return the mean of the numbers of runs, its 95% interval, and the number of runs."""
+    values = list(numbers.values())
+    low, high = interval(values)
+    return {"mean": statistics.fmean(values), "low": low, "high": high, "runs": len(values)}
 
 
 def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json]]:
@@ -49,3 +57,13 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
 def paired(mine: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
     """Return the differences of two rows' numbers in the runs that both have, in order."""
     return [mine[run] - other[run] for run in sorted(mine.keys() & other.keys())]
+
+
+def series(
+    label: str, rows: Sequence[Mapping[str, Json]], value: str, x: Sequence[float] = ()
+) -> Series:
+    """Return a line, or bars, of the column `value` with the bounds in `low` and `high`."""
+    low, high = ([row[end] for row in rows] for end in ("low", "high"))
+    known = all(bound is not None for bound in low)
+    y = [row[value] for row in rows]
+    return Series(label, y, x, low if known else (), high if known else ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.policy_blocks import AT_POSITIONS
-from maskpolicy.errors import ConfigError
+from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.selection import draw
 from maskpolicy.ragged import Ragged
@@ -129,8 +129,7 @@ def measure(
     marks = Specials.of_encoder(tokenizer)
     spec = Training(max_source=_positions(model.config))
     grams: list[dict[str, Gram]] = []
-    for begin in range(0, len(passages), _BATCH):
-        chosen = [passages[i] for i in range(begin, min(begin + _BATCH, len(passages)))]
+    for chosen in _batches(passages):
         for masked in (False, True):
             sources = _sources(chosen, marks, spec, share if masked else 0.0, seed)
             found, seen, real, at_masks = _states(model, sources, marks)
@@ -149,6 +148,31 @@ def measure(
             for layer in grams
         ],
     )
+
+
+def real_states(
+    model: Any, tokenizer: Any, passages: Sequence[Passage]
+) -> list[NDArray[np.float32]]:
+    """Return the states (t, d) of all t tokens of passages at each layer, in order, without masks.
+
+    Raises DataError for a passage that is longer than the model's input.
+    """
+    marks = Specials.of_encoder(tokenizer)
+    spec = Training(max_source=_positions(model.config))
+    layers: list[list[NDArray[np.float32]]] = []
+    for chosen in _batches(passages):
+        found, _, real, _ = _states(model, _sources(chosen, marks, spec, 0.0, 0), marks)
+        if int(real.sum()) < sum(len(passage.tokens) for passage in chosen):
+            raise DataError(f"a passage has more than the {spec.max_source} tokens of the model")
+        layers = layers or [[] for _ in found]
+        for kept, states in zip(layers, found, strict=True):
+            kept.append(states[real].float().cpu().numpy())
+    return [np.concatenate(kept) for kept in layers]
+
+
+def _batches(passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+    for begin in range(0, len(passages), _BATCH):
+        yield [passages[i] for i in range(begin, min(begin + _BATCH, len(passages)))]
 
 
 def _sources(

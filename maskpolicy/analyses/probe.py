@@ -1,0 +1,159 @@
+"""Linear probes of frozen encoders: what tokens tell of their entry that they do not say."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from maskpolicy import Count, Findings, Json, Run, Seed, Store, analysis
+from maskpolicy.findings import over_runs
+from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
+from maskpolicy.leaderboard.baselines import baseline_of
+from maskpolicy.plots import Bars, Lines
+
+COLUMNS = (
+    *("run", "policy", "steps", "probe", "layer", "accuracy", "low", "high", "runs", "floor"),
+    *("classes", "tokens", "difference", "difference low", "difference high"),
+    *("p (Holm)", "detectable"),
+)
+_Place: TypeAlias = tuple[str, str, int, str, int]
+"""Run, row, steps, probe and layer."""
+
+
+@analysis("probe")
+@dataclass(frozen=True)
+class Probe:
+    """Accuracy of linear probes on the frozen encoder, over intermediate runs.
+
+    Three probes read the states of single tokens of the world's entries, without masks: `person`,
+    whom the entry is about, off the words of the sentence that states the fact; `relation`, which
+    relation it states, off the name; `value`, which value it states, off all words. The value's own
+    tokens are never read. Facts (`person`) or people of test are not in train. The classifier is
+    linear discriminant analysis in float64, with a shrinkage chosen on dev; `floor` always guesses
+    the most frequent class. The last layer, or all: layer 0 is the input layer. `low` and `high`
+    bound Student's 95% interval over intermediate runs. Rows are paired with the baseline by run,
+    and tested at the end of their stage, in the last layer, as one family.
+    """
+
+    layers: Literal["last", "all"] = "last"
+    people: Count = 300  # the most whose entries are read
+    seed: Seed = 0  # of the parts train, dev and test
+
+    def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
+        """Probe every row's models, those kept on the way too."""
+        found, notes = accuracies(runs, store, self.people, self.seed)
+        shown = [each for each in found if self.layers == "all" or each.is_last]
+        groups: dict[_Place, list[Accuracy]] = defaultdict(list)
+        for each in shown:
+            groups[_place(each)].append(each)
+        pairs = _pairs(groups, runs)
+        tests = over_runs.tested(pairs)
+        rows = [_row(place, group, pairs, tests) for place, group in groups.items()]
+        several = len(runs) > 1
+        return Findings(
+            COLUMNS if several else COLUMNS[1:],
+            tuple(rows),
+            tuple(notes),
+            tuple(_panels(rows, several) if self.layers == "all" else _bars(rows, several)),
+            bool(notes),
+            tuple(_value(each) for each in shown),
+        )
+
+
+def _place(found: Accuracy) -> _Place:
+    model = found.model
+    return model.run.name, model.policy, model.steps, found.probe, found.layer
+
+
+def _pairs(
+    groups: Mapping[_Place, Sequence[Accuracy]], runs: Sequence[Run]
+) -> dict[_Place, list[float]]:
+    """Return each row's differences to its baseline, one for each intermediate run of both.
+
+    They are those of the last layer at the end of the stage.
+    """
+    ended = {
+        place: {each.model.stage: each.percent for each in group}
+        for place, group in groups.items()
+        if group[0].is_last and group[0].model.has_stage and not group[0].model.kept_at
+    }
+    bases = {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+    pairs: dict[_Place, list[float]] = {}
+    for place, mine in ended.items():
+        run, row, _, probe, layer = place
+        base = bases[run, row]
+        other = [
+            numbers
+            for (*named, _, of, at), numbers in ended.items()
+            if (named, of, at) == ([run, base], probe, layer)
+        ]
+        if base != row and other:
+            pairs[place] = over_runs.paired(mine, other[0])
+    return pairs
+
+
+def _row(
+    place: _Place,
+    group: Sequence[Accuracy],
+    pairs: Mapping[_Place, Sequence[float]],
+    tests: Mapping[_Place, Mapping[str, Json]],
+) -> dict[str, Json]:
+    run, policy, steps, probe, layer = place
+    mean = over_runs.summary({each.model.stage: each.percent for each in group})
+    row: dict[str, Json] = {"run": run, "policy": policy, "steps": steps, "probe": probe}
+    row |= {"layer": layer, "accuracy": mean.pop("mean"), **mean}
+    row |= {"floor": 100 * statistics.fmean(each.found.floor for each in group)}
+    row |= {"classes": group[0].found.classes, "tokens": group[0].found.tokens}
+    if pairs.get(place):
+        row["difference"] = statistics.fmean(pairs[place])
+    test = dict(tests.get(place, {}))
+    ends = {f"difference {end}": test.pop(end) for end in ("low", "high") if end in test}
+    return row | ends | test
+
+
+def _value(found: Accuracy) -> dict[str, Json]:
+    model = found.model
+    about = {"run": model.run.name, "policy": model.policy, "stage": model.stage}
+    where = {"steps": model.steps, "probe": found.probe, "layer": found.layer}
+    return {**about, **where, "value": found.percent}
+
+
+def _panels(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Lines]:
+    """Yield for each probe a panel of the accuracies over layers, at the end of each stage."""
+    ended = _ended(rows)
+    for probe in dict.fromkeys(row["probe"] for row in rows):
+        series = []
+        for label in dict.fromkeys(_label(row, several) for row in ended):
+            line = [row for row in ended if (_label(row, several), row["probe"]) == (label, probe)]
+            places = [float(row["layer"]) for row in line]
+            series.append(over_runs.series(label, line, "accuracy", places))
+        yield Lines(probe, "layer", "accuracy (%)", series)
+
+
+def _bars(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Bars]:
+    """Yield a panel of the accuracies of each row, at the end of its stage."""
+    ended = _ended(rows)
+    names = list(dict.fromkeys(_label(row, several) for row in ended))
+    probes = dict.fromkeys(row["probe"] for row in ended)
+    series = [
+        over_runs.series(probe, [row for row in ended if row["probe"] == probe], "accuracy")
+        for probe in probes
+    ]
+    if series:
+        yield Bars("", "accuracy in the last layer (%)", names, series)
+
+
+def _ended(rows: Sequence[Mapping[str, Json]]) -> list[Mapping[str, Json]]:
+    """Return the rows of models at the end of their stage."""
+    last = {(row["run"], row["policy"]): 0 for row in rows}
+    for row in rows:
+        place = row["run"], row["policy"]
+        last[place] = max(last[place], row["steps"])
+    return [row for row in rows if row["steps"] == last[row["run"], row["policy"]]]
+
+
+def _label(row: Mapping[str, Json], several: bool) -> str:
+    return f"{row['policy']} ({row['run']})" if several else str(row["policy"])

@@ -1,0 +1,116 @@
+"""Analyses of encoders over intermediate runs, on one run with three of them for each row."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from maskpolicy.cli import app
+from maskpolicy.findings import over_runs
+from maskpolicy.findings.pretrained_models import pretrained_models
+from maskpolicy.results.cell import read_run
+
+pytestmark = pytest.mark.slow
+ROWS = ["MLM", "MAE-LM", "delta 1"]
+EXPERIMENT = """
+model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
+corpus: world
+policies:
+  - none
+  - {name: random, label: MLM}
+  - {name: random, label: MAE-LM, mask_exclusion: 1.0}
+  - {name: random, label: delta 1, mask_exclusion: 0.0, shallow_decoder: true}
+tasks: [cola]
+seeds: [0, 1, 2]
+intermediate_seeds: 3
+baseline: MLM
+world: {people: 12, general_people: 6}
+general: {steps: 0}
+intermediate: {steps: 4, batch_size: 8, warmup: 1}
+checkpoint_steps: [2]
+finetune: {steps: 2, batch_size: 4, warmup: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with an experiment that was run: tiny.yaml, run/ and store/."""
+    folder = tmp_path_factory.mktemp("encoders")
+    (folder / "tiny.yaml").write_text(EXPERIMENT)
+    words = ["run", folder / "tiny.yaml", "--out", folder / "run", "--store", folder / "store"]
+    assert not app([str(word) for word in words], standalone_mode=False)
+    return folder
+
+
+@pytest.fixture
+def analyse(call, home):
+    """Run one analysis; returns its JSON."""
+
+    def analyse(name: str, *keys: str) -> dict:
+        words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")
+        code, out, err = call(*words)
+        assert code == 0, err
+        return json.loads(out)
+
+    return analyse
+
+
+def numbers(found: dict, policy: str, **wanted) -> dict[int, float]:
+    """Return the number of each run of a row."""
+    return {
+        each["stage"]: each["value"]
+        for each in found["values"]
+        if {**wanted, "policy": policy}.items() <= each.items()
+    }
+
+
+def test_each_model_is_found_once_with_its_row_run_and_steps(home):
+    found = [
+        (one.policy, one.stage, one.steps) for one in pretrained_models(read_run(home / "run"))
+    ]
+    stages = [(row, stage, steps) for row in ROWS for stage in range(3) for steps in (2, 4)]
+    assert found == [("none", 0, 0), *stages]
+
+
+def test_probes_are_means_over_runs_with_differences_paired_by_run(analyse):
+    found = analyse("probe")
+    assert {row["layer"] for row in found["rows"]} == {1}
+    rows = {(row["policy"], row["steps"], row["probe"]): row for row in found["rows"]}
+    probes = {probe for _, _, probe in rows}
+    assert {"person", "relation"} <= probes
+    for (policy, steps, probe), row in rows.items():
+        mine = numbers(found, policy, steps=steps, probe=probe)
+        assert row["runs"] == len(mine) == (1 if policy == "none" else 3)
+        assert row["accuracy"] == pytest.approx(statistics.fmean(mine.values()))
+        base = numbers(found, "MLM", steps=steps, probe=probe)
+        if policy in ("none", "MLM") or steps < 4:
+            assert row["difference"] is None
+            continue
+        pairs = over_runs.paired(mine, base)
+        assert row["difference"] == pytest.approx(statistics.fmean(pairs))
+        ends = (row["difference low"], row["difference high"])
+        assert ends == (None, None) or ends == pytest.approx(over_runs.interval(pairs))
+    (panel,) = found["plots"]
+    assert panel["names"] == ["none", *ROWS]
+
+
+def test_all_layers_are_shown_over_layers(analyse):
+    found = analyse("probe", "layers=all")
+    assert {row["layer"] for row in found["rows"]} == {0, 1}
+    assert all(series["x"] == [0.0, 1.0] for panel in found["plots"] for series in panel["series"])
+
+
+def test_the_slope_over_delta_is_that_of_each_run(analyse):
+    found = analyse("returned-masks", "probes=true")
+    rows = {(row["task"], row["delta"]): row for row in found["rows"]}
+    slopes = numbers(found, "random", task="probe person")
+    row = rows["probe person", "slope"]
+    assert (row["seeds"], row["score"]) == (3, pytest.approx(statistics.fmean(slopes.values())))
+    ends = rows["probe person", 1.0]["score"] - rows["probe person", 0.0]["score"]
+    assert row["score"] == pytest.approx(ends)  # of two deltas that are 1 apart
+    assert ("cola", "slope") in rows
+    plain = analyse("returned-masks")
+    assert {row["task"] for row in plain["rows"]} == {"cola"}
