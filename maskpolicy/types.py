@@ -128,6 +128,8 @@ class Example:
     start: int | None = None  # span tasks: the character of context where the first target begins
     answerable: bool = True  # span tasks: False if the context holds no answer
     slices: Mapping[str, str] = field(default_factory=dict)  # values by which an analysis splits
+    # what the targets say in other words, for metrics that look for it in a prediction
+    short_answers: tuple[str, ...] = ()
 
 
 class Policy(Protocol):

@@ -33,7 +33,8 @@ class WizardOfWikipedia:
         identity, source = text(row, "id"), text(row, "input")
         dialogue = identity.rpartition("_")[0] or identity
         turns = str(source.count("\n") + 1)
-        return Example(identity, dialogue, source, targets, slices={"turns": turns})
+        slices, said = {"turns": turns}, kilt.objects(row)
+        return Example(identity, dialogue, source, targets, slices=slices, short_answers=said)
 
     def evidence(
         self, rows: Sequence[Json], beside: Sequence[Path], split: str

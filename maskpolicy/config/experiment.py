@@ -135,6 +135,8 @@ class TaskBlock:
     on_error: OnError = "raise"  # at a malformed row: stop, or skip and count it
     context: bool = False  # give the model the context paragraph: an upper bound
     limit: Limit = omitted(Limit())
+    # the metric that ranks, then those that are reported beside it; none given: the task's own
+    metrics: tuple[str, ...] = omitted(())
 
 
 @dataclass(frozen=True)

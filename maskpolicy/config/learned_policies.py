@@ -43,7 +43,7 @@ def tasks(
         known += [column for column in columns if column.name == name]
         made = known[0] if known else task_block({"name": name}, place, (), data)
         limit = replace(made.limit, test=0)  # what is learnt depends on nothing of test
-        found.append(replace(made, label=name, context=False, limit=limit))
+        found.append(replace(made, label=name, context=False, limit=limit, metrics=()))
     return tuple(found)
 
 

@@ -17,8 +17,9 @@ from maskpolicy.config.experiment import (
 )
 from maskpolicy.config.row_names import name_all, named
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.plugins import discovery
+from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.scoring import find_metric
 from maskpolicy.schema import at
 
 
@@ -49,8 +50,22 @@ def task_block(
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
     block["data"] = data_source(block["data"], at(where, "data"), folders)
+    _check_metrics(block["metrics"], entry.facts.get("kind", "text"), at(where, "metrics"))
     block["fields"] = keys.plain(values, where)
     return TaskBlock(**block)
+
+
+def _check_metrics(names: Sequence[str], kind: str, where: str) -> None:
+    """Raise ConfigError for an unknown metric, one that is named twice, or one for labels alone."""
+    for index, name in enumerate(names):
+        try:
+            metric = find_metric(name)
+        except ConfigError as error:
+            raise ConfigError(f"{where}[{index}]: {error}") from None
+        if name in names[:index]:
+            raise ConfigError(f"{where}[{index}]: {name} is named twice: remove one")
+        if metric.parts and kind != "label" and name not in registry.names("metric"):
+            raise ConfigError(f"{where}[{index}]: {name} scores labels, and this task has {kind}s")
 
 
 def data_source(

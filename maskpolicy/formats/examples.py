@@ -132,8 +132,12 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
 
 
 def write_rows(path: Path, examples: Iterable[Example]) -> None:
-    """Write examples as JSON Lines with all their fields."""
-    lines = (json.dumps(asdict(example), ensure_ascii=False) for example in examples)
+    """Write examples as JSON Lines with all their fields; without short answers, none of these."""
+    rows = [asdict(example) for example in examples]
+    for row in rows:
+        if not row["short_answers"]:
+            del row["short_answers"]
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -143,6 +147,7 @@ def read_rows(path: Path) -> list[Example]:
         rows = [json.loads(line) for line in file]
     for row in rows:
         row |= {"targets": tuple(row["targets"]), "choices": tuple(row["choices"])}
+        row["short_answers"] = tuple(row.get("short_answers", ()))
     return [Example(**row) for row in rows]
 
 

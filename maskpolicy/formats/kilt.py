@@ -45,6 +45,11 @@ def answers(row: Json) -> tuple[str, ...]:
     return fields.distinct(kept)
 
 
+def objects(row: Json) -> tuple[str, ...]:
+    """Return the surface forms of the object that a row asks for (`meta.obj_surface`), if any."""
+    return fields.distinct(fields.texts(fields.block(row, "meta"), "obj_surface"))
+
+
 def check(row: Json, task: str) -> None:
     """Raise DataError unless a row looks like those of `task` (zsre, wow or nq).
 

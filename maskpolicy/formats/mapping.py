@@ -57,7 +57,7 @@ def _check(example: Any, task: str) -> None:
     given: Any = example.id  # by the task's code, which may give a number, also 0
     identity = given if type(given) in (int, float) else given or ""
     texts = {"source": example.source, "id": identity, "context": example.context or ""}
-    for name in ("targets", "choices"):
+    for name in ("targets", "choices", "short_answers"):
         values = getattr(example, name)
         if not isinstance(values, (tuple, list)):
             raise DataError(

@@ -44,7 +44,7 @@ class TaskFacts:
     """The facts that `@task(name, ...)` states; `files` are the official files WITH labels."""
 
     group: str  # of columns: closed-book | knowledge-intensive | multiple-choice | glue | ..
-    metric: str  # a name of maskpolicy.metrics
+    metric: str  # a name of maskpolicy.metrics, which ranks
     files: Mapping[str, str]  # official split -> file name; {edition} stands for an edition
     folders: tuple[str, ...] = ()  # official sub-folders that may hold the files
     editions: tuple[str, ...] = ()  # releases of the same task, the preferred one first
@@ -60,6 +60,7 @@ class TaskFacts:
     dev_share: float = 0.1  # share of train's groups in a dev split that is carved from train
     retrieval: bool = False  # a learned policy's contexts may be retrieved from the corpus
     version: int = 1  # of a built-in task: raise it if an example changes
+    besides: tuple[str, ...] = ()  # further metrics, which are reported
 
     def names(self, edition: str) -> dict[str, str]:
         """Return the file names of an edition: `others[edition]`, or `files` with its name in."""
@@ -97,11 +98,23 @@ class Task:
     facts: TaskFacts
     plugin: Any
     edition: str = ""  # "": any
+    chosen: tuple[str, ...] = ()  # the metrics that the block names
+
+    @property
+    def own_metric(self) -> str:
+        """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
+        return hooks.METRIC.of(self.plugin) or self.facts.metric
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metric that ranks, and those that are reported beside it."""
+        names = self.chosen or (self.own_metric, *self.facts.besides)
+        return tuple(find_metric(name) for name in names)
 
     @property
     def metric(self) -> Metric:
-        """The metric that the task's fields choose (its attribute `metric`), else its facts'."""
-        return find_metric(hooks.METRIC.of(self.plugin) or self.facts.metric)
+        """The metric that ranks."""
+        return self.metrics[0]
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,8 @@ def task(block: TaskBlock) -> Task:
     edition, stated = hooks.EDITION.of(plugin), facts(find_plugin("task", block.name))
     if edition != "auto" and edition not in stated.editions:
         raise ConfigError(f"task {block.name!r}: {unknown('edition', edition, stated.editions)}")
-    return Task(block.name, stated, plugin, "" if edition == "auto" else edition)
+    chosen = "" if edition == "auto" else edition
+    return Task(block.name, stated, plugin, chosen, block.metrics)
 
 
 def facts(entry: Registered) -> TaskFacts:
@@ -137,7 +151,8 @@ def facts(entry: Registered) -> TaskFacts:
             raise ConfigError(f"{where}: {name} is missing: state {name}={_STATED[name]}")
     stated = TaskFacts(**entry.facts)
     try:
-        find_metric(str(stated.metric))
+        for name in (stated.metric, *stated.besides):
+            find_metric(str(name))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     if not isinstance(stated.files, Mapping):

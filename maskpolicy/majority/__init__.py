@@ -49,5 +49,5 @@ def best(
 
 
 def _score(guess: Guess, examples: Sequence[Example], metric: str) -> float:
-    references = [one.targets for one in examples]
+    references = [metrics.answers(metric, one) for one in examples]
     return metrics.total(metric, [guess(one) for one in examples], references).score

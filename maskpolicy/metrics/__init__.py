@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.metrics import per_example, per_split
-from maskpolicy.types import Json
+from maskpolicy.types import Example, Json
 
-__all__ = ["METRICS", "Metric", "Total", "metric", "score", "title", "total"]
+__all__ = ["METRICS", "Metric", "Total", "answers", "metric", "score", "title", "total"]
 
 References: TypeAlias = Sequence[Sequence[str]]
 Part: TypeAlias = Callable[[Sequence[str], References], float]
@@ -31,6 +31,7 @@ class Metric:
     """What is said of all predictions together: the score is their mean; without, of `score`."""
     besides: Mapping[str, Part] = field(default_factory=dict)  # reported, not in the score
     graded: bool = False  # a prediction can be partly right
+    short: bool = False  # it is given the short answers of an example that has some
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ METRICS = {
         Metric("nq_exact_match", per_example.nq_exact_match, "exact match"),
         Metric("triviaqa_exact_match", per_example.triviaqa_exact_match, "exact match"),
         Metric("f1", per_example.f1, "unigram F1", graded=True),
+        Metric("contains", per_example.contains, "answer contained", short=True),
         Metric("kilt_accuracy", per_example.kilt_accuracy, "KILT accuracy"),
         Metric("multiple_choice", per_example.multiple_choice, "accuracy"),
         Metric("accuracy", per_example.label, "accuracy"),
@@ -104,6 +106,11 @@ def metric(name: str) -> Metric:
 def title(name: str) -> str:
     """Return what tables call a metric; one that is not known goes by its name."""
     return METRICS[name].title if name in METRICS else name.replace("_", " ")
+
+
+def answers(name: str, example: Example) -> tuple[str, ...]:
+    """Return the answers of an example that a metric compares a prediction with."""
+    return (metric(name).short and example.short_answers) or example.targets
 
 
 def score(

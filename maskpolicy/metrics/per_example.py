@@ -73,6 +73,16 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     return max((_overlap(guess, normalise(answer).split()) for answer in answers), default=0.0)
 
 
+def contains(prediction: str, answers: Sequence[str]) -> float:
+    """Return 1 if the words of an answer stand in the prediction one after another, else 0.
+
+    Both are normalised as in SQuAD; so DPR's `has_answer` (Karpukhin et al. 2020) judges passages.
+    An answer of which the normalisation leaves nothing stands in none.
+    """
+    text = f" {normalise(prediction)} "
+    return float(any(f" {answer} " in text for answer in filter(None, map(normalise, answers))))
+
+
 def multiple_choice(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised prediction equals the right choice's text, else 0.
 

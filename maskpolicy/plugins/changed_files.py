@@ -75,13 +75,13 @@ def compare(params: object) -> None:
     that was compiled from the bytes in the key cannot have affected the result: its change is
     logged once.
     """
-    metric = getattr(params, "metric", None)
-    if metric in registry.names("metric"):
-        entry = find_plugin("metric", str(metric))
-        version = getattr(params, "metric_version", 1)
-        if version not in (1, find_metric(str(metric)).version):  # imported again since the plan
-            raise ConfigError(isolation.changed(Path(entry.file)))
-        compare_files(entry, code_digests(entry))
+    scored_by = [(getattr(params, "metric", None), getattr(params, "metric_version", 1))]
+    for metric, version in [*scored_by, *getattr(params, "besides", ())]:
+        if metric in registry.names("metric"):
+            entry = find_plugin("metric", str(metric))
+            if version not in (1, find_metric(str(metric)).version):  # imported again since
+                raise ConfigError(isolation.changed(Path(entry.file)))
+            compare_files(entry, code_digests(entry))
     code: Mapping[str, str] = getattr(params, "code", {})
     if code:
         policy, task = getattr(params, "policy", None), getattr(params, "task", None)

@@ -20,7 +20,7 @@ ROW_TRAININGS = ("fit", "intermediate", "finetune")
 ROW_KEYS = (*ROW_TRAININGS, "grid", "zip", "tune")  # of a row's block, whatever its policy
 RESERVED = {
     "policy": {"name", "label", *DENOISING_KEYS, *ROW_KEYS},
-    "task": {"name", "label", "data", "revision", "on_error", "context", "limit"},
+    "task": {"name", "label", "data", "revision", "on_error", "context", "limit", "metrics"},
     "metric": set(),
     "analysis": {"name"},
 }

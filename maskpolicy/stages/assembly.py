@@ -290,11 +290,22 @@ class _Builder:
         column, spec = self.columns.column(task), self.experiment.budget("finetune", block)
         inputs = {"tokenizer": self.inputs.tokenizer, "examples": column.examples}
         shared = column.params | {"spec": resolve_auto(replace(spec, seed=seed))}
+        metric, *others = column.metrics
         chooses = bool(spec.eval_every)  # the metric chooses the weights
-        finetune = FinetuneParams(**shared, metric_version=column.version if chooses else 1)
+        finetune = FinetuneParams(
+            **shared,
+            metric=metric.name if chooses else column.own_metric,
+            metric_version=metric.version if chooses else 1,
+        )
         tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
         tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
         tuned = self.inputs.resumable(tuned, spec)
-        evaluate = EvaluateParams(**shared, metric_version=column.version, split=split)
+        evaluate = EvaluateParams(
+            **shared,
+            metric=metric.name,
+            metric_version=metric.version,
+            besides=tuple((other.name, other.version) for other in others),
+            split=split,
+        )
         name = label if split == "test" else f"{label}, {split}"
         return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)

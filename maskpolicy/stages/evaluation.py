@@ -119,7 +119,9 @@ def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run:
     answered = zip(test, predictions, found.scores, strict=True)
     lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
     (out / PREDICTIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    result = replace(found, version=params.metric_version).to_json()
+    others = {name: score(name, predictions, test).score for name, _ in params.besides}
+    parts = {**found.parts, **others}
+    result = replace(found, version=params.metric_version, parts=parts).to_json()
     (out / RESULT).write_text(json.dumps(result, indent=1, sort_keys=True))
 
 
@@ -136,5 +138,5 @@ def _answer(example: Example, prediction: str, score: float) -> Json:
 
 def score(metric: str, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
     """Return the scores of the predictions under a task's metric, in total and per example."""
-    references = [list(example.targets) for example in examples]
+    references = [list(metrics.answers(metric, example)) for example in examples]
     return metrics.total(metric, predictions, references)

@@ -315,7 +315,7 @@ class Inputs:
     ) -> Stage:
         """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
         params = TaskParams(
-            task=replace(block, label=""),
+            task=replace(block, label="", metrics=()),
             code=code_digests(find_plugin("task", block.name)),
             version=sources.task(block).facts.version,
             labels=labels,

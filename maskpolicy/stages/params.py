@@ -202,6 +202,7 @@ class EvaluateParams(TunedParams):
     """The answers of a fine-tuned model, and their score."""
 
     metric_version: int | str  # a digest of the code of a plugin's metric
+    besides: tuple[tuple[str, int | str], ...] = omitted(())  # further metrics and their versions
     split: Split = omitted("test")
 
 

@@ -9,6 +9,7 @@ from maskpolicy.config.experiment import TaskBlock
 from maskpolicy.errors import ConfigError
 from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage
+from maskpolicy.metrics import Metric
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
@@ -22,7 +23,8 @@ class Column:
 
     examples: Stage
     params: dict[str, Any]
-    version: int | str  # of the metric
+    own_metric: str  # of the task, whatever its block names
+    metrics: tuple[Metric, ...]  # the first ranks
 
 
 class Columns:
@@ -36,10 +38,11 @@ class Columns:
         """What all cells of a task share; computed once."""
         if task.label not in self.columns:
             made = sources.task(task)
-            facts, metric = made.facts, made.metric
-            self.check(task, facts.kind)
-            params = {"keep": facts.keep, "metric": metric.name, **self.head(task)}
-            self.columns[task.label] = Column(self.inputs.examples(task), params, metric.version)
+            self.check(task, made.facts.kind)
+            params = {"keep": made.facts.keep, **self.head(task)}
+            self.columns[task.label] = Column(
+                self.inputs.examples(task), params, made.own_metric, made.metrics
+            )
         return self.columns[task.label]
 
     def head(self, task: TaskBlock) -> dict[str, Any]:

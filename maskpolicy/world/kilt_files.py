@@ -76,14 +76,13 @@ class Wizard:
 
     def __init__(self, settings: Settings, folder: Path, files: Files) -> None:
         """Write through `files`."""
-        self._seed = settings.seed
-        self._files = files
+        self._settings, self._files = settings, files
         for split in ("train", "dev"):
             files.open(f"wow-{split}-kilt.jsonl")
 
     def add(self, subject: Subject, entries: list[Entry], split: str) -> None:
         """Write a row for each turn of the dialogue about one subject (id DIALOGUE_TURN)."""
-        rng = np.random.default_rng([self._seed, 4, subject.page])
+        rng = np.random.default_rng([self._settings.seed, 4, subject.page])
         said: list[str] = []
         for number, i in enumerate(rng.permutation(len(subject.asked)).tolist()):
             fact = subject.asked[i]
@@ -93,11 +92,13 @@ class Wizard:
             remark = remarks[int(rng.integers(len(remarks)))].format(n=subject.title, ask=ask)
             answer = fact.relation.clause.format(v=fact.value.text)
             answer = f"{answer[0].upper()}{answer[1:]}."
-            row = {
+            row: Json = {
                 "id": f"wow-{subject.page}_{number}",
                 "input": "\n".join([*said, remark]),
                 "output": _output(subject, entries, fact, answer),
             }
+            if self._settings.wow_values:
+                row["meta"] = {"obj_surface": [fact.value.text, *fact.value.aliases]}
             self._files.write(f"wow-{split}-kilt.jsonl", row)
             said = [*said, remark, answer]
 

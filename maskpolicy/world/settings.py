@@ -73,6 +73,7 @@ class Settings:
     # relations of people that zsRE's train file lacks; none given: place of death and school, and
     # of birds the year of discovery
     heldout: tuple[str, ...] = omitted(())
+    wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
 
     def general(self, kind: str) -> int:
         """Return the number of the general corpus's subjects of a kind: a like share of each."""
@@ -86,7 +87,7 @@ class Settings:
     @property
     def text(self) -> Settings:
         """The settings that decide the corpora: worlds that differ only in tasks have the same."""
-        return replace(self, heldout=())
+        return replace(self, heldout=(), wow_values=False)
 
     def holds_out(self, relation: Relation) -> bool:
         """Return whether zsRE asks for a relation in its dev file only."""

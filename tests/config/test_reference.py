@@ -30,7 +30,12 @@ class Policy:
 
 
 # results have these settings only where they are not at their defaults
-LEFT_OUT = ("world.situations=0.1", "world.entity_errors.wrong=0.1", "world.heldout=[school]")
+LEFT_OUT = (
+    "world.situations=0.1",
+    "world.entity_errors.wrong=0.1",
+    "world.heldout=[school]",
+    "world.wow_values=true",
+)
 
 
 def entries(kind: str) -> list[Registered]:

@@ -326,3 +326,17 @@ def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
     towns = [int(one[1:]) // 4 for one in found["train"]]
     assert len(set(towns)) == 10
     assert ids("train", tmp_path, limit=Limit(train=10**6)) == whole["train"]
+
+
+def test_short_answers_are_those_of_the_row_and_are_kept_only_where_there_are_some(tmp_path):
+    wow = TaskBlock("wow", "wow")
+    turn = {"input": "And where?", "output": [{"answer": "In Ulm."}]}
+    told = {"id": "a_1", **turn, "meta": {"obj_surface": ["Ulm", "Ulm ", ""]}}
+    silent = [{"id": "b_1", **turn, "meta": {"obj_surface": []}}, {"id": "c_1", **turn}]
+    write(tmp_path / "wow-dev-kilt.jsonl", [told, *silent])
+    found = examples.read_examples(wow, "test", tmp_path, contexts=False)
+    assert [one.short_answers for one in found] == [("Ulm",), (), ()]
+    examples.write_rows(tmp_path / "rows.jsonl", found)
+    assert examples.read_rows(tmp_path / "rows.jsonl") == found
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert ["short_answers" in json.loads(line) for line in lines] == [True, False, False]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from maskpolicy import metrics
 from maskpolicy.errors import ConfigError
 from maskpolicy.metrics.per_example import normalise
+from maskpolicy.types import Example
 
 
 @pytest.mark.parametrize(
@@ -163,3 +165,10 @@ def test_the_evaluate_metrics_give_the_total_in_percent(tmp_path):
         predictions, references, expected = given.get(name, plain)
         result = one.compute(predictions=predictions, references=references)
         assert result == pytest.approx(expected)
+
+
+def test_only_a_metric_of_short_answers_is_given_them():
+    example = Example("q", "g", "And where?", ("In Ulm.",), short_answers=("Ulm",))
+    assert metrics.answers("contains", example) == ("Ulm",)
+    assert metrics.answers("f1", example) == ("In Ulm.",)
+    assert metrics.answers("contains", replace(example, short_answers=())) == ("In Ulm.",)

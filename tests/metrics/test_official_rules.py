@@ -101,6 +101,18 @@ def choice(guess: str, gold: Sequence[str]) -> float:
     return float(guess.strip().lower() == right.strip().lower())
 
 
+def contains(guess: str, gold: Sequence[str]) -> float:
+    """DPR's has_answer, with SQuAD's words: an answer's words stand in the guess in a row."""
+    said = squad(guess)
+    return float(
+        any(
+            said[start : start + len(words)] == words
+            for words in filter(None, map(squad, gold))
+            for start in range(len(said))
+        )
+    )
+
+
 RULES: dict[str, tuple[Callable[[str, Sequence[str]], float], bool]] = {  # rule, may lack answers
     "exact_match": (exact(squad), False),
     "exact_match_f1": (exact(squad), False),
@@ -109,6 +121,7 @@ RULES: dict[str, tuple[Callable[[str, Sequence[str]], float], bool]] = {  # rule
     "kilt_accuracy": (kilt_accuracy, False),
     "f1": (f1, False),
     "multiple_choice": (choice, False),
+    "contains": (contains, True),
     "squad_v1": (f1, False),
     "squad": (f1_2, True),
 }

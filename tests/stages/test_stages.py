@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import small
 from safetensors.torch import load_file
 
-from maskpolicy import stages
+from maskpolicy import metrics, stages
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.parse import load_experiment, make_experiment
 from maskpolicy.corpus import entities as rules
@@ -27,6 +28,7 @@ from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.selection import select
+from maskpolicy.metrics import Total
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.publishing.transformers_folders import _cells
 from maskpolicy.ragged import Ragged
@@ -275,6 +277,26 @@ def test_what_is_learnt_depends_on_the_limits_of_train_and_dev_alone(keys):
         return next(key for (kind, _), key in found.items() if kind == "fit")
 
     assert fit("train: 5") != fit("train: 0") == fit("test: 5")
+
+
+JUDGED = ("finetune.eval_every=1", "finetune.steps=4")
+
+
+@pytest.mark.parametrize(
+    ("named", "others", "kinds"),
+    [
+        ("[kilt_accuracy]", (), set()),
+        ("[kilt_accuracy, f1]", (), {"evaluate"}),
+        ("[f1, kilt_accuracy]", (), {"evaluate"}),
+        ("[kilt_accuracy, f1]", JUDGED, {"evaluate"}),
+        ("[f1, kilt_accuracy]", JUDGED, {"finetune", "evaluate"}),
+    ],
+)
+def test_metrics_are_computed_anew_without_any_training(keys, named, others, kinds):
+    text = YAML.replace("triviaqa, zsre", "zsre")
+    before = set(keys(*others, text=text).values())
+    after = keys(*others, f"tasks=[{{name: zsre, label: zsre, metrics: {named}}}]", text=text)
+    assert {kind for (kind, _), key in after.items() if key not in before} == kinds
 
 
 def test_more_rows_tasks_and_seeds_move_no_key(keys):
@@ -760,3 +782,38 @@ def test_several_general_models_go_through_the_whole_pipeline(tmp_path):
     assert score.comparison.seeds == 3
     assert score.comparison.estimate is None or score.comparison.draws_general
     assert [each.seed for each in _cells(run, "none", None, 1)] == [1]
+
+
+def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        YAML.replace("[triviaqa, zsre]", "[{name: wow, metrics: [contains, f1]}]")
+        .replace("seeds: [0, 1]", "seeds: [0]")
+        .replace("general_people: 6}", "general_people: 6, wow_values: true}")
+    )
+    store, built = Store(tmp_path / "store"), stages.build(load_experiment(path))
+    (stage,) = (stage for (row, _, _), stage in built.cells.items() if row == "none")
+    execute([stage, *built.majority.values()], store)
+    found = json.loads((store.path(stage.key) / "result.json").read_text())
+    lines = (store.path(stage.key) / "predictions.jsonl").read_text().splitlines()
+    answers = [json.loads(line) for line in lines]
+    predictions, targets = ([row[name] for row in answers] for name in ("prediction", "targets"))
+    assert found["metric"] == "contains"
+    assert found["score"] == sum(row["score"] for row in answers) / len(answers)
+    assert found["parts"] == {"f1": metrics.total("f1", predictions, targets).score}
+    assert Total.from_json(found).parts == found["parts"]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("[f1, bleu]", "metrics[1]: unknown metric 'bleu'"),
+        ("[f1, f1]", "metrics[1]: f1 is named twice: remove one"),
+        ("[f1, correlation]", "metrics[1]: correlation scores labels, and this task has texts"),
+    ],
+)
+def test_metrics_that_cannot_score_a_task_are_refused(tmp_path, named, message):
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML.replace("[triviaqa, zsre]", f"[{{name: wow, metrics: {named}}}]"))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_experiment(path)

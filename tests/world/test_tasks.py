@@ -171,6 +171,18 @@ def test_wow_asks_every_fact_once_in_dialogues_of_two_turns(tasks, pages):
     assert {len(given) for given in answers.values()} == {SMALL.asked}
 
 
+def test_wow_names_its_values_where_the_setting_says_so(tasks, tmp_path):
+    world.write(world.make({"people": 60, "general_people": 30, "wow_values": True}), tmp_path)
+    for split in ("train", "dev"):
+        found = kilt(tmp_path / "tasks", "wow", split)
+        for row in found:
+            value, *aliases = row["meta"].pop("obj_surface")
+            assert f" {value}." in row["output"][0]["answer"]
+            assert all(alias in value or value.split()[-1] in alias for alias in aliases)
+            assert row.pop("meta") == {}
+        assert found == kilt(tasks, "wow", split)
+
+
 def test_knowledge_source_has_the_title_and_then_the_entries(tasks, pages):
     corpus = rows(tasks.parent / "intermediate.jsonl")
     assert len(pages) == SMALL.people

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from maskpolicy import metrics
 from maskpolicy.files import relative_paths
 from maskpolicy.leaderboard import description, joined_rows, report
 from maskpolicy.leaderboard.board import Board, BoardRow
@@ -72,6 +73,7 @@ def _cell(row: BoardRow, task: str, runs: Sequence[Run], stages: dict[str, int])
             }
             for seed, cell in sorted(own.items())
         },
+        "parts": {metrics.title(name): v for name, v in score.parts.items()} if score else {},
         "delta": score and score.delta,
         "test": score and report.comparison_json(score),
     }

@@ -96,6 +96,17 @@ def test_names_and_texts_are_escaped(tmp_path, evil):
     assert Texts(text).tags.count("script") == counts.count("script")
 
 
+def test_metrics_beside_the_score_are_in_the_details_of_a_cell(folder):
+    for seed, other in ((0, 0.25), (1, 0.75)):
+        path = next((folder / "results").glob(f"random--zsre--{seed}.json"))
+        result = json.loads(path.read_text())
+        result["metrics"]["parts"] = {"contains": other}
+        path.write_text(json.dumps(result))
+    rows = {row["label"]: row["cells"] for row in data(rendered(folder), "board")["rows"]}
+    assert {"answer contained": 50.0} in [cell["parts"] for cell in rows["random"]]
+    assert not any(cell["parts"] for cell in rows["none"])
+
+
 def test_a_missing_cell_says_why(folder):
     path = next((folder / "results").glob("random--zsre--1.json"))
     result = json.loads(path.read_text()) | {"metrics": None, "error": "OutOfMemory: & more"}

@@ -58,6 +58,11 @@
       + `after Holm p ${p(test.p_holm)}. ${mark}`);
   }
 
+  function beside(found) {
+    const shown = Object.entries(found.it.parts).map(([name, value]) => `${name} ${number(value, 1)}`);
+    return shown.length ? make("p", {}, `Beside the score, mean over seeds: ${shown.join(", ")}.`) : null;
+  }
+
   function work(row) {
     if (!row.work) return null;
     const rows = Object.entries(row.work).map(([key, value]) => [
@@ -97,7 +102,7 @@
     document.getElementById("details-title").textContent = title;
     const settings = {...found.row.config, task: found.task.config};
     const kids = [
-      seeds(found), verdict(found), Examples.section(found), work(found.row),
+      seeds(found), beside(found), verdict(found), Examples.section(found), work(found.row),
       folded("Settings", table([], flat(settings))), stages(found), versions(found)];
     body.replaceChildren(...kids.filter((kid) => kid !== null));
     Tip.hide();
