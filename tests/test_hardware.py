@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -55,3 +58,34 @@ def test_a_container_may_have_less_than_its_machine(monkeypatch):
     assert (hardware.cores(), hardware.memory()) == (1, 2**28)
     monkeypatch.setattr(hardware, "_limit", {"cpu.max": "max 100000", "memory.max": "max"}.get)
     assert hardware.memory() > 2**28
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc")
+def test_freed_memory_is_kept_until_it_is_returned():
+    program = """
+import resource
+import torch
+from maskpolicy import hardware
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.empty(64 * 2**20, dtype=torch.uint8).fill_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+torch.set_num_threads(1)
+usual = faults()
+hardware.keep_freed_memory()
+faults()
+kept, before = faults(), resident()
+hardware.return_freed_memory()
+print(usual, kept, before - resident())
+"""
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    usual, kept, returned = map(int, found.stdout.split())
+    assert kept < usual / 10
+    assert returned > 50 * 2**20

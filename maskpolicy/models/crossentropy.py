@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+_SMALLEST = 1e-30  # likelihood whose logarithm is exact in single precision
+
 
 class _Summed(torch.autograd.Function):
     """Sum of -log softmax(states @ weight.T + bias)[label]; differentiable once.
@@ -23,21 +25,23 @@ class _Summed(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
     ) -> Tensor:
-        logits = linear(states, weight, bias).float()
-        total = logits.logsumexp(1, keepdim=True)
-        rows = torch.arange(len(labels), device=labels.device)
-        loss = (total[:, 0] - logits[rows, labels]).sum()
-        gradient = logits.sub_(total).exp_()
-        gradient[rows, labels] -= 1
+        logits, places = linear(states, weight, bias).float(), labels[:, None]
+        gradient = logits.softmax(1)
+        likelihoods = gradient.gather(1, places)
+        if states.is_cuda or bool((likelihoods < _SMALLEST).any()):  # the GPU is not waited for
+            losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
+        else:
+            losses = -likelihoods.log()
+        gradient.scatter_(1, places, likelihoods - 1)
         ctx.save_for_backward(states, weight, gradient.to(states.dtype))
-        return loss
+        return losses.sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, Tensor, None, None]:
         states, weight, gradient = ctx.saved_tensors
-        gradient = gradient * scale.to(gradient.dtype)
-        return gradient @ weight, gradient.t() @ states, None, None
+        scale = scale.to(states.dtype)
+        return (gradient @ weight) * scale, gradient.t() @ (states * scale), None, None
 
 
 def summed(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def pretrained(
         hub.note("model", params.name, run.local.revision, params.revision)
 
 
-@stage("general", version=2, shared=True)
+@stage("general", version=3, shared=True)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Build a preset and pre-train it on the general corpus with a policy."""
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
@@ -59,7 +59,7 @@ def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: S
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate", version=3, shared=True)
+@stage("intermediate", version=4, shared=True)
 def intermediate(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -73,7 +73,7 @@ def intermediate(
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate-part", shared=True)
+@stage("intermediate-part", version=2, shared=True)
 def intermediate_part(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -207,7 +207,7 @@ def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
     (out / WORK).write_text(json.dumps(work, indent=1, sort_keys=True))
 
 
-@stage("finetune", version=2, shared=True)
+@stage("finetune", version=3, shared=True)
 def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
@@ -217,7 +217,7 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
     _finetune(params, splits, inputs, out, run)
 
 
-@stage("finetune-classifier", version=2, shared=True)
+@stage("finetune-classifier", version=3, shared=True)
 def finetune_classifier(
     params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:

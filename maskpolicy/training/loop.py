@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.training.feed import Feed
 from maskpolicy.training.interfaces import Keep, Loss, Progress, Start, Step, StepCheckpoints
@@ -59,6 +60,7 @@ def train(
     Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
     or returned, and for a step that memory does not allow even one example at a time.
     """
+    hardware.keep_freed_memory()
     run = Optimization(module, spec, until or spec.steps)
     done = run.restore(checkpoints, start)
     if not run.finished(done):
@@ -71,7 +73,9 @@ def train(
     if state is not None:
         run.check(done)
         run.save(state)
-    return run.finish(done)
+    found = run.finish(done)
+    hardware.return_freed_memory()
+    return found
 
 
 def _loop(

@@ -36,6 +36,18 @@ def test_value_and_gradients_are_those_of_the_ordinary_way(dtype, close):
         assert torch.allclose(one, other, rtol=close, atol=close)
 
 
+def test_a_label_of_likelihood_zero_has_its_loss():
+    states, weight, _, labels = inputs(torch.float32)
+    bias = torch.zeros(11)
+    bias[labels[0]] = -1000.0
+    ours = crossentropy.summed(states, weight, bias, labels)
+    plain = cross_entropy(linear(states, weight, bias), labels, reduction="sum")
+    assert ours > 900 and torch.allclose(ours, plain, rtol=1e-6)
+    found = gradients(ours, states, weight)
+    expected = gradients(plain, states, weight)
+    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(found, expected, strict=True))
+
+
 def test_no_label_is_no_loss():
     states, weight, bias, labels = inputs(torch.float32, rows=0)
     loss = crossentropy.summed(states, weight, bias, labels)
