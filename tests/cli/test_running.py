@@ -17,8 +17,9 @@ from maskpolicy.config import yaml_file
 from maskpolicy.version import VERSION
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
-EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
-PAPER = sorted((Path(__file__).parents[2] / "experiments" / "paper").glob("*.yaml"))
+FOLDER = Path(__file__).parents[2] / "experiments"
+EXPERIMENTS = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("findings/*.yaml")])
+PAPER = sorted((FOLDER / "paper").glob("*.yaml"))
 
 
 @pytest.fixture
