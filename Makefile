@@ -5,7 +5,7 @@ PIP_ARGS ?=
 JOBS ?=
 BIN := .venv/bin
 
-.PHONY: install quickstart test test-all test-cluster lint gallery pictures docs
+.PHONY: install quickstart findings test test-all test-cluster lint gallery pictures docs
 
 install: .venv/.installed
 
@@ -16,6 +16,16 @@ install: .venv/.installed
 
 quickstart: install
 	$(BIN)/maskpolicy run quickstart $(if $(JOBS),--jobs $(JOBS))
+
+# the findings of both papers: an hour on two cores; efficiency first, whose models closed-book uses
+FINDINGS := efficiency closed-book knowledge-intensive zsre zsre-near multiple-choice mae-lm
+findings: install
+	for name in $(FINDINGS); do \
+		$(BIN)/maskpolicy run experiments/findings/$$name.yaml --out runs/findings/$$name \
+			$(if $(JOBS),--jobs $(JOBS)) || exit; \
+	done
+	$(BIN)/maskpolicy analyze findings $(FINDINGS:%=runs/findings/%) --out runs/findings
+	cp runs/findings/findings.md docs/findings.md
 
 # a process for each core, one thread in each: threads of several processes wait for each other
 test: install

@@ -105,7 +105,7 @@ class Evidences:
         found: list[Comparison] = []
         noise_from: list[stats.Difference] = []
         by_task: list[dict[int, float]] = []
-        for task in contrast.tasks:
+        for task in contrast.tasks or self.of_experiment(contrast.experiment)[0].columns:
             cells = {label: _cells(row, task, early) for label, row in rows.items() if row}
             parts = [(weight, cells[label]) for label, weight in weights.items()]
             found.append(comparisons.weigh(parts, self._read, named))

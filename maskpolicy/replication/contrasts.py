@@ -24,7 +24,7 @@ Step: TypeAlias = Literal["last", "first checkpoint"]
 
 @dataclass(frozen=True)
 class RowDifference:
-    """The difference between two rows: the mean of their scores over tasks."""
+    """The difference between two rows: the mean of their scores over tasks, () for all."""
 
     experiment: str
     row: str
@@ -83,7 +83,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class Trend:
-    """The slope of the mean score over tasks by a number that belongs to each row.
+    """The slope of the mean score over tasks, () for all, by a number that belongs to each row.
 
     Least squares, per 1 of that number. `rows` maps labels to numbers.
     """
@@ -185,5 +185,7 @@ def each(
 
 
 def mean_of(tasks: tuple[str, ...]) -> str:
-    """Return tasks in words."""
+    """Return tasks in words; none stand for all of the experiment."""
+    if not tasks:
+        return "mean of all tasks"
     return tasks[0] if len(tasks) == 1 else f"mean of {', '.join(tasks)}"

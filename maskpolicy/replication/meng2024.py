@@ -5,7 +5,6 @@ from __future__ import annotations
 from maskpolicy.replication.contrasts import LOWER, Claim, Measured, RowDifference, Trend
 
 _PAPER = "Meng et al. 2024"
-TASKS = ("cola", "squad")
 _PRETRAINED = {"tau": 0.9, "centred": False, "task": None}
 
 CLAIMS = (
@@ -50,7 +49,7 @@ CLAIMS = (
         f"{_PAPER}, figure 4",
         (
             Trend(
-                *("mae-lm", {"MAE-LM": 0.0, "delta 0.5": 0.5, "delta 1": 1.0}, TASKS),
+                *("mae-lm", {"MAE-LM": 0.0, "delta 0.5": 0.5, "delta 1": 1.0}, ()),
                 over="the share of masks that return",
                 direction=LOWER,
             ),
@@ -60,6 +59,6 @@ CLAIMS = (
         "M4",
         "MAE-LM is better than MLM on downstream tasks.",
         f"{_PAPER}, GLUE and SQuAD",
-        (RowDifference("mae-lm", "MAE-LM", "MLM", TASKS),),
+        (RowDifference("mae-lm", "MAE-LM", "MLM", ()),),
     ),
 )

@@ -51,7 +51,10 @@ def test_a_name_that_could_be_a_file_here_too_is_refused(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("quickstrat", "did you mean 'quickstart'?"), ("runs/none", "choose from learned")],
+    [
+        ("quickstrat", "did you mean 'quickstart'?"),
+        ("runs/none", "choose from findings/closed-book"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_the_choices(tmp_path, monkeypatch, name, said):
     monkeypatch.chdir(tmp_path)

@@ -75,6 +75,8 @@ def test_a_mean_over_tasks_and_a_change_between_tasks(runs, store):
         for task in ("triviaqa", "zsre")
     ]
     assert mean.text == "shown"
+    every = verdict(replace(BETTER, tasks=()), runs=runs, store=store)
+    assert every.tested[0].estimate == mean.tested[0].estimate
     estimate = mean.tested[0].estimate
     assert estimate.difference == pytest.approx(sum(one.difference for one in of_tasks) / 2)
     assert estimate.error > 0
