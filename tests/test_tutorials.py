@@ -1,0 +1,75 @@
+"""Each tutorial works as it stands there, with smaller trainings."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+from pages import DOCS, Block, blocks
+
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+SMALL = (
+    *("world.people=8", "world.general_people=4"),
+    *(
+        f"{name}.{key}"
+        for name in ("general", "intermediate", "finetune")
+        for key in ("steps=2", "warmup=1", "batch_size=2", "precision=fp32")
+    ),
+)
+TRAINING = ("run", "plan", "work", "status", "pretrain")  # they take the keys of an experiment
+ELSEWHERE = re.compile(r"facebook/|s3://|ray=|^make |^source ")  # needs a download or a cluster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial(page, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    for named in re.findall(r"builds on the \[quickstart\]\((\w+\.md)\)", page.read_text("utf-8")):
+        first = next(block for block in blocks(page.parent / named) if block.language == "sh")
+        given(first, call)
+    printed = ""
+    for block in blocks(page):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            done = [sys.executable, "-c", block.text]
+            subprocess.run(done, check=True, timeout=300, env=environment())
+        elif block.language == "sh":
+            printed = given(block, call)
+        elif block.language == "text":
+            assert [line for line in block.text.splitlines() if line not in printed] == []
+
+
+def given(block: Block, call: Callable[..., tuple[int, str, str]]) -> str:
+    """Give the commands of a block; return what they print."""
+    printed = ""
+    for words in block.commands:
+        if ELSEWHERE.search(" ".join(words)):
+            continue
+        if words[0] != "maskpolicy":
+            subprocess.run(words, check=True, timeout=60)
+            continue
+        code, out, err = call(*small(words[1:]))
+        assert code == 0, f"{block.name}: {words}\n{err}"
+        printed += out
+    return printed
+
+
+def small(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with keys for a small world and short trainings."""
+    if words[0] == "world":
+        return [*words, "people=8", "general_people=4"]
+    if words[0] not in TRAINING:
+        return [*words]
+    keys = {word.partition("=")[0] for word in SMALL}
+    return [*(word for word in words if word.partition("=")[0] not in keys), *SMALL]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a Python that imports files of the working directory."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])}
