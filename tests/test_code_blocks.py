@@ -1,6 +1,6 @@
 """Every block of code in the README and the docs is checked: shell, YAML and Python.
 
-tests/runs/test_python_page.py also runs those of docs/python.md.
+Tutorials are executed by tests/test_tutorials.py, docs/python.md by tests/runs/test_python_page.py.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from pages import DOCS, Block, blocks
@@ -48,7 +49,8 @@ def test_a_tutorial(page, call, tmp_path, monkeypatch):
 def given(block: Block, call: Callable[..., tuple[int, str, str]]) -> str:
     """Give the commands of a block; return what they print."""
     printed = ""
-    for words in block.commands:
+    for written in block.commands:
+        words = [word.replace("$PWD", str(Path.cwd())) for word in written]
         if ELSEWHERE.search(" ".join(words)):
             continue
         if words[0] != "maskpolicy":
@@ -66,8 +68,9 @@ def small(words: Sequence[str]) -> list[str]:
         return [*words, "people=8", "general_people=4"]
     if words[0] not in TRAINING:
         return [*words]
-    keys = {word.partition("=")[0] for word in SMALL}
-    return [*(word for word in words if word.partition("=")[0] not in keys), *SMALL]
+    added = [key for key in SMALL if words[0] != "pretrain" or not key.startswith("finetune.")]
+    names = {word.partition("=")[0] for word in added}
+    return [*(word for word in words if word.partition("=")[0] not in names), *added]
 
 
 def environment() -> dict[str, str]:
