@@ -100,7 +100,7 @@ def test_names_exist(page, keys):
         if (match := re.match(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(?![\w/*.-])", code))
     }
     ours = {name for name in names if name.split(".")[0] in FIRST} - keys - OTHER_NAMES
-    files = re.compile(r"\.(py|yaml|json|jsonl|html|md|csv|txt)$")
+    files = re.compile(r"\.(py|yaml|json|jsonl|html|md|csv|tex|txt)$")
     assert [name for name in sorted(ours) if not files.search(name) and not is_name(name)] == []
 
 
