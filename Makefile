@@ -5,7 +5,7 @@ PIP_ARGS ?=
 JOBS ?=
 BIN := .venv/bin
 
-.PHONY: install quickstart findings test test-all test-cluster lint gallery pictures docs
+.PHONY: install quickstart findings test test-all test-cluster soak lint gallery pictures docs
 
 install: .venv/.installed
 
@@ -37,6 +37,10 @@ test-all: install
 # kills nodes of a Ray cluster of this machine; alone, because Ray's own time limits need idle cores
 test-cluster: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster
+
+# kills, damages and fuzzes for half an hour at most; its figures go to docs/reliability.md
+soak: install
+	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python -m faults.soak --write docs/reliability.md
 
 lint: install
 	$(BIN)/ruff check .

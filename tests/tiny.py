@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from faults import calls
+
 from maskpolicy.errors import StoreError
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import Stage, stage
@@ -288,25 +290,9 @@ def fork(root, moment=None, number=signal.SIGKILL, lease=LEASE):
     child = os.fork()
     if child:
         return child
-    left = moment
-
-    def watch(event, arguments):
-        nonlocal left
-        if left is not None and is_change(event, arguments):
-            left -= 1
-            if left == -1:
-                os.kill(os.getpid(), number)
-
-    sys.addaudithook(watch)
+    calls.signal_before(moment, number)
     outcomes = execute(line(), Store(root, lease))
     os._exit(any(outcome.error for outcome in outcomes.values()))
-
-
-def is_change(event, arguments):
-    """Say whether an audit event is an open for writing, a rename, a new or a removed entry."""
-    if event == "open":
-        return bool(isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-    return event in {"os.rename", "os.mkdir", "os.remove", "os.rmdir"}
 
 
 if __name__ == "__main__":

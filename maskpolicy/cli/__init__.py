@@ -122,7 +122,7 @@ def _line(error: Exception) -> str:
     if hasattr(error, "format_message"):  # an error of the argument parser
         return f"{text} (see maskpolicy --help)"
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'system'}: {error.strerror}"
+        return _printable(f"{error.filename or 'system'}: {error.strerror}")
     return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"
 
 

@@ -216,7 +216,9 @@ def _parquet(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
                 for value in batch.to_pylist():
                     yield Row(f"{path}, row {number}", number, value)
                     number += 1
-        except pyarrow.ArrowException as error:
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: a text is not UTF-8: {error.reason}") from error
+        except (pyarrow.ArrowException, OSError) as error:  # OSError: also of damaged headers
             raise DataError(f"{path}: no readable Parquet: {str(error).splitlines()[0]}") from error
 
 

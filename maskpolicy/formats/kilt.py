@@ -146,5 +146,5 @@ def _pages(path: Path, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
             try:
                 page: dict[str, Any] = json.loads(line)
                 yield str(page["wikipedia_id"]), fields.texts(page, "text")
-            except (ValueError, KeyError, TypeError, DataError) as error:
+            except (ValueError, KeyError, TypeError, DataError, RecursionError) as error:
                 raise DataError(f"{path}, line {number}: not a page: {error}") from error

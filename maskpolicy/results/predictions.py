@@ -97,7 +97,7 @@ def parse(path: Path, number: int, line: bytes) -> dict[str, Json]:
         whole = isinstance(row["id"], str) and isinstance(row["group"], str)
         if not (whole and 0 <= row["score"] <= 1 and isinstance(row["prediction"], str)):
             raise ValueError
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise DataError(
             f"{path}, line {number}: truncated, or not written by `maskpolicy run`: run the "
             "experiment again"
@@ -138,6 +138,6 @@ def read_questions(folder: Path, task: str, wanted: set[str]) -> dict[str, str]:
             row = json.loads(line)
             if row["id"] in wanted:
                 found[row["id"]] = str(row["source"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             raise DataError(f"{path}, line {number}: not a question: run it again") from None
     return found

@@ -98,7 +98,7 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
         manifest = json.loads(content)
         rest = {name: value for name, value in manifest.items() if name != "sha256"}
         is_whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest(rest)
-    except (ValueError, AttributeError, ConfigError) as error:  # not JSON, or not a mapping
+    except (ValueError, RecursionError, AttributeError, ConfigError) as error:  # no JSON mapping
         raise Damaged(f"{place} is not a manifest") from error
     if not is_whole:
         raise Damaged(f"{place} was changed after it was written")

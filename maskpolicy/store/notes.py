@@ -37,7 +37,7 @@ class Notes:
         """Return a key's note, or None if there is no readable one."""
         try:
             found = json.loads(self._path(key).read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 

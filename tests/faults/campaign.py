@@ -1,0 +1,171 @@
+"""The kinds of trials of `make soak`: what each does, and the folders that it does it in."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from faults import forks, fuzzing
+from faults.corruption import DAMAGES, Corruption
+from faults.kills import EXPERIMENT, Kills, Wrong, outputs
+
+ROOT = Path(__file__).parents[2]
+_TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "aidayago2", "cola", "squad")
+_RANKS = ("torchrun", "--nproc-per-node", "2", "--master-port", "0")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of trial."""
+
+    name: str  # in the table
+    unit: str  # what is counted
+    trial: Callable[[int, random.Random], Counter[str]]
+    share: float = 1.0  # of the kills, or of the fuzzed files, that are asked for
+    counts: str = "kills"  # what is counted towards that number
+
+
+class Campaign:
+    """The trials over one experiment, below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Run the experiment without faults, and write what the fuzzers change."""
+        self.folder = folder
+        self.kills = Kills(folder / "kills")
+        self.deep = folder / "fuzz" / "a" / "b"  # so that ../../x stays inside
+        self.deep.mkdir(parents=True)
+        self._write_originals()
+        self.corruption = self._finished()
+
+    def kinds(self, kills: int, files: int) -> Iterator[tuple[Kind, int]]:
+        """Yield the kinds of trials, each with its number of kills or of files."""
+        for kind in self._killing():
+            yield kind, round(kills * kind.share)
+        yield Kind("file of a finished store damaged", "damages", self._corrupt), kills
+        for kind in self._fuzzing():
+            yield kind, round(files * kind.share)
+
+    def _killing(self) -> Iterator[Kind]:
+        run, power = self.kills, "power lost"
+        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.5)
+        yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.1)
+        yield Kind(
+            f"{power}: flushes dropped, any files empty",
+            "kills",
+            partial(run.powerless, flushes=False),
+            0.1,
+        )
+        yield Kind("two workers over two paths killed", "kills", run.shared, 0.2)
+        jobs = partial(run.grouped, words=("--jobs", "2"))
+        yield Kind("run --jobs 2 killed at any time", "kills", jobs, 0.05)
+        yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.05)
+
+    def _fuzzing(self) -> Iterator[Kind]:
+        fuzz = {
+            "mutated experiment files": (self._experiment, 0.35),
+            "mutated command lines": (self._command, 0.1),
+            "mutated files of tasks": (self._rows, 0.3),
+            "mutated corpora": (self._documents, 0.15),
+            "mutated files of a run": (self._results, 0.1),
+        }
+        for name, (trial, share) in fuzz.items():
+            yield Kind(name, "files", trial, share, counts="trials")
+
+    def _write_originals(self) -> None:
+        from maskpolicy import world
+        from maskpolicy.world.settings import SUBJECT_KINDS
+
+        settings = world.make({"people": 8, "general_people": 6, "kinds": list(SUBJECT_KINDS)})
+        world.write(settings, self.deep / "world")
+        shutil.copytree(self.deep / "world" / "tasks", self.deep / "tasks")
+        shutil.copytree(self.kills.folder / "reference" / "out", self.deep / "run")
+        (self.deep / "it.yaml").write_text(EXPERIMENT)
+        self.corpora = self.deep / "corpora"
+        self.corpora.mkdir()
+        (self.folder / "mutated").mkdir()
+        lines = (self.deep / "world" / "intermediate.jsonl").read_text().splitlines()[:20]
+        texts = [json.loads(line)["text"] for line in lines]
+        (self.corpora / "text.txt").write_text("\n\n".join(texts))
+        (self.corpora / "rows.jsonl").write_text("\n".join(lines))
+        (self.corpora / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
+        cells = [text.replace('"', '""') for text in texts]
+        for name, mark in (("rows.csv", ","), ("rows.tsv", "\t")):
+            table = "".join(f'{i}{mark}"{cell}"\n' for i, cell in enumerate(cells))
+            (self.corpora / name).write_text(f"id{mark}text\n{table}")
+        _write_parquet(self.corpora / "rows.parquet", texts)
+
+    def _finished(self) -> Corruption:
+        """Return the trials of a finished store, which the reference's command repairs."""
+        place = self.kills.folder / "reference"
+
+        def results() -> object:
+            return {name: content for name, content in outputs(place).items() if name < "store"}
+
+        words = ("--store", place / "store", "--out", place / "out", "--jobs", "1")
+        again = forks.command("run", self.kills.file, *words)
+        return Corruption(place / "store", self.folder / "whole", results, again)
+
+    def _corrupt(self, number: int, rng: random.Random) -> Counter[str]:
+        index, how = number % len(self.corruption.files), rng.choice(DAMAGES)
+        found = self.corruption.trial(index, how, rng)
+        return Counter({**found, "kills": found["trials"]})
+
+    def _bucket(self, number: int, rng: random.Random) -> Counter[str]:
+        """Kill the tiny graph at one of its requests to a bucket, in a script of its own."""
+        there = self.folder / f"bucket{number}"
+        there.mkdir()
+        tests = ROOT / "tests"
+        done = subprocess.run(
+            [sys.executable, tests / "tiny_bucket.py", "killed", there, "100000"],
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{tests}",
+                "TINY_FROM": str(rng.randrange(250)),
+            },
+        )
+        if done.returncode not in (0, 1) or done.stderr:
+            raise Wrong(f"bucket{number}: exit code {done.returncode}: {done.stderr[-300:]}")
+        return Counter(trials=1, kills=1)
+
+    def _experiment(self, number: int, rng: random.Random) -> Counter[str]:
+        shipped = sorted((ROOT / "experiments").rglob("*.yaml"))
+        path = self.folder / "mutated" / "it.yaml"
+        return _counted(fuzzing.experiment(path, [self.kills.file, *shipped], rng))
+
+    def _command(self, number: int, rng: random.Random) -> Counter[str]:
+        with fuzzing.below(self.deep):
+            return _counted(fuzzing.give(fuzzing.command_line(rng)).code == 2)
+
+    def _rows(self, number: int, rng: random.Random) -> Counter[str]:
+        return _counted(fuzzing.rows(self.deep / "tasks", _TASKS, rng))
+
+    def _documents(self, number: int, rng: random.Random) -> Counter[str]:
+        originals = sorted(self.corpora.iterdir())
+        return _counted(fuzzing.documents(self.folder / "mutated", originals, rng))
+
+    def _results(self, number: int, rng: random.Random) -> Counter[str]:
+        run = self.deep / "run"
+        names = [path.relative_to(run).as_posix() for path in sorted(run.glob("*/*.json*"))]
+        return _counted(fuzzing.results(run, ["run.json", "experiment.json", *names], rng))
+
+
+def _counted(was_refused: bool) -> Counter[str]:
+    return Counter(trials=1, refused=int(was_refused))
+
+
+def _write_parquet(path: Path, texts: list[str]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"text": texts}), path)

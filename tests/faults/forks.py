@@ -1,0 +1,63 @@
+"""Commands in forked processes, which need no second to import what they use."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+
+def load() -> None:
+    """Import what commands use, so that forked processes share it."""
+    import accelerate.utils.memory
+    import safetensors.torch
+    import torch
+    import transformers
+
+    import maskpolicy.runs.file_to_folder
+    import maskpolicy.stages
+    from maskpolicy.cli import app
+
+    assert accelerate and safetensors and transformers and maskpolicy and app
+    torch.set_num_threads(1)
+
+
+def start(call: Callable[[], int], said: Path) -> int:
+    """Call a function in a forked process, and return its number; its output goes to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        return child
+    code = 3
+    try:
+        to = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(to, 1)
+        os.dup2(to, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.setsid()  # so that all processes of a command can be killed at once
+        code = call() or 0
+    except BaseException:  # noqa: BLE001 - the child must not go on as a copy of its parent
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(child: int) -> int:
+    """Return the exit code of a forked process; -9 if it was killed."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def command(*words: object) -> Callable[[], int]:
+    """Return a function that runs a command of maskpolicy, and returns its exit code."""
+
+    def call() -> int:
+        from maskpolicy.cli import app
+
+        return app([str(word) for word in words], standalone_mode=False) or 0
+
+    return call

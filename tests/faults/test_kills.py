@@ -1,0 +1,42 @@
+"""A real run that is killed at random loses nothing: a few trials of `make soak`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from faults import forks
+from faults.kills import EXPERIMENT, Kills, Wrong
+
+SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswith("keep_models"))
+SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "")
+
+
+@pytest.fixture(scope="module")
+def kills(tmp_path_factory):
+    forks.load()
+    return Kills(tmp_path_factory.mktemp("kills") / "it", SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(2))
+def test_a_killed_run_ends_with_the_same_bytes(kills, number):
+    assert kills.killed(number, random.Random(number))["kills"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_run_that_lost_power_ends_with_the_same_bytes(kills, flushes):
+    assert kills.powerless(0, random.Random(3), flushes=flushes)["kills"] == 1
+
+
+@pytest.mark.slow
+def test_workers_over_two_paths_that_are_killed_lose_nothing(kills):
+    assert kills.shared(0, random.Random(5))["kills"] > 0
+
+
+@pytest.mark.slow
+def test_other_bytes_are_noticed(kills):
+    kills.expected["out/leaderboard.md"] += b" "
+    with pytest.raises(Wrong, match=r"other bytes: \['out/leaderboard.md'"):
+        kills.killed(9, random.Random(9))
