@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ COLUMNS = (
 )
 
 
-@analysis("coverage")
+@analysis("coverage", version=2)
 @dataclass(frozen=True)
 class Coverage:
     """How much each policy masked in its intermediate stage: spans, tokens, passages without any.
@@ -42,18 +43,17 @@ class Coverage:
 
 
 def _panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:
-    names = [
-        " ".join(
-            [
-                row["policy"],
-                *([f"run {row['stage']}"] if row["stage"] else []),
-                *([f"({row['run']})"] if several else []),
-            ]
-        )
-        for row in rows
-    ]
-    values = [_share(row[kind], row["passages"]) for row in rows]
-    return Bars(PANELS[kind], "tokens per passage", names, [Series(PANELS[kind], values)])
+    """Return a bar for each policy, with the range over its intermediate stages."""
+    shares: dict[str, list[float]] = {}
+    for row in rows:
+        share = _share(row[kind], row["passages"])
+        label = f"{row['policy']} ({row['run']})" if several else row["policy"]
+        shares.setdefault(label, []).extend([] if share is None else [share])
+    means = [statistics.fmean(values) if values else None for values in shares.values()]
+    low = [min(values) if len(values) > 1 else None for values in shares.values()]
+    high = [max(values) if len(values) > 1 else None for values in shares.values()]
+    series = Series("tokens", means, low=low, high=high)
+    return Bars(PANELS[kind], "tokens per passage", list(shares), [series])
 
 
 def _stages(results: Sequence[Result]) -> list[tuple[int, Json]]:

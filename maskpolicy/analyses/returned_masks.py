@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from maskpolicy import Findings, Json, Result, Run, Store, analysis, keys
+from maskpolicy.config import row_names
 from maskpolicy.config.experiment import ENCODER
 from maskpolicy.findings import over_runs
 from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
@@ -55,7 +56,7 @@ class _Line:
         return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
 
-@analysis("returned-masks", version=2)
+@analysis("returned-masks", version=3)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).
@@ -82,7 +83,7 @@ class ReturnedMasks:
         rows: list[Json] = []
         for place, line in lines.items():
             rows += _rows(place, line, slopes.get(place, {}), tests.get(place, {}))
-        notes += [] if lines else ["no row has a score and an intermediate stage"]
+        notes += [] if lines else ["no rows differ in mask_exclusion or shallow_decoder alone"]
         several = len({run for run, _, _ in lines}) > 1
         return Findings(
             COLUMNS if several else COLUMNS[1:],
@@ -114,7 +115,7 @@ def _probed(found: Sequence[Accuracy]) -> Iterator[_Scored]:
 
 
 def _lines(scored: Sequence[_Scored], runs: Sequence[Run]) -> dict[_Place, _Line]:
-    """Return the lines by run, policy and task, in the order of the scores."""
+    """Return the lines of two points or more by run, policy and task, in the order of scores."""
     names = {run.name: _names(run.results) for run in runs}
     lines: dict[_Place, _Line] = {}
     for one in scored:
@@ -126,7 +127,7 @@ def _lines(scored: Sequence[_Scored], runs: Sequence[Run]) -> dict[_Place, _Line
         else:
             delta = round(1 - one.policy["mask_exclusion"], 9)
             line.scores.setdefault(delta, {}).setdefault(one.stage, []).append(one.score)
-    return lines
+    return {place: line for place, line in lines.items() if len(line.scores) + bool(line.plain) > 1}
 
 
 def _rows(
@@ -149,24 +150,30 @@ def _values(slopes: Mapping[_Place, Mapping[int, float]]) -> Iterator[Json]:
 
 
 def _names(results: Sequence[Result]) -> dict[str, str]:
-    """Return the name of each line by `_identity`, numbered if lines share a policy's name."""
-    policies = [result.config["policy"] for result in results]
-    lines = {_identity(one): one["name"] for one in policies if "mask_exclusion" in one}
-    numbered: dict[str, list[str]] = {}  # by policy
-    for identity, name in lines.items():
-        numbered.setdefault(name, []).append(identity)
+    """Return the name of each line: its policy, and the settings in which the others differ."""
+    blocks = {
+        _identity(policy): _unmoved(policy)
+        for policy in (result.config["policy"] for result in results)
+        if "mask_exclusion" in policy
+    }
     return {
-        identity: name
-        if len(numbered[name]) == 1
-        else f"{name} #{numbered[name].index(identity) + 1}"
-        for identity, name in lines.items()
+        identity: row_names.apart(
+            block["name"],
+            block,
+            [other for other in blocks.values() if other["name"] == block["name"]],
+        )
+        for identity, block in blocks.items()
     }
 
 
 def _identity(policy: Json) -> str:
+    return keys.canonical(_unmoved(policy))
+
+
+def _unmoved(policy: Json) -> dict[str, Json]:
     """Return a policy's block without the settings that vary along the line."""
     moving = {"mask_exclusion", "shallow_decoder"} & set(DENOISING_KEYS)
-    return keys.canonical({key: value for key, value in policy.items() if key not in moving})
+    return {key: value for key, value in policy.items() if key not in moving}
 
 
 def _summary(scores: Sequence[float]) -> Json:

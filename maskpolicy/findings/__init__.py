@@ -13,6 +13,7 @@ from maskpolicy.files import claim_folder, write_file
 from maskpolicy.lazy import offers
 from maskpolicy.markdown import shown, title
 from maskpolicy.plots import PLOTS, Plot
+from maskpolicy.plugins import registry
 from maskpolicy.results.cell import Run
 from maskpolicy.types import Json
 
@@ -109,10 +110,12 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
     """
     claim_folder(out)
     content = {**to_json(findings, name), **({"results": of} if of else {})}
+    if name in registry.names("analysis"):
+        content["summary"] = registry.entry("analysis", name).summary
     document = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots:
-        files |= plots.draw(findings.plots, name)
+        files |= plots.draw(findings.plots)
     if findings.figures:
         from maskpolicy.findings.findings_page import render
 

@@ -71,7 +71,9 @@ def _figure(plots: Sequence[Plot], title: str) -> Figure:
     by_row = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
     heights = [max(height for _, height in row) for row in by_row]
     width = max(width for width, _ in sizes) * columns
-    figure = Figure(figsize=(width, sum(heights) + 0.6), layout="constrained")
+    entries = _legend_columns(colors, width)
+    legend = 0.19 * math.ceil(len(colors) / entries)  # inches
+    figure = Figure(figsize=(width, sum(heights) + 0.4 + legend), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=11)
     axes = list(figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat)
@@ -114,4 +116,11 @@ def _legend(figure: Figure, plots: Sequence[Plot], colors: Mapping[str, int]) ->
         for label, place in colors.items()
     ]
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))
+        entries = _legend_columns(colors, figure.get_figwidth())
+        figure.legend(handles=handles, loc="outside lower center", ncols=entries)
+
+
+def _legend_columns(colors: Mapping[str, int], width: float) -> int:
+    """Return how many entries of the legend stand side by side in a figure of `width` inches."""
+    longest = max((len(look.short(label)) for label in colors), default=0)
+    return min(5, max(1, int(width / (0.5 + 0.075 * longest))), max(1, len(colors)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 # Okabe and Ito's colour-blind safe palette, partly darkened: each colour has a contrast of at least
 # 3 to white and to a dark page. Markers and hatches distinguish series without colour.
 COLORS = ("#0a7bbd", "#d55e00", "#00946b", "#c061a0", "#b07d00", "#3d93c6", "#8470d8")
+WIDTH = 28  # characters in a line of a wrapped label
 GREY = -1  # colour index of series that are not policies, e.g. the corpus
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "..", "xx", "---", "\\\\\\", "++")
@@ -45,8 +47,23 @@ def _luminance(color: str) -> float:
 
 
 def color(place: int) -> str:
-    """Return the colour of a colour index; indices wrap around."""
-    return "#8a8a8a" if place == GREY else COLORS[place % len(COLORS)]
+    """Return the colour of a colour index; no two indices have the same."""
+    if place == GREY:
+        return "#8a8a8a"
+    return COLORS[place] if place < len(COLORS) else _further(place)
+
+
+def _further(place: int) -> str:
+    """Return a colour for an index beyond COLORS, with a contrast as theirs."""
+    hue, wanted = place * 0.618034 % 1, (0.15, 0.25)[place % 2]  # the golden ratio spreads hues
+    low, high = 0.0, 1.0
+    while high - low > 0.001:
+        middle = (low + high) / 2
+        shade = "#" + "".join(
+            f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, middle, 0.7)
+        )
+        low, high = (middle, high) if _luminance(shade) < wanted else (low, middle)
+    return shade
 
 
 def marker(place: int) -> str:
@@ -64,7 +81,12 @@ def dash(place: int) -> Any:
     return DASHES[place % len(DASHES)]
 
 
-def short(label: str, most: int = 32) -> str:
+def lines(label: str) -> str:
+    """Return a label wrapped into at most three lines."""
+    return "\n".join(textwrap.wrap(label, WIDTH, max_lines=3, placeholder="…"))
+
+
+def short(label: str, most: int = 60) -> str:
     """Return a label on one line, shortened to `most` characters."""
     line = " ".join(label.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -21,11 +21,11 @@ def draw(axis: Axes, plot: Plot, colors: Mapping[str, int]) -> None:
 def size(plot: Plot) -> tuple[float, float]:
     """Return the width and height of a panel in inches."""
     if isinstance(plot, Grid):
-        longest = max((len(name) for name in plot.rows), default=0)
-        return 1.6 + 0.07 * longest + 0.75 * len(plot.columns), 1.3 + 0.33 * len(plot.rows)
+        longest = min(look.WIDTH, max((len(name) for name in plot.rows), default=0))
+        return 1.6 + 0.07 * longest + 0.6 * len(plot.columns), 1.3 + 0.36 * len(plot.rows)
     if isinstance(plot, Bars):
-        bars = len(plot.names) * max(1, len(plot.series))
-        return min(12.0, max(4.0, 1.2 + 0.16 * bars)), 3.0
+        bars = max(0.16 * len(plot.names) * len(plot.series), 0.3 * len(plot.names))
+        return min(12.0, max(4.0, 1.2 + bars)), 3.0
     return 4.2, 3.0
 
 
@@ -70,7 +70,7 @@ def _bars(axis: Axes, plot: Bars, colors: Mapping[str, int]) -> None:
         for where, low, high in zip(x, series.low, series.high, strict=False):
             if low is not None and high is not None:
                 axis.plot([where, where], [low, high], color=look.INK, linewidth=1)
-    names = [look.short(name) for name in plot.names]
+    names = [look.lines(name) for name in plot.names]
     slanted = sum(len(name) for name in names) > 42
     axis.set_xticks(range(len(names)), names, rotation=30 if slanted else 0)
     axis.set_xlim(-0.5, max(1, len(names)) - 0.5)  # also if all values are unknown
@@ -104,11 +104,11 @@ def _grid(axis: Axes, plot: Grid, colors: Mapping[str, int]) -> None:
             text = "–" if value is None else f"{value:+.{plot.digits}f}"
             text = text if plot.diverging or value is None else text.removeprefix("+")
             axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink)
-    columns = [look.short(name) for name in plot.columns]
+    columns = [look.lines(name) for name in plot.columns]
     axis.set_xticks([place + 0.5 for place in range(len(columns))], columns, rotation=30)
     for tick in axis.get_xticklabels():
         tick.set_horizontalalignment("right")
-    rows = [look.short(name) for name in plot.rows]
+    rows = [look.lines(name) for name in plot.rows]
     axis.set_yticks([place + 0.5 for place in range(len(rows))], rows)
     axis.tick_params(length=0)
     for spine in axis.spines.values():

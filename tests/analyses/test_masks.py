@@ -59,21 +59,26 @@ def test_a_text_to_text_row_without_exclusion_is_delta_one(tmp_path):
 
 def test_the_interval_is_students_over_seeds(tmp_path):
     cells = [cell("a", s, i, mask_exclusion=1.0) for i, s in enumerate((0.4, 0.5, 0.6))]
-    (row,) = analyse(tmp_path, *cells).rows
+    row, _ = analyse(tmp_path, cell("b", 0.1, mask_exclusion=0.5), *cells).rows
     half = 4.302653 * 10 / 3**0.5
     assert (row["score"], row["seeds"]) == (pytest.approx(50), 3)
     assert (row["low"], row["high"]) == (pytest.approx(50 - half), pytest.approx(50 + half))
 
 
 def test_policies_of_one_name_are_told_apart(tmp_path):
-    other = cell("other", 0.2)
+    cells = [cell(f"row {n}", 0.2, mask_exclusion=n % 2) for n in range(4)]
+    for each in cells[2:]:
+        each.config["policy"]["ratio"] = 0.3
+    names = {row["policy"] for row in analyse(tmp_path, *cells).rows}
+    assert names == {"random ratio=0.15", "random ratio=0.3"}
+
+
+def test_rows_that_differ_in_more_than_returned_masks_are_nothing_to_show(tmp_path):
+    other = cell("other", 0.3, mask_exclusion=1.0)
     other.config["policy"]["ratio"] = 0.3
-    names = {row["policy"] for row in analyse(tmp_path, cell("MLM", 0.1), other).rows}
-    assert names == {"random #1", "random #2"}
-
-
-def test_nothing_to_show_is_said(tmp_path):
-    assert analyse(tmp_path, none()).notes == ("no row has a score and an intermediate stage",)
+    found = analyse(tmp_path, none(), cell("MLM", 0.2), other)
+    assert (found.rows, found.plots) == ((), ())
+    assert found.notes == ("no rows differ in mask_exclusion or shallow_decoder alone",)
 
 
 def test_a_folder_of_a_model_is_analysed(call, tmp_path):

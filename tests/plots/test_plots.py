@@ -8,7 +8,7 @@ import pytest
 
 from maskpolicy import findings, plots
 from maskpolicy.findings import Findings
-from maskpolicy.plots import Bars, Grid, Lines, Marked, Series, look, marked
+from maskpolicy.plots import Bars, Grid, Lines, Marked, Series, drawing, look, marked
 
 SCRIPT = "<script>alert(1)</script>"
 PLOTS = {
@@ -51,9 +51,29 @@ def test_no_plot_at_all_can_be_drawn():
 
 
 def test_colours_are_seen_on_white_and_on_a_dark_page():
-    for color in (*look.COLORS, look.INK):
+    for color in (*map(look.color, range(60)), look.INK):
         assert look.contrast(color, "#ffffff") >= 3
         assert look.contrast(color, "#16181d") >= 3
+
+
+def test_no_two_series_share_a_colour():
+    assert len({look.color(place) for place in range(-1, 60)}) == 61
+
+
+def test_labels_that_differ_at_the_end_differ_in_a_plot():
+    start = "random ratio=0.15 target=full intermediate.lr="
+    for shown in (look.lines, look.short):
+        assert shown(f"{start}0.0001") != shown(f"{start}0.001")
+
+
+def test_a_legend_is_no_wider_than_its_figure():
+    long = "a label of some length, number "
+    series = [Series(f"{long}{index}", [1.0, 2.0], [1, 2]) for index in range(27)]
+    found = drawing.figure([Lines("", "x", "y", series)])
+    found.draw_without_rendering()
+    (legend,) = found.legends
+    assert len(legend.get_texts()) == 27
+    assert legend.get_window_extent().width <= 1.1 * found.bbox.width
 
 
 def test_series_beyond_the_colours_differ_in_marker_or_hatch():

@@ -28,6 +28,7 @@ HEADINGS = {  # of built-in analyses, the most important first: these get room f
     "answers": "Masked spans that are answers of a task",
     "frequency": "How frequent the masked tokens are",
     "positions": "Where in a passage the masked tokens are",
+    "findings": "Claims of the papers",
     "efficiency": "Scores over the steps of the intermediate stage",
     "transfer": "What policies learnt on one task do on others",
     "worlds": "Differences over several worlds",
@@ -36,6 +37,7 @@ HEADINGS = {  # of built-in analyses, the most important first: these get room f
     "cloze": "Masked facts that the model fills in",
     "forgetting": "What the model forgot of its general training",
     "returned-masks": "Scores over the share of masks put back",
+    "probe": "What linear probes read from the frozen encoder",
     "rank": "Effective rank of the representations",
     "checkpoints": "Scores over time or tokens",
 }
@@ -207,10 +209,11 @@ def _analysis(
     columns = found.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(shown(row.get(column)) for column in columns) for row in rows[:MOST_ROWS]]
     words = name.replace("_", " ").replace("-", " ").capitalize()
+    heading, *paragraphs = found.get("about") or [HEADINGS.get(name, words)]
     return EmbeddedAnalysis(
         name,
-        str(found.get("title") or HEADINGS.get(name) or words),
-        str(found.get("about") or ""),
+        str(heading),
+        " ".join(map(str, paragraphs)) or str(found.get("summary", "")),
         "",
         "",
         plots,

@@ -69,7 +69,7 @@ def test_sixteen_analyses_are_below_three_megabytes_and_the_important_ones_are_t
 def test_analyses_stand_in_order_of_importance_under_headings_in_words(folder):
     folders.put_viewer(folder)
     for name in ("checkpoints", "returned-masks", "coverage", "efficiency", "my-own"):
-        folders.put_analysis(folder, name, 10, about=f"What {name} shows.")
+        folders.put_analysis(folder, name, 10, summary=f"What {name} shows.")
     titles = re.findall(r"<h3>(.*?)</h3>\n(?:<p>(.*?)</p>)?", rendered(folder))
     shown = [title for title, about in titles if about]
     headings = embedded_analyses.HEADINGS

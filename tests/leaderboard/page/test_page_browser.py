@@ -138,7 +138,7 @@ def hostile(tmp_path_factory) -> Path:
     place = folders.put_viewer(folder, text, next(iter(shares))).parent / "coverage"
     place.mkdir()
     (place / "coverage.svg").write_text(f"<svg onload='alert(1)'>{EVIL}</svg>")
-    found = {"title": text, "about": text, "notes": [text], "rows": [{text: text}]}
+    found = {"about": [text, text], "notes": [text], "rows": [{text: text}]}
     (place / "coverage.json").write_text(json.dumps(found))
     experiment = {"name": "x", "experiment": f"# {text}\nmodel: mini\n", "keys": [text]}
     (folder / "experiment.yaml").write_text(json.dumps(experiment))
