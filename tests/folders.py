@@ -96,7 +96,7 @@ def put_analysis(folder: Path, name: str, size: int = 0, **found: Json) -> Path:
     (place / f"{name}.json").write_text(json.dumps(document))
     if size:
         (place / f"{name}.svg").write_text(f"<svg>{' ' * size}</svg>")
-        (place / f"{name}.png").write_bytes(b"p" * (size // 2))
+        (place / f"{name}.png").write_bytes(b"p" * (size // 3))
     return place
 
 

@@ -54,8 +54,9 @@ class EmbeddedPlot:
 
     name: str
     path: str  # below the folder of results
-    url: str | None
+    forms: tuple[str, ...]  # data URLs: of the SVG, then of a PNG if there is one
     width: float  # of the SVG in points, 0 if it is not known
+    url: str | None = None  # the form that fits into the page, if one does
 
 
 @dataclass(frozen=True)
@@ -106,26 +107,36 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
         for place in _entries(folder / "analyses", "*")
         if place.is_dir()
     ]
-    room, analyses = ROOM, []
+    analyses = []
     for folder, place in sorted(places, key=lambda each: _importance(each[1].name)):
-        about = next(iter(_entries(place, f"{place.name}.json")), None)
-        found = relative_paths(_findings(about), folder) if about else {}
+        about = place / f"{place.name}.json"
+        found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
         passages = tuple(_passages(found, place))
-        plots = []
-        for path in [] if passages else _entries(place, "*.svg"):
-            images = (_url(form) for form in (path, *_entries(place, f"{path.stem}.png")))
-            url = next((image for image in images if len(image) <= room), None)
-            room -= len(url or "")
-            name = "" if path.stem == place.name else title(path.stem)
-            below = path.relative_to(folder).as_posix()
-            plots.append(EmbeddedPlot(name, below, url, _width(path)))
+        plots = [] if passages else [_plot(path, folder) for path in _entries(place, "*.svg")]
         if found.get("results") not in (None, cell.fingerprint(folder)):
             found = {**found, "notes": [_STALE, *found.get("notes", ())]}
         if plots or found:
             run = folder.resolve().name if len(folders) > 1 else ""
             made = _analysis(place.name, found, tuple(plots), passages)
             analyses.append(replace(made, run=run, folder=str(folder)))
-    return analyses
+    urls = _fitting([plot.forms for each in analyses for plot in each.plots], ROOM)
+    return [
+        replace(each, plots=tuple(replace(plot, url=next(urls)) for plot in each.plots))
+        for each in analyses
+    ]
+
+
+def _fitting(plots: Sequence[Sequence[str]], room: int) -> Iterator[str | None]:
+    """Yield a form of each plot, or None: a small one of as many as fit, then larger ones."""
+    chosen: list[str | None] = []
+    for forms in plots:
+        smallest = min(forms, key=len)
+        chosen.append(smallest if len(smallest) <= room else None)
+        room -= len(chosen[-1] or "")
+    for forms, small in zip(plots, chosen, strict=True):
+        is_larger = small is not None and len(forms[0]) - len(small) <= room
+        room -= len(forms[0]) - len(small or "") if is_larger else 0
+        yield forms[0] if is_larger else small
 
 
 def shared_notes(analyses: Sequence[EmbeddedAnalysis]) -> dict[str, list[str]]:
@@ -145,6 +156,10 @@ def _entries(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if not path.is_symlink())
 
 
+def _is_own_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def _importance(name: str) -> tuple[int, str]:
     """Return the place of an analysis; a user's own come after those of masks."""
     names = list(HEADINGS)
@@ -159,10 +174,12 @@ def _url(image: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(image.read_bytes()).decode()}"
 
 
-def _width(svg: Path) -> float:
-    """Return the width of a plot that `plots.draw` drew, in points."""
+def _plot(svg: Path, folder: Path) -> EmbeddedPlot:
+    forms = tuple(map(_url, filter(_is_own_file, (svg, svg.with_suffix(".png")))))
+    name = "" if svg.stem == svg.parent.name else title(svg.stem)
     found = re.search(r'width="([\d.]+)pt"', svg.read_text(encoding="utf-8", errors="replace"))
-    return float(found[1]) if found else 0.0
+    width = float(found[1]) if found else 0.0
+    return EmbeddedPlot(name, svg.relative_to(folder).as_posix(), forms, width)
 
 
 def _findings(path: Path) -> Json:
