@@ -29,8 +29,10 @@ from maskpolicy.config.experiment import CorpusBlock
 from maskpolicy.corpus import documents
 from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.findings import representations
-from maskpolicy.findings.representations import Ranks, figures
+from maskpolicy.findings.pretrained_models import KINDS, model_number
+from maskpolicy.findings.representations import Ranks, figures, rank_numbers
 from maskpolicy.findings.representations.figures import MeasuredModel
+from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.models import bart as models
 from maskpolicy.results.cell import STEP
 
@@ -50,7 +52,7 @@ class _Seen:
     gone: bool = False  # whether a fine-tuned model was not kept
 
 
-@analysis("rank", version=4)
+@analysis("rank", version=5)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).
@@ -63,6 +65,9 @@ class Rank:
     of BART models. Figure 5b needs fine-tuned models (`keep_models: [finetune]`) and one run for
     each point. Checkpoints (`checkpoint_steps`) give ranks over the loss, so that models of
     different loss can be compared; `loss` is the mean over the last steps of their pre-training.
+    `over_runs=true` gives a table of means over intermediate runs: the ranks by layer, how far the
+    rank of `<mask>` rises from the first layer to the last, and how the gap differs from that of
+    the baseline's model of the nearest loss. The last two are tested over runs.
     """
 
     takes_models: ClassVar[bool] = True
@@ -72,6 +77,7 @@ class Rank:
     tau: tuple[Share, ...] = (0.9, 0.99)  # a table row and a figure 5a for each
     share: Share = 0.15  # of the tokens, masked one by one
     seed: Seed = 0
+    over_runs: bool = False  # a table of means and tests over intermediate runs
 
     def __post_init__(self) -> None:
         """Refuse an empty list of thresholds."""
@@ -88,14 +94,22 @@ class Rank:
                 bare = MeasuredModel(run.name, run.name, str(run.folder))
                 self._add(bare, run.folder, run.folder, None, seen)
         several = len({model.run for model, _ in seen.models}) > 1
-        rows = [row for each in seen.models for row in _rows(*each, self.tau)]
+        bases = {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+        values = rank_numbers.values(seen.models, self.tau, bases)
+        columns = rank_numbers.COLUMNS if self.over_runs else COLUMNS
+        rows = (
+            rank_numbers.table(values)
+            if self.over_runs
+            else [row for each in seen.models for row in _rows(*each, self.tau)]
+        )
         folders = any(not run.results for run in runs)
         return Findings(
-            COLUMNS if several else COLUMNS[1:],
+            columns if several else columns[1:],
             tuple(rows),
             (*seen.notes, *_thin(seen)),
             tuple(figures.panels(seen.models, self.tau)) if seen.models else (),
             partial=folders or seen.gone or bool(seen.notes or self.text),
+            values=tuple(values),
         )
 
     def _of_run(self, run: Run, store: Store, seen: _Seen) -> None:
@@ -105,8 +119,7 @@ class Rank:
         several = _several(results)
         lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
-            kinds = ("intermediate", "general", "pretrained")
-            base = next(filter(None, map(result.stage_key, kinds)), None)
+            base = next(filter(None, map(result.stage_key, KINDS)), None)
             label = _label(result, several)
             model = MeasuredModel(
                 run.name,
@@ -114,6 +127,8 @@ class Rank:
                 lines.setdefault(label, base or label),
                 kept_at=result.config.get(STEP, 0),
                 loss=_loss(store, base),
+                policy=result.policy,
+                stage=model_number(result)[1],
             )
             tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])
             wanted = {base: model, result.stage_key("finetune"): tuned}
@@ -170,27 +185,16 @@ def _world() -> list[Document]:
     return [Document(one.id, one.text) for one in entries]
 
 
-def _model_number(result: Result) -> tuple[str, int]:
-    """Return ("run", its number), or without an intermediate stage ("general model", its number).
-
-    Each row has one model for each such number.
-    """
-    number = result.config.get("intermediate_seed")
-    if number is None:
-        return "general model", result.config.get("general_seed", 0)
-    return "run", number
-
-
 def _several(results: Sequence[Result]) -> set[str]:
     """Return the rows that have more than one model."""
-    models = {(one.policy, _model_number(one)) for one in results}
+    models = {(one.policy, model_number(one)) for one in results}
     count = Counter(policy for policy, _ in models)
     return {policy for policy in count if count[policy] > 1}
 
 
 def _label(result: Result, several: Collection[str] = ()) -> str:
     """Return a model's label: its row, with its number unless it is number 0 and the only one."""
-    what, number = _model_number(result)
+    what, number = model_number(result)
     if number or result.policy in several:
         return f"{result.policy}, {what} {number}"
     return result.policy

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 
 from maskpolicy.plots import Lines, Series
 from maskpolicy.results.cell import STEP, Result, Run
+from maskpolicy.store.artifacts import Store
+
+TOKENS = ("source_tokens", "target_tokens", "feedback_tokens")  # in a result's work
+UNITS = {
+    "steps": "steps of the intermediate stage",
+    "seconds": "seconds of pre-training",
+    "tokens": "source and target tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -112,3 +120,46 @@ def _steps(result: Result) -> int:
     if "intermediate" not in result.config:
         return 0
     return int(result.config.get(STEP, result.config["intermediate"]["steps"]))
+
+
+def cost(point: Point, found: Sequence[Point], store: Store) -> dict[str, float | None]:
+    """Return seconds and tokens of the training up to a point, means over intermediate runs.
+
+    `found` are all points. The stage's seconds are divided in proportion to tokens.
+    """
+    if not point.steps:
+        return {"seconds": 0.0, "tokens": 0.0}
+    line = [p for p in found if (p.run, p.policy, p.task) == (point.run, point.policy, point.task)]
+    whole = line[-1]
+    tokens = _mean([_tokens(result) for result in point.results])
+    total = _mean([_tokens(result) for result in whole.results])
+    seconds = _mean([_seconds(result, store) for result in whole.results])
+    if whole.steps == point.steps:
+        return {"seconds": seconds, "tokens": tokens}
+    share = tokens / total if tokens is not None and total else None
+    if seconds is None or share is None:
+        return {"seconds": None, "tokens": tokens}
+    return {"seconds": seconds * share, "tokens": tokens}
+
+
+def _tokens(result: Result) -> float | None:
+    work = result.work
+    if work is None:
+        return None
+    return float(sum(work.get(name, 0) for name in TOKENS))
+
+
+def _seconds(result: Result, store: Store) -> float | None:
+    """Return the seconds of the intermediate stage and its parts, with interrupted attempts."""
+    if STEP in result.config:
+        return None
+    keys = [key for name, key in result.stages.items() if name.startswith("intermediate")]
+    known = [store.recall(key) for key in keys]  # parts are dropped after use
+    if not known or None in known:
+        return None
+    return float(sum(each["seconds"] for each in known if each is not None))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

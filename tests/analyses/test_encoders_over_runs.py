@@ -114,3 +114,37 @@ def test_the_slope_over_delta_is_that_of_each_run(analyse):
     assert ("cola", "slope") in rows
     plain = analyse("returned-masks")
     assert {row["task"] for row in plain["rows"]} == {"cola"}
+
+
+def test_ranks_are_means_over_runs_and_rises_are_tested(analyse):
+    plain, found = (analyse("rank", "passages=60", *keys) for keys in ((), ("over_runs=true",)))
+    assert plain["values"] == found["values"]
+    rows = {
+        (row["policy"], row["set"], row["layer"]): row
+        for row in found["rows"]
+        if (row["tau"], row["centred"]) == (0.99, False)
+    }
+    for policy in ROWS:
+        for layer in (0, 1):
+            ranks = [
+                row["mask"]
+                for row in plain["rows"]
+                if row["model"] in {f"{policy}, run {stage}" for stage in range(3)}
+                and (row["tau"], row["centred"], row["layer"]) == (0.99, False, layer)
+            ]
+            row = rows[policy, "mask", layer]
+            assert (row["runs"], row["mean"]) == (3, pytest.approx(statistics.fmean(ranks)))
+        rise = rows[policy, "mask", "last less first"]
+        assert rise["mean"] == pytest.approx(
+            rows[policy, "mask", 1]["mean"] - rows[policy, "mask", 0]["mean"]
+        )
+    panels = {panel["title"]: panel["series"] for panel in plain["plots"]}
+    (line,) = [one for one in panels["<mask> tokens (1b)"] if one["label"] == "MLM"]
+    first = [
+        number["value"]
+        for number in plain["values"]
+        if (number["policy"], number["set"], number["layer"]) == ("MLM", "mask", 0)
+        and (number["tau"], number["centred"]) == (0.9, False)
+    ]
+    assert line["y"][0] == pytest.approx(statistics.fmean(first))
+    assert (line["low"][0], line["high"][0]) == pytest.approx(over_runs.interval(first))

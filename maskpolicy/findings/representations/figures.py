@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TypeAlias
 
+from maskpolicy.findings import over_runs
 from maskpolicy.findings.representations import Ranks
 from maskpolicy.plots import Lines, Series
 
@@ -19,42 +21,49 @@ class MeasuredModel:
     """One measured model."""
 
     run: str
-    label: str  # of its row
+    label: str  # of its row, with the number of its intermediate run if there are several
     line: str  # equal for models that form one line over loss or over fine-tuning
     task: str = ""  # of its fine-tuning, "" for a pre-trained model
     steps: int = 0  # of its fine-tuning
     kept_at: int = 0  # steps of pre-training, for a checkpoint; 0: all
     loss: float | None = None  # mean over the last steps of its pre-training
+    policy: str = ""  # label of its row
+    stage: int = 0  # number of its intermediate run
 
     @property
     def name(self) -> str:
         """Its name in the table."""
         return f"{self.label} at {self.kept_at}" if self.kept_at else self.label
 
+    @property
+    def row(self) -> str:
+        """The label of its row; a model without a run is a row of its own."""
+        return self.policy or self.label
+
 
 Measured: TypeAlias = Sequence[tuple[MeasuredModel, Ranks]]
-Points: TypeAlias = list[tuple[float, Ranks]]
+Points: TypeAlias = list[tuple[int, float, Ranks]]
+"""The points of a line: steps, which runs share, the place on the axis, and the ranks there."""
 
 
 def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
     """Return figures 1a, 1b and 5a over layers, then ranks over the loss, and 5b over fine-tuning.
 
-    There is a figure 5a for each of `taus`; the others use the first.
+    There is a figure 5a for each of `taus`; the others use the first. Lines are means over the
+    intermediate runs of a row, with Student's 95% interval.
     """
     names = _names(measured)
-    whole = [
-        (names[model.line], found)
-        for model, found in measured
-        if not model.task and not model.kept_at
-    ]
+    whole: dict[str, list[Ranks]] = {}
+    for model, found in measured:
+        if not model.task and not model.kept_at:
+            whole.setdefault(names[model.line], []).append(found)
 
     def lines(title: str, *tokens: str, tau: float = taus[0]) -> Lines:
         """Return the rank of a token set over layers, less that of a second set if given."""
-        series = []
-        for name, found in whole:
-            layers = found.layers(tau)
-            values = [one[tokens[0]] - sum(one[less] for less in tokens[1:]) for one in layers]
-            series.append(Series(name, values, list(range(len(values)))))
+        series = [
+            _line(name, list(enumerate(_by_layer(runs, tokens, tau))))
+            for name, runs in whole.items()
+        ]
         return Lines(title, "layer", _RANK, series)
 
     return [
@@ -68,13 +77,23 @@ def panels(measured: Measured, taus: Sequence[float] = (0.9,)) -> list[Lines]:
 
 
 def _names(measured: Measured) -> dict[str, str]:
-    """Return the label of each line, with its run if two lines share a label."""
+    """Return the name of each line: that of its row, with the run's if two runs have such a row."""
     first = {model.line: model for model, _ in reversed(measured)}
-    labels = [model.label for model in first.values()]
+    rows = {(model.row, model.run) for model in first.values()}
+    labels = [row for row, _ in rows]
     return {
-        line: model.label if labels.count(model.label) == 1 else f"{model.label} ({model.run})"
+        line: model.row if labels.count(model.row) == 1 else f"{model.row} ({model.run})"
         for line, model in first.items()
     }
+
+
+def _by_layer(runs: Sequence[Ranks], tokens: Sequence[str], tau: float) -> list[list[int]]:
+    """Return for each layer the rank of each run, less that of a second set if there is one."""
+    of_runs = [
+        [layer[tokens[0]] - sum(layer[less] for less in tokens[1:]) for layer in found.layers(tau)]
+        for found in runs
+    ]
+    return [list(ranks) for ranks in zip(*of_runs, strict=True)]
 
 
 def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list[Lines]:
@@ -82,8 +101,8 @@ def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list
     lines: dict[str, Points] = {}
     for model, found in measured:
         if not model.task and model.loss is not None:
-            lines.setdefault(names[model.line], []).append((model.loss, found))
-    if all(len(points) < 2 for points in lines.values()):
+            lines.setdefault(names[model.line], []).append((model.kept_at, model.loss, found))
+    if all(len({steps for steps, _, _ in points}) < 2 for points in lines.values()):
         return []
     return [
         Lines(
@@ -106,7 +125,8 @@ def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> li
         lines: dict[str, Points] = {}
         for model, found in measured:
             if model.task in ("", task) and not model.kept_at:
-                lines.setdefault(names[model.line], []).append((model.steps, found))
+                point = (model.steps, float(model.steps), found)
+                lines.setdefault(names[model.line], []).append(point)
         series = [_means(name, points, "real_without", tau) for name, points in lines.items()]
         title = f"real tokens, last layer, {task} (5b)"
         panels.append(Lines(title, "steps of fine-tuning", _RANK, series))
@@ -114,9 +134,20 @@ def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> li
 
 
 def _means(name: str, points: Points, tokens: str, tau: float) -> Series:
-    """Return the last layer's rank of a token set over x; ranks at the same x are averaged."""
-    found: dict[float, list[int]] = {}
-    for place, ranks in points:
-        found.setdefault(place, []).append(ranks.layers(tau)[-1][tokens])
-    places = sorted(found)
-    return Series(name, [sum(found[x]) / len(found[x]) for x in places], places)
+    """Return the last layer's rank of a token set over x; models after equal steps are averaged."""
+    found: dict[int, list[tuple[float, int]]] = {}
+    for steps, place, ranks in points:
+        found.setdefault(steps, []).append((place, ranks.layers(tau)[-1][tokens]))
+    averaged = [
+        (fmean(place for place, _ in group), [rank for _, rank in group])
+        for group in found.values()
+    ]
+    return _line(name, sorted(averaged, key=lambda point: point[0]))
+
+
+def _line(name: str, points: Iterable[tuple[float, Sequence[int]]]) -> Series:
+    """Return the means of ranks over x, with intervals where every point has several ranks."""
+    places, ranks = zip(*points, strict=True)
+    low, high = zip(*map(over_runs.interval, ranks), strict=True)
+    known = None not in low
+    return Series(name, [fmean(each) for each in ranks], places, *((low, high) if known else ()))
