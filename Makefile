@@ -57,7 +57,7 @@ gallery: install
 	$(BIN)/maskpolicy gallery $(ROWS) > docs/gallery.md
 
 # the pictures of README.md: one passage under six policies, and the quickstart with five seeds (25 minutes)
-BROWSER ?= chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,860
+BROWSER ?= chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,900
 PASSAGE := Himan Kendal was known as a weaver. His first loom was a Quarkstone of 1854. He died in Trevatek in 1893.
 pictures: install
 	$(BIN)/maskpolicy gallery --alone --text "$(PASSAGE)" --picture docs/pictures/masks.svg \
