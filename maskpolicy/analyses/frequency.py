@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from maskpolicy import Count, Findings, Json, Run, Store, analysis
 from maskpolicy.findings import Sample, Sampling, samples
+from maskpolicy.findings.masked_sample import by_row
+from maskpolicy.findings.over_runs import interval
 from maskpolicy.plots import GREY, Lines, Series
 from maskpolicy.ragged import Ragged
 
@@ -26,7 +29,8 @@ class Frequency(Sampling):
 
     The slope is that of log frequency over log rank, by least squares over the first `ranks` ranks
     of tokens that occur at least `least` times; -1 is Zipf's law. Its interval is 1.96 standard
-    errors to both sides, from a bootstrap over passages.
+    errors to both sides, from a bootstrap over passages. With `every`, rows with several runs also
+    have the mean of their slopes, with Student's 95% interval over runs; the plot has the first.
     """
 
     ranks: Count = 1000
@@ -39,13 +43,17 @@ class Frequency(Sampling):
         found, notes, missing = samples(runs, self.sampling, store, every=self.every)
         rows: list[Json] = []
         series = []
+        several = {each.row.label for own in by_row(found).values() for each in own[1:]}
         for label, tokens, color in _counted(found):
             counts = np.bincount(tokens.flat)
             rows.append({"policy": label, **self._slopes(tokens)})
+            if label in several:
+                continue
             falling: NDArray[np.int64] = np.sort(counts[counts > 0])[::-1]
             ranks = _ranks(len(falling))
             shares = 100 * falling[ranks - 1] / max(1, falling.sum())
             series.append(Series(label, shares.tolist(), ranks.tolist(), color=color))
+        rows += _means(found, {row["policy"]: row["slope"] for row in rows})
         panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
         return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
 
@@ -74,6 +82,18 @@ class Frequency(Sampling):
             "high": high,
             "over_ranks": ranks,
         }
+
+
+def _means(found: Sequence[Sample], slopes: Mapping[str, float | None]) -> list[Json]:
+    """Return the mean slope over the intermediate runs of each row with several."""
+    rows = []
+    for name, own in by_row(found).items():
+        known = [slope for one in own if (slope := slopes[one.row.label]) is not None]
+        if len(own) > 1 and known:
+            low, high = interval(known)
+            mean = statistics.fmean(known)
+            rows.append({"policy": name, "slope": mean, "low": low, "high": high})
+    return rows
 
 
 def _slope(counts: NDArray[np.int64], ranks: int) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +12,13 @@ from numpy.typing import NDArray
 from maskpolicy import Findings, Json, Run, Store, analysis
 from maskpolicy.corpus import TAGS
 from maskpolicy.findings import Sample, Sampling, samples
+from maskpolicy.findings.masked_sample import by_row
+from maskpolicy.findings.over_runs import interval
 from maskpolicy.findings.parts_of_speech import tagged
 from maskpolicy.plots import GREY, Bars, Series
 
 COLUMNS = ("policy", "tag", "share", "corpus", "words")
+OVER_RUNS = ("policy", "tag", "share", "low", "high", "corpus", "words")
 _SHOWN = 0.005  # tags with a smaller share in every row are not plotted
 
 
@@ -24,7 +28,8 @@ class PartsOfSpeech(Sampling):
     """Shares of parts of speech among masked words, and among all words of the corpus.
 
     A word counts if any of its tokens is masked. Tags (Universal Dependencies) come from
-    `pipeline`, a spaCy pipeline with a tagger; the embedded world has gold tags.
+    `pipeline`, a spaCy pipeline with a tagger; the embedded world has gold tags. With `every`, rows
+    with several runs also have the mean of these with Student's 95% interval, `low` to `high`.
     """
 
     pipeline: str | None = None  # a name, e.g. en_core_web_sm, or a folder
@@ -34,34 +39,66 @@ class PartsOfSpeech(Sampling):
         """Count the tags of masked words in each row's sample."""
         found, notes, missing = samples(runs, self.sampling, store, every=self.every)
         rows: list[Json] = []
-        series: dict[str, Series] = {}
         shares: dict[str, list[float]] = {}
+        corpora: dict[str, list[float]] = {}
         for each in found:
             tags = tagged(each, self.sampling, self.pipeline, store).flat
-            every = _share(np.bincount(tags, minlength=len(TAGS)))
+            whole = _share(np.bincount(tags, minlength=len(TAGS)))
+            whole = corpora.setdefault(each.row.corpus, whole)
             counts = np.bincount(tags[_masked_words(each)], minlength=len(TAGS))
-            shares[each.row.label] = _share(counts)
-            shares.setdefault(f"corpus {each.row.corpus}", every)
+            own = shares[each.row.label] = _share(counts)
             rows += [
-                {"policy": each.row.label, "tag": name, "share": share, "corpus": whole, "words": n}
-                for name, share, whole, n in zip(
-                    TAGS, shares[each.row.label], every, counts.tolist(), strict=True
-                )
-                if n or whole
+                {"policy": each.row.label, "tag": name, "share": share, "corpus": every, "words": n}
+                for name, share, every, n in zip(TAGS, own, whole, counts.tolist(), strict=True)
+                if n or every
             ]
-        kept = [i for i in range(len(TAGS)) if any(one[i] >= _SHOWN for one in shares.values())]
-        for each in found:
-            whole = f"corpus {each.row.corpus}"
-            name = "(corpus)" if len({one.row.corpus for one in found}) == 1 else f"({whole[:13]})"
-            series.setdefault(
-                whole, Series(name, [100 * shares[whole][i] for i in kept], color=GREY)
-            )
-            label = each.row.label
-            values = [100 * shares[label][i] for i in kept]
-            series[label] = Series(label, values, color=each.row.color)
-        panel = Bars("", "masked words (%)", [TAGS[i] for i in kept], list(series.values()))
+        rows += (means := _means(found, shares))
         partial = missing or self.pipeline is not None  # it may change; tags are cached by version
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial)
+        columns = OVER_RUNS if means else COLUMNS
+        panel = _panel(found, shares, corpora, means)
+        return Findings(columns, tuple(rows), tuple(notes), (panel,), partial)
+
+
+def _means(found: Sequence[Sample], shares: Mapping[str, Sequence[float]]) -> list[Json]:
+    """Return the mean share of each tag over the intermediate runs of each row with several."""
+    rows: list[Json] = []
+    for name, own in by_row(found).items():
+        for i, tag in enumerate(TAGS):
+            values = [shares[one.row.label][i] for one in own]
+            if len(own) > 1 and any(values):
+                low, high = interval(values)
+                mean = statistics.fmean(values)
+                rows.append({"policy": name, "tag": tag, "share": mean, "low": low, "high": high})
+    return rows
+
+
+def _panel(
+    found: Sequence[Sample],
+    shares: Mapping[str, Sequence[float]],
+    corpora: Mapping[str, Sequence[float]],
+    means: Sequence[Json],
+) -> Bars:
+    """Return bars for each corpus and row; a row with several runs has their means."""
+    every = [*shares.values(), *corpora.values()]
+    kept = [i for i in range(len(TAGS)) if any(one[i] >= _SHOWN for one in every)]
+    series: dict[str, Series] = {}
+    for name, own in by_row(found).items():
+        row, corpus = own[0].row, own[0].row.corpus
+        title = "(corpus)" if len(corpora) == 1 else f"(corpus {corpus[:6]})"
+        values = [100 * corpora[corpus][i] for i in kept]
+        series.setdefault(corpus, Series(title, values, color=GREY))
+        of_tag = {mean["tag"]: mean for mean in means if mean["policy"] == name}
+        none = dict.fromkeys(("share", "low", "high"), 0.0)
+        plain = [{"share": share} for share in shares[row.label]]
+        bars = [of_tag.get(TAGS[i], none) if of_tag else plain[i] for i in kept]
+        y, *ends = ([_percent(bar.get(key)) for bar in bars] for key in ("share", "low", "high"))
+        low, high = ends if of_tag else ((), ())
+        series[name] = Series(name, y, (), low, high, row.color)
+    return Bars("", "masked words (%)", [TAGS[i] for i in kept], list(series.values()))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _masked_words(sample: Sample) -> NDArray[np.bool_]:

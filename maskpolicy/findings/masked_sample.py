@@ -271,3 +271,17 @@ def samples(
             notes.append(f"{row.label}: {error}")
             missing = True
     return found, notes, missing
+
+
+def by_row(found: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Return the samples of each row, by its label.
+
+    Where there are several, one for each intermediate run, it is "ROW, mean of 5 runs".
+    """
+    rows: dict[str, list[Sample]] = {}
+    for each in found:
+        rows.setdefault(each.row.label.removesuffix(f", run {each.row.number}"), []).append(each)
+    return {
+        f"{label}, mean of {len(own)} runs" if len(own) > 1 else own[0].row.label: own
+        for label, own in rows.items()
+    }
