@@ -42,7 +42,7 @@ class Evidence:
     noise_from: tuple[stats.Difference, ...] = ()  # pairs of rows that show the noise of runs
     seeds: tuple[int, ...] = ()  # of `pair` or `values`
     draws_general: bool = False  # whether each seed has a general model of its own
-    is_absent: bool = False  # whether the runs lack the experiment or one of its rows
+    is_absent: bool = False  # whether the runs lack the experiment, a row, or all of an analysis
 
 
 @dataclass(eq=False)
@@ -132,8 +132,10 @@ class Evidences:
     def _measured(self, contrast: Measured) -> Evidence:
         """Return the numbers of an analysis, one for each intermediate run of the row or rows."""
         numbers: dict[str, dict[int, float]] = {}
+        tables = []
         for run in self.of_experiment(contrast.experiment):
             table = self.table(contrast.analysis, contrast.settings, run)
+            tables.append(table)
             for label in filter(None, (contrast.row, contrast.other)):
                 every = (*table.rows, *table.values) if table else ()
                 rows = [row for row in every if _is_in(row, contrast.where)]
@@ -142,7 +144,8 @@ class Evidences:
         shared = sorted(mine if other is None else mine.keys() & other.keys())
         if not shared:
             lacking = " or ".join(label for label, known in numbers.items() if not known)
-            return Evidence(reason=f"{contrast.analysis} has no number for {lacking or 'both'}")
+            reason = f"{contrast.analysis} has no number for {lacking or 'both'}"
+            return Evidence(reason=reason, is_absent=not any(each and each.rows for each in tables))
         values = np.array([mine[run] - (0.0 if other is None else other[run]) for run in shared])
         if len(values) > 1 and np.allclose(values, values[0]) and not contrast.resolution:
             return Evidence(len(values), reason="the number is the same in every run")
@@ -285,7 +288,7 @@ def _run_of(row: Mapping[str, Json], label: str) -> int | None:
 def _reduced(points: Sequence[tuple[float, float]], contrast: Measured) -> float:
     places, values = (np.array(each) for each in zip(*points, strict=True))
     if contrast.reduce == "last":
-        return float(values[-1])
+        return float(values[places == places.max()].mean())
     if contrast.reduce == "slope":
         return float(np.polyfit(places, values, 1)[0])
     return float(values.sum())

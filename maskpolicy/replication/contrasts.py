@@ -3,7 +3,8 @@
 A row is named by its label, an experiment by the name of its file, so that runs at two scales,
 experiments/findings/ and experiments/paper/, are tested by the same contrasts. Every contrast has
 `direction`, the claimed one; `least`, the smallest effect that the claim is about; the `unit` of
-both; and `if_present`: whether it belongs to the claim only where the runs have its rows.
+both; and `if_present`: whether it belongs to the claim only where the runs have its rows, and what
+its analysis needs.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ class Measured:
 
     `where` selects rows of the analysis's table and of its `values`; a tuple stands for any of its
     values. `reduce` makes one number of what they have in the column `value`: their sum, or over
-    the column `along` the slope by least squares or the last value. With `other`, that row's number
-    is subtracted, paired by run; without, the number itself is compared with 0.
+    the column `along` the slope by least squares or the mean of those at its last value. With
+    `other`, that row's number is subtracted, paired by run; without, the number itself is compared
+    with 0.
     """
 
     experiment: str

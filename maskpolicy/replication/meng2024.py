@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from maskpolicy.replication.contrasts import LOWER, Claim, Measured, RowDifference, Trend
+from maskpolicy.findings.representations.rank_numbers import NEAREST
+from maskpolicy.replication.contrasts import (
+    HIGHER,
+    LEAST,
+    LOWER,
+    POINTS,
+    Claim,
+    Direction,
+    Measured,
+    RowDifference,
+    Trend,
+)
 
 _PAPER = "Meng et al. 2024"
 _PRETRAINED = {"tau": 0.9, "centred": False, "task": None}
+
+
+def _probed(row: str, other: str, direction: Direction) -> Measured:
+    """Return the difference in the mean accuracy of all linear probes of the last layer.
+
+    They ask for more dimensions than a fine-tuned task does. Probes read the embedded world.
+    """
+    return Measured(
+        *("mae-lm", row, "probe", "value"),
+        other=other,
+        reduce="last",
+        along="steps",
+        direction=direction,
+        least=LEAST,
+        unit=POINTS,
+        if_present=True,
+    )
+
 
 CLAIMS = (
     Claim(
@@ -29,9 +58,17 @@ CLAIMS = (
         "Masks take dimensions of their own in MLM; without masks in the encoder (MAE-LM) this gap "
         "in rank closes.",
         f"{_PAPER}, theorem 2.2 and figure 5a",
-        tuple(
+        (
             Measured(
-                *("mae-lm", row, "rank", "gap"),
+                *("mae-lm", "MAE-LM", "rank", "value"),
+                where={"set": "gap", "layer": NEAREST, "tau": 0.9, "centred": False},
+                resolution=2**0.5,  # a difference of two ranks
+                least=1.0,
+                unit="ranks",
+                direction=LOWER,
+            ),
+            Measured(
+                *("mae-lm", "delta 1", "rank", "gap"),
                 other="MAE-LM",
                 where=_PRETRAINED,
                 reduce="last",
@@ -39,8 +76,7 @@ CLAIMS = (
                 resolution=1.0,
                 least=1.0,
                 unit="ranks",
-            )
-            for row in ("MLM", "delta 1")
+            ),
         ),
     ),
     Claim(
@@ -53,12 +89,13 @@ CLAIMS = (
                 over="the share of masks that return",
                 direction=LOWER,
             ),
+            _probed("delta 1", "MAE-LM", LOWER),
         ),
     ),
     Claim(
         "M4",
         "MAE-LM is better than MLM on downstream tasks.",
         f"{_PAPER}, GLUE and SQuAD",
-        (RowDifference("mae-lm", "MAE-LM", "MLM", ()),),
+        (RowDifference("mae-lm", "MAE-LM", "MLM", ()), _probed("MAE-LM", "MLM", HIGHER)),
     ),
 )

@@ -33,6 +33,7 @@ FIGURES = (
     PaperFigure("Meng et al. 2024, figure 1b: rank of <mask> tokens", "mae-lm", "rank", "(1b)"),
     PaperFigure("Meng et al. 2024, figure 3: scores over pre-training", "mae-lm", "figure3"),
     PaperFigure("Meng et al. 2024, figure 4: masks that return", "mae-lm", "returned-masks"),
+    PaperFigure("The same for linear probes of the frozen encoders", "mae-lm", "probe"),
     PaperFigure("Meng et al. 2024, figure 5a: gap in rank", "mae-lm", "rank", "(5a)"),
     PaperFigure("Meng et al. 2024, figure 5b: rank in fine-tuning", "mae-lm", "rank", "(5b)"),
 )
