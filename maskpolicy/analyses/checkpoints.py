@@ -16,7 +16,7 @@ COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std"
 @analysis("checkpoints")
 @dataclass(frozen=True)
 class CheckpointScores:
-    """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024, figure 3).
+    """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024).
 
     Like `efficiency`, with the same checkpoints (`checkpoint_steps`), but over the cost of the
     steps, which differs between policies. `tokens` counts source and target tokens, also those that

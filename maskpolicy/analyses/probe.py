@@ -109,9 +109,7 @@ def _row(
     row |= {"classes": group[0].found.classes, "tokens": group[0].found.tokens}
     if pairs.get(place):
         row["difference"] = statistics.fmean(pairs[place])
-    test = dict(tests.get(place, {}))
-    ends = {f"difference {end}": test.pop(end) for end in ("low", "high") if end in test}
-    return row | ends | test
+    return row | over_runs.of_difference(tests.get(place, {}))
 
 
 def _value(found: Accuracy) -> dict[str, Json]:

@@ -54,6 +54,12 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
     return tests
 
 
+def of_difference(test: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the columns of a test under the names that a table with other intervals has."""
+    ends = ("low", "high")
+    return {f"difference {name}" if name in ends else name: test[name] for name in test}
+
+
 def paired(mine: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
     """Return the differences of two rows' numbers in the runs that both have, in order."""
     return [mine[run] - other[run] for run in sorted(mine.keys() & other.keys())]

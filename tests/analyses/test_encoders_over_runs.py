@@ -148,3 +148,32 @@ def test_ranks_are_means_over_runs_and_rises_are_tested(analyse):
     ]
     assert line["y"][0] == pytest.approx(statistics.fmean(first))
     assert (line["low"][0], line["high"][0]) == pytest.approx(over_runs.interval(first))
+
+
+def test_figure_3_pairs_rows_by_run_after_as_many_steps(analyse, home):
+    found = analyse("figure3", "probes=true")
+    rows = {(row["policy"], row["task"], row["steps"]): row for row in found["rows"]}
+    tasks = {task for _, task, _ in rows}
+    assert {"cola", "probe person"} <= tasks
+    assert {(policy, steps) for policy, _, steps in rows} == {
+        (policy, steps) for policy in ROWS for steps in (0, 2, 4)
+    }
+    for (policy, task, steps), row in rows.items():
+        mine = numbers(found, policy, task=task, steps=steps)
+        assert row["score"] == pytest.approx(statistics.fmean(mine.values()))
+        if policy == "MLM" or not steps:
+            assert row["difference"] is None
+        else:
+            base = numbers(found, "MLM", task=task, steps=steps)
+            pairs = over_runs.paired(mine, base)
+            assert len(pairs) == 3
+            assert row["difference"] == pytest.approx(statistics.fmean(pairs))
+    probed = numbers(analyse("probe"), "MAE-LM", probe="person", steps=2)
+    assert numbers(found, "MAE-LM", task="probe person", steps=2) == probed
+    scores = {one.seed: one.percent for one in read_run(home / "run").early if one.policy == "MLM"}
+    assert numbers(found, "MLM", task="cola", steps=2) == scores
+    panel = next(panel for panel in found["plots"] if panel["title"] == "probe person")
+    assert [series["label"] for series in panel["series"]] == ROWS
+    assert all(series["x"] == [0.0, 2.0, 4.0] for series in panel["series"])
+    over = analyse("figure3", "over=tokens")
+    assert all(series["x"][0] == 0.0 for panel in over["plots"] for series in panel["series"])
