@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
 from maskpolicy.types import Json
+
+_LINK = re.compile(r"(?<=\])(?=[(:\[])|(?<=\w:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
@@ -23,8 +26,12 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: boo
 
 
 def plain(text: str) -> str:
-    """Return text on one line, escaped so that Markdown sees no HTML, link or image in it."""
-    return " ".join(escape(text, quote=False).replace("](", "]\\(").split())
+    """Return text on one line, escaped so that Markdown sees no HTML, link or image in it.
+
+    Neither links in brackets nor definitions of links are left, nor the bare addresses that GitHub
+    makes links of.
+    """
+    return " ".join(_LINK.sub(r"\\", escape(text, quote=False)).split())
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maskpolicy import markdown
 from maskpolicy.config.budgets import TRAININGS
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _DIGITS = 4
+_WIDEST = 32  # characters of a label that the terminal's table keeps together
 _TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
 SIGNIFICANT = "†"
 RANKS = (
@@ -235,8 +236,11 @@ def to_table(board: Board, *, work: bool = False) -> Table:
         caption="\n".join([*about, *facts]),
         caption_justify="left",
     )
+    words = (word for line in body for word in line[0].split())
+    widest = min(_WIDEST, max(map(len, words), default=0))  # labels are not cut inside a word
     for index, name in enumerate(head):
-        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        side: dict[str, Any] = {"min_width": widest} if index == 0 else {"justify": "right"}
+        table.add_column(name, overflow="fold", **side)
     for index, line in enumerate(body):
         table.add_row(*line, end_section=index == 0 and bool(board.majority))
     return table

@@ -87,6 +87,7 @@ class ModelHistory:
     finetune: FinetuneParams | None = None
     scores: Sequence[CardScore] = ()
     tuned_with: str = ""  # the fine-tuning budget of the scored models, in words
+    choices: Sequence[str] = ()  # of a tuned row: what it chose on dev, and what that cost
 
     @property
     def is_scratch(self) -> bool:
@@ -112,6 +113,7 @@ def card(history: ModelHistory) -> str:
         f'model = {factory}.from_pretrained("{history.name}")\n```',
         *_stage(history),
         *_tuning(history),
+        *_choices(history),
         "## Results",
         _results(history),
         "## How it was made",
@@ -224,6 +226,14 @@ def _tuning(history: ModelHistory) -> list[str]:
     if history.finetune is None:
         return []
     return ["## Fine-tuning", _table(_budget(history.finetune.spec, history.limits))]
+
+
+def _choices(history: ModelHistory) -> list[str]:
+    if not history.choices:
+        return []
+    lines = [f"* {plain(choice)}" for choice in history.choices]
+    about = "These were chosen by their scores on the dev split. What that cost stands behind each."
+    return ["## Tuned settings", about, "\n".join(lines)]
 
 
 def _budget(spec: Training, most: tuple[int | None, int | None]) -> dict[str, Json]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.keys import to_json
-from maskpolicy.leaderboard import description
+from maskpolicy.leaderboard import description, tuning_notes
 from maskpolicy.models.loading import is_relative, refuse_code
 from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import CardScore, ModelHistory
@@ -155,7 +155,12 @@ def _about(
         finetune=finetune,
         scores=_scores(run, cells),
         tuned_with=description.stage(config, "finetune"),
+        choices=tuple(dict.fromkeys(_choice(cell) for cell in cells if cell.tuning is not None)),
     )
+
+
+def _choice(cell: Result) -> str:
+    return f"{tuning_notes.choice(cell)}; {tuning_notes.cost(cell)}"
 
 
 def _commit(manifests: Mapping[str, Json], config: Json) -> str | None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.leaderboard import report
-from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.plots.data import Bars, Plot, Series
 from maskpolicy.results import predictions
-from maskpolicy.results.cell import Run
+from maskpolicy.results.cell import Result, Run
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ class Runs:
     def scores(self) -> DataFrame:
         """Return one row for each cell: run, policy, task, seed, metric, score (percent), n, error.
 
-        A cell that failed has no score, and the reason as `error`.
+        A cell that failed has no score, and the reason as `error`. There is a column for each
+        setting that was swept or tuned, such as `ratio` or `intermediate.lr`.
         """
+        swept = swept_settings(self.board)
         found = [
             {
                 "run": cell.folder.resolve().name,
@@ -61,23 +63,26 @@ class Runs:
                 "score": cell.percent,
                 "n": cell.metrics and cell.metrics.n,
                 "error": cell.error,
+                **_values(row, cell, swept),
             }
             for row in self.board.rows
             for (task, seed), cell in row.cells.items()
         ]
-        return _frame(found, ("run", "policy", "task", "seed", "metric", "score", "n", "error"))
+        known = ("run", "policy", "task", "seed", "metric", "score", "n", "error")
+        return _frame(found, (*known, *swept))
 
     def leaderboard(self) -> DataFrame:
         """Return one row for each policy and task, with its test against the baseline.
 
         Scores and differences are in percent. `low` and `high` bound the difference (95%), `p_holm`
         is adjusted over the whole board. What was not tested is None. `rank_low` and `rank_high`
-        are the possible ranks.
+        are the possible ranks. Settings that were swept or tuned have columns as in `scores`.
         """
-        document = report.to_json(self.board)
+        document, swept = report.to_json(self.board), swept_settings(self.board)
         found = [
-            _leaderboard_row(document, row, task)
-            for row in document["rows"]
+            _leaderboard_row(document, written, task)
+            | _values(row, next((c for (of, _), c in row.cells.items() if of == task), None), swept)
+            for row, written in zip(self.board.rows, document["rows"], strict=True)
             for task in self.board.tasks
         ]
         return _frame(found, tuple(found[0]) if found else ())
@@ -179,6 +184,35 @@ class Runs:
             for row in self.board.rows
         ]
         return [Bars("leaderboard", "score (%)", tasks, series)]
+
+
+def swept_settings(board: Board) -> tuple[str, ...]:
+    """Return the settings in which rows of one policy differ, and those that rows tuned."""
+    found: dict[str, None] = {}
+    for row in board.rows:
+        mine = row.config
+        for other in board.rows:
+            if other.config["name"] == mine["name"]:
+                both = {**mine, **other.config}
+                found |= dict.fromkeys(k for k in both if mine.get(k) != other.config.get(k))
+        found |= dict.fromkeys(_trainings(row))
+        found |= dict.fromkeys(key for cell in row.cells.values() for key in cell.chosen or ())
+    return tuple(found)
+
+
+def _trainings(row: BoardRow) -> dict[str, Json]:
+    """Return what a row has in place of the file's budgets, e.g. {"intermediate.lr": 0.001}."""
+    return {
+        f"{stage}.{key}": value
+        for stage, values in row.trainings.items()
+        for key, value in values.items()
+    }
+
+
+def _values(row: BoardRow, cell: Result | None, settings: Sequence[str]) -> dict[str, Json]:
+    """Return a cell's values of some settings; None if its row does not have one."""
+    known = {**row.config, **_trainings(row), **((cell and cell.chosen) or {})}
+    return {name: known.get(name) for name in settings}
 
 
 def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict[str, Json]:

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+import maskpolicy as mp
 from maskpolicy import stages
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph import planning
@@ -49,6 +50,15 @@ def test_each_row_is_compared_with_the_baseline_of_its_own_budget(swept):
     assert f"compared with {ROWS[0]}: {ROWS[2]}, {ROWS[4]}" in found["notes"]
     budget = found["measured"]["settings"]["fine-tuning"]
     assert f"learning rate 0.0001 ({ROWS[1]}, {ROWS[3]}, {ROWS[5]})" in budget
+
+
+def test_frames_have_a_column_for_each_swept_setting(swept):
+    found = mp.load(swept / "out", store=swept / "store")
+    for frame in (found.scores(), found.leaderboard()):
+        rows = frame.drop_duplicates("policy").set_index("policy")
+        assert rows["finetune.lr"].tolist() == [1e-3, 1e-4] * 3
+        assert rows["ratio"].isna().tolist() == [True, True, False, False, False, False]
+        assert rows["ratio"].tolist()[2:] == [0.15, 0.15, 0.3, 0.3]
 
 
 def test_the_csv_and_the_page_say_what_differs(swept):

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+import maskpolicy as mp
 from maskpolicy import stages
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.graph import picking, planning
@@ -121,6 +122,18 @@ def test_every_form_says_what_was_chosen_and_what_it_cost(tuned):
     assert document["rows"][1]["tuning"]["zsre"] == found
     (record,) = json.loads((folder / "run.json").read_text())["tuned"]
     assert record == {"row": "random", "values": {"intermediate.lr": rate}, **found}
+
+
+def test_frames_and_cards_have_what_was_chosen(tuned, call):
+    (rate,) = json.loads((tuned / "out" / "run.json").read_text())["tuned"][0]["values"].values()
+    frame = mp.load(tuned / "out", store=tuned / "store").scores()
+    assert set(frame[frame.policy == "random"]["intermediate.lr"]) == {rate}
+    assert frame[frame.policy == "none"]["intermediate.lr"].isna().all()
+    words = ("export", tuned / "out", "random", "--store", tuned / "store")
+    code, _, err = call(*words, "--out", tuned / "model")
+    assert code == 0, err
+    card = (tuned / "model" / "README.md").read_text()
+    assert f"* intermediate.lr={json.dumps(rate)} (mean scores: " in card
 
 
 def planned(folder, *overrides):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import folders
@@ -201,3 +202,38 @@ def test_a_general_stage_of_some_rows_is_not_said_of_all(tmp_path):
     facts = description.facts(board(one, two, mixed=True))
     assert facts["general stage"].endswith("learning rate 0.001 (none (a))")
     assert "general stage" not in description.facts(board(two))
+
+
+def test_long_lists_of_rows_name_a_few_whole_labels_and_count_the_others(tmp_path):
+    labels = [f"random ratio=0.{number}" for number in range(10, 20)]
+    folder = folders.write(tmp_path, {"none": 0.2, **dict.fromkeys(labels, 0.5)}, seeds=1)
+    for path in (tmp_path / "results").glob("random*.json"):
+        known = json.loads(path.read_text())
+        known["config"]["intermediate"] |= {"steps": 10 + (known["policy"] > labels[4])}
+        known["config"]["trainings"] = {"intermediate": {"steps": 10}}
+        path.write_text(json.dumps(known))
+    found = board(folder)
+    text = description.facts(found)["intermediate stage"]
+    assert f"({', '.join(labels[:3])} and 2 more)" in text
+    assert f"({', '.join(labels[5:8])} and 2 more)" in text
+    whole = report.to_json(found)["measured"]["settings"]["intermediate stage"]
+    assert ", ".join(labels[:5]) in whole
+
+
+def test_the_terminal_cuts_no_label_inside_a_word(tmp_path):
+    label = "a-policy-of-a-long-name ratio=0.15"
+    folder = folders.write(tmp_path, {"none": 0.2, label: 0.5}, tuple(folders.GROUPS), seeds=2)
+    text = io.StringIO()
+    Console(file=text, width=100).print(report.to_table(board(folder)))
+    assert "a-policy-of-a-long-name" in text.getvalue()
+
+
+def test_a_card_of_a_tuned_row_says_what_was_chosen():
+    made = ModelHistory(
+        *("mine", "facebook/bart-base", "abc", "maskpolicy export", {"versions": {}}),
+        choices=("intermediate.lr=0.001 (mean scores: 0.001: 23.0); 3 intermediate trainings",),
+    )
+    text = cards.card(made)
+    assert "## Tuned settings" in text
+    assert "* intermediate.lr=0.001 (mean scores: 0.001: 23.0); 3 intermediate" in text
+    assert "Tuned settings" not in cards.card(replace(made, choices=()))

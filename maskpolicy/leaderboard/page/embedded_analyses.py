@@ -112,7 +112,8 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
         about = place / f"{place.name}.json"
         found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
         passages = tuple(_passages(found, place))
-        plots = [] if passages else [_plot(path, folder) for path in _entries(place, "*.svg")]
+        drawn = [] if passages else filter(_is_own_file, _entries(place, "*.svg"))
+        plots = [_plot(path, folder) for path in drawn]
         if found.get("results") not in (None, cell.fingerprint(folder)):
             found = {**found, "notes": [_STALE, *found.get("notes", ())]}
         if plots or found:
