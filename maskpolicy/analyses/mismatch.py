@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,6 +54,9 @@ class Mismatch(Sampling):
             for task in sliced:
                 new = list(self._rows(run, task, texts, store))
                 rows += new
+                # of each cell with a result: dev answers of others may be there after a repair
+                cells = Counter(r.policy for r in run.results if r.task == task.task and r.metrics)
+                missing |= any(row["seeds"] < cells[row["policy"]] for row in new)
                 scored = {row["relations"] for row in new if row["score"] is not None}
                 if SEEN not in scored:
                     notes.append(

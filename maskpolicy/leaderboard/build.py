@@ -52,6 +52,8 @@ def build_leaderboard(
     present = (task for draft in drafts for task, _ in draft.cells)
     tasks = joined_rows.order((run.tasks for run in runs), present)
     read = cache(predictions.read_answers)
+    for cell in (cell for draft in drafts for cell in draft.cells.values()):
+        read(cell)  # raises DataError if scores and answers disagree, also where nothing is tested
     rows = _rows(drafts, names, tasks, label, read)
     guesses, disagreements = joined_rows.majority(runs)
     notes = [

@@ -40,7 +40,10 @@ def cell(params: Cell, inputs: Mapping[str, Path], out: Path, run: StageRun) -> 
         raise ValueError("no such luck")
     metrics = {"metric": "exact_match", "version": 1, "score": params.score, "n": 4}
     (out / "result.json").write_text(json.dumps(metrics))
-    (out / "predictions.jsonl").write_text('{"id": "a", "prediction": "b"}\n')
+    rows = [
+        {"id": name, "group": name, "prediction": "b", "score": params.score} for name in "abcd"
+    ]
+    (out / "predictions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 @pytest.fixture
