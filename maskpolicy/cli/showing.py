@@ -70,6 +70,7 @@ def show(
     of_run = preview.from_run(run, policy, artifacts) if run else None
     if run and of_run:
         plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
+        preview.tell_edited(of_run, artifacts)
     block = policy_blocks.policy_block(given_block(policy, keys or (), of_run), "policy", {})
     block = replace(block, label=of_run.label) if of_run else block
     if of_run and model is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from maskpolicy.learned.current_model import Current, reannotated
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import instance
+from maskpolicy.plugins.discovery import code_digests, find_plugin, instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.results.cell import Run, read_run
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from maskpolicy.store.artifacts import Store
 
-
+log = logging.getLogger(__name__)
 UNLEARNT = "as for a model that has learnt nothing, to which all tokens are equally likely"
 
 
@@ -149,6 +150,21 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
     tokenizer = available(store, key, f"the tokenizer of {folder}").path
     trained = cell.stage_key("intermediate")
     return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained)
+
+
+def tell_edited(row: PolicyOfRun, store: Store) -> None:
+    """Log a warning if the files of a row's policy are not those that its run was computed with."""
+    known = store.peek(row.trained) if row.trained else None
+    if known is None:
+        return
+    before = known["record"]["params"].get("code") or {}
+    now = code_digests(find_plugin("policy", row.policy["name"]))
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    if changed:
+        log.warning(
+            "%s: %s changed since the run: what is shown may not be what the run masked",
+            *(row.label, ", ".join(changed)),
+        )
 
 
 def statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Statistics | None]:
