@@ -41,7 +41,8 @@ class Block:
     def commands(self) -> Iterator[list[str]]:
         """Yield the words of each command of a shell block."""
         for line in re.sub(r"\\\n\s*", "", self.text).splitlines():
-            if words := shlex.split(line, comments=True):
+            words = shlex.split(line, comments=True)
+            if words and words[0] not in ("for", "done"):  # what a loop repeats is checked once
                 yield words
 
 
