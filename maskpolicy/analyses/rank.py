@@ -25,6 +25,7 @@ from maskpolicy import (
     analysis,
     world,
 )
+from maskpolicy.config.corpus_mix import MIX
 from maskpolicy.config.experiment import CorpusBlock
 from maskpolicy.corpus import documents
 from maskpolicy.corpus.passages import Document, Passages, build_passages
@@ -32,8 +33,10 @@ from maskpolicy.findings import representations
 from maskpolicy.findings.pretrained_models import KINDS, model_number
 from maskpolicy.findings.representations import Ranks, figures, rank_numbers
 from maskpolicy.findings.representations.figures import MeasuredModel
+from maskpolicy.keys import canonical
 from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.models import bart as models
+from maskpolicy.plugins.registry import CORPUS
 from maskpolicy.results.cell import STEP
 
 COLUMNS = (
@@ -60,8 +63,9 @@ class Rank:
     The rank is the smallest number of singular values whose squares have a share `tau` of the sum
     of all squares, for uncentred states and for centred ones (less the mean of the set). Sets:
     `<mask>`; real tokens with masks present, without masks, and both; all tokens of the masked
-    input, and of the unmasked input, whose difference is `gap`. Passages come from each run's
-    corpus, from `text`, or from the embedded world. Besides runs, it takes folders of encoders and
+    input, and of the unmasked input, whose difference is `gap`. Passages come from each row's
+    corpus (the first ones, before those of texts mixed into it), from `text`, or from the embedded
+    world. Besides runs, it takes folders of encoders and
     of BART models. Figure 5b needs fine-tuned models (`keep_models: [finetune]`) and one run for
     each point. Checkpoints (`checkpoint_steps`) give ranks over the loss, so that models of
     different loss can be compared; `loss` is the mean over the last steps of their pre-training.
@@ -117,6 +121,11 @@ class Rank:
         places = {label: place for place, label in enumerate(run.policies)}
         results = (*run.results, *run.early)
         several = _several(results)
+        if len({_text(result) for result in results} - {""}) > 1 and not self.text:
+            seen.notes.append(
+                f"{run.name}: rows read different corpora, and each is measured on its own: set "
+                "text='[FILE]' to measure all on the same text"
+            )
         lines: dict[str, str] = {}  # the model at the end of each row's pre-training
         for result in sorted(results, key=lambda one: places.get(one.policy, len(places))):
             base = next(filter(None, map(result.stage_key, KINDS)), None)
@@ -217,13 +226,23 @@ def _path(store: Store, key: str | None) -> Path:
 
 
 def _corpus(store: Store, result: Result, results: Sequence[Result]) -> Path:
-    """Return the folder of the passages of the intermediate stage, shared by all rows of a run."""
-    shared = (one.stage_key("corpus intermediate") for one in results)
-    key = next(filter(None, shared), None) or result.stage_key("corpus")
+    """Return the folder of the passages of a row's intermediate stage.
+
+    A row without one is measured on what most rows read: the corpus of the run's file.
+    """
+    usual = sorted(results, key=lambda one: CORPUS in one.config.get("trainings", {}))
+    keys = (one.corpus_key for one in (result, *usual))
+    key = next(filter(None, keys), None) or result.stage_key("corpus")
     artifact = store.get(key) if key else None
     if artifact is None:
         raise StoreError(f"its corpus is not in the store {store.place}: set text='[FILE]'")
     return artifact.path
+
+
+def _text(result: Result) -> str:
+    """Return the corpus of a result's row without what is mixed into it; "" if it has none."""
+    corpus = result.config.get("corpus", {})
+    return canonical({**corpus, MIX: None}) if corpus else ""
 
 
 def _rows(model: MeasuredModel, found: Ranks, taus: Sequence[float]) -> list[Json]:

@@ -9,16 +9,20 @@ from typing import Any
 
 from maskpolicy import schema
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import NONE
+from maskpolicy.config.experiment import NONE, CorpusBlock
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import ROW_TRAININGS
+from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 from maskpolicy.schema import at
 from maskpolicy.types import Denoising
 
 GRID, ZIP, TUNE = "grid", "zip", "tune"
 ON, DEV = "on", "dev"  # the key of `tune` that is no key of a row, and its only value
-_SAME_RESULT = ("finetune.seed", *(f"{name}.checkpoint_every" for name in ROW_TRAININGS))
+_SAME_RESULT = (
+    "finetune.seed",
+    *(f"{name}.checkpoint_every" for name in ROW_TRAININGS),
+    "corpus.shard_mb",
+)
 
 Known = Callable[[str, str], Any]
 """known(key, place) -> the annotation of a key's values; ConfigError if a sweep cannot have it."""
@@ -123,14 +127,14 @@ def _unknown(key: str, choices: Collection[str], where: str) -> ConfigError:
         f"{stage}.{name}" for stage in ROW_TRAININGS for name in schema.fields_of(Training)
     ]
     near = get_close_matches(key, trainings, n=1)
-    some = (f"{stage}.KEY" for stage in ROW_TRAININGS)
+    some = (f"{stage}.KEY" for stage in (*ROW_TRAININGS, CORPUS))
     return ConfigError(f"{where}: {unknown('key', key, {*choices, *near, *some})}")
 
 
 def training_of(key: str) -> str | None:
-    """Return the training that a key belongs to, or None."""
+    """Return the training that a key belongs to, or `corpus`; None for any other key."""
     stage, dot, _ = key.partition(".")
-    return stage if stage in ROW_TRAININGS and dot else None
+    return stage if stage in (*ROW_TRAININGS, CORPUS) and dot else None
 
 
 def _of_training(key: str, where: str) -> Any:
@@ -138,9 +142,19 @@ def _of_training(key: str, where: str) -> Any:
     known = schema.fields_of(Training)
     if key in _SAME_RESULT:
         raise ConfigError(f"{where}: changes no result: remove it")
+    if stage == CORPUS:
+        return _of_corpus(name, where)
     if name not in known:
         raise ConfigError(f"{where}: {unknown(f'key of {stage}', name, known)}")
     return known[name].annotation
+
+
+def _of_corpus(name: str, where: str) -> Any:
+    first, _, rest = name.partition(".")
+    known = schema.fields_of(CorpusBlock)
+    if first not in known:
+        raise ConfigError(f"{where}: {unknown('key of corpus', first, known)}")
+    return Any if rest else known[first].annotation
 
 
 def _lists(found: Any, where: str, known: Known, before: str = "") -> dict[str, list[Any]]:

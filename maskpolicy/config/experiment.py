@@ -23,6 +23,7 @@ from maskpolicy.config.slurm import Slurm
 from maskpolicy.keys import omitted
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import CORPUS
 from maskpolicy.schema import Count, NotNegative, Steps, renamed, with_new_names
 from maskpolicy.types import Denoising, Json
 
@@ -83,6 +84,9 @@ class CorpusBlock:
     # megabytes of files in one shard of a bigger corpus, which a process computes at a time; 0: the
     # corpus is one stage
     shard_mb: NotNegative = 64.0
+    # texts to mix in, each by its share of all passages: `general` and `situations` of the world,
+    # or a block by a name of its own, {wiki: {files: [wiki.txt], share: 0.2}}
+    mix: dict[str, Any] | None = omitted(None)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class PolicyBlock:
     label: str  # the row's name; left out: the policy, and its settings that are not the default
     fields: dict[str, Any] = field(default_factory=dict)  # every field of the plugin, as JSON
     denoising: Denoising = field(default_factory=Denoising)
-    # what its trainings have in place of the file's settings, by training
+    # what its trainings, and its corpus, have in place of the file's settings, by block
     trainings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # values to choose from by key, and `on`, the split; {}: nothing is to be chosen
     tune: Mapping[str, Any] = field(default_factory=dict)
@@ -180,6 +184,10 @@ class Experiment:
         spec: Training = getattr(self, stage)
         return replace(spec, **block.trainings.get(stage, {}))
 
+    def corpus_of(self, block: PolicyBlock) -> CorpusBlock:
+        """Return the corpus that a row reads."""
+        return replace(self.corpus, **block.trainings.get(CORPUS, {}))
+
     def run_of(self, seed: int) -> int:
         """Return the number of the intermediate run that fine-tuning with a seed starts from."""
         return self.runs[self.seeds.index(seed) % len(self.runs)]
@@ -199,6 +207,9 @@ def resolved(experiment: Experiment) -> Json:
     """
     config = asdict(experiment)
     del config["name"], config["resources"], config["slurm"], config["general_policy"]
+    for name in (CORPUS, "contrast_corpus"):
+        block = getattr(experiment, name)
+        config[name] = block and keys.to_json(block)
     if experiment.general_policy is not None:
         config["general"]["policy"] = resolved_member(experiment.general_policy)
     config["policies"] = [

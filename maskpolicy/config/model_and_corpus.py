@@ -65,6 +65,8 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
         )
     block = {"name": given} if isinstance(given, str) else given
     values = schema.block(CorpusBlock, block, where)
+    if values["mix"]:
+        raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
     sources = [key for key in ("name", "files", "hub") if values[key]]
     if len(sources) != 1:
         raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")

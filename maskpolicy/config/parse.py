@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from maskpolicy import schema
 from maskpolicy.config import learned_policies, sweeps, verbatim, yaml_file
 from maskpolicy.config.budgets import TRAININGS, Training, row_trainings, training_blocks
+from maskpolicy.config.corpus_mix import check_mix, row_corpus, with_mix
 from maskpolicy.config.experiment import (
     NONE,
     WORLD,
+    CorpusBlock,
     Experiment,
     ModelBlock,
     PolicyBlock,
@@ -23,13 +25,13 @@ from maskpolicy.config.general_policy import check_scratch, general_policy
 from maskpolicy.config.model_and_corpus import corpus_block, model_block, world_block
 from maskpolicy.config.policy_blocks import compares_corpora, denoising_block
 from maskpolicy.config.resources import resources_block
-from maskpolicy.config.row_blocks import baseline_row, row_blocks
+from maskpolicy.config.row_blocks import Usual, baseline_row, row_blocks
 from maskpolicy.config.slurm import Slurm
 from maskpolicy.config.task_blocks import data_source, task_blocks
 from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery
-from maskpolicy.plugins.registry import DENOISING_KEYS
+from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at, old_name, renamed
 
 log = logging.getLogger(__name__)
@@ -126,7 +128,8 @@ def make_experiment(
     trainings = training_blocks(given, model.is_scratch, where)
     if trainings["general"].steps:
         check_scratch(model, f"{where}general.steps")
-    rows, policies = _rows(file, given, shared, model, trainings, where)
+    corpus = with_mix(file.corpus, at(where, CORPUS), folders)
+    rows, policies = _rows(file, given, shared, model, trainings, corpus, where, folders)
     data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
     runs = _runs(file, where)
@@ -134,8 +137,12 @@ def make_experiment(
     contrast = None
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
+    world = world_block(file.world, where)
+    check_mix(corpus, model, world, at(where, CORPUS))
     for row, block in zip(rows, policies, strict=True):
         for each in block.candidates or (block,):
+            own = replace(corpus, **each.trainings.get(CORPUS, {}))
+            check_mix(own, model, world, at(row.place, CORPUS))
             learned_policies.check(each, tasks, data, row.place)
             learned_policies.tell_warmups(each, row.place)
             if not model.is_scratch and contrast is None:
@@ -144,7 +151,7 @@ def make_experiment(
     return Experiment(
         name=name,
         model=model,
-        corpus=corpus_block(file.corpus, at(where, "corpus"), folders),
+        corpus=corpus,
         policies=policies,
         tasks=tasks,
         contrast_corpus=contrast,
@@ -161,7 +168,7 @@ def make_experiment(
         plugins=modules,
         keep_models=file.keep_models,
         checkpoint_steps=_checkpoint_steps(*checkpoints),
-        world=world_block(file.world, where),
+        world=world,
         tracker=file.tracker,
         resources=resources_block(file.resources, at(where, "resources")),
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
@@ -184,16 +191,24 @@ def _rows(
     shared: Mapping[str, Any],
     model: ModelBlock,
     trainings: Mapping[str, Training],
+    corpus: CorpusBlock,
     where: str,
+    folders: Sequence[Path],
 ) -> tuple[list[sweeps.Row], tuple[PolicyBlock, ...]]:
     """Return the rows of a file as written, after its sweeps, and as blocks."""
     place = at(where, "policies")
     rows = sweeps.rows(file.policies, place, given, where)
 
     def own(stated: Mapping[str, Any], place: str) -> Mapping[str, Mapping[str, Any]]:
-        return row_trainings(stated, given, model.is_scratch, place)
+        budgets = {key: each for key, each in stated.items() if key != CORPUS}
+        found = row_trainings(budgets, given, model.is_scratch, place)
+        if CORPUS not in stated:
+            return found
+        where = at(place, CORPUS)
+        return {**found, CORPUS: row_corpus(stated[CORPUS], corpus, where, folders)}
 
-    return rows, row_blocks(rows, place, shared, model.kind, trainings, own)
+    usual: Usual = {**trainings, CORPUS: corpus}
+    return rows, row_blocks(rows, place, shared, model.kind, usual, own)
 
 
 def _warn_of_old_names(block: type[File | Training], given: Any, where: str) -> None:

@@ -8,22 +8,25 @@ from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 from maskpolicy import keys, schema
-from maskpolicy.config import budgets
+from maskpolicy.config import budgets, corpus_mix
 from maskpolicy.config.axes import DEV, ON, TUNE
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import NONE, PolicyBlock, untuned
+from maskpolicy.config.experiment import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
 from maskpolicy.config.policy_blocks import denoising_block, leaf_blocks, of_kind, policy_block
 from maskpolicy.config.row_names import apart, distinct, named
 from maskpolicy.config.sweeps import Row
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import ROW_TRAININGS
+from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 from maskpolicy.schema import at
 from maskpolicy.types import Json
 
+BLOCKS = (*ROW_TRAININGS, CORPUS)
+Usual: TypeAlias = Mapping[str, Training | CorpusBlock]
+"""The file's budgets and its corpus, by block."""
 Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, Any]]]
-"""own(blocks of trainings, place) -> what differs from the file's; see `budgets.row_trainings`."""
+"""own(blocks, place) -> what a row has in place of the file's; see `budgets.row_trainings`."""
 
 
 def row_blocks(
@@ -31,13 +34,13 @@ def row_blocks(
     where: str,
     shared: Mapping[str, Any],
     kind: str,
-    usual: Mapping[str, Training],
+    usual: Usual,
     own: Own,
 ) -> tuple[PolicyBlock, ...]:
     """Return the rows of an experiment with distinct labels; see `policy_blocks.policy_block`.
 
-    `usual` holds the budgets of the file. Raises ConfigError, also for two rows that are the same
-    but for the way in which they are written.
+    `usual` holds the budgets and the corpus of the file. Raises ConfigError, also for two rows that
+    are the same but for the way in which they are written.
     """
     found: list[PolicyBlock] = []
     automatic: list[tuple[str, Json]] = []
@@ -65,7 +68,7 @@ def row_blocks(
 
 def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBlock:
     """Return a row as a block without its label."""
-    given = {key: value for key, value in row.given.items() if key not in ROW_TRAININGS}
+    given = {key: value for key, value in row.given.items() if key not in BLOCKS}
     try:
         block = policy_block(given, row.place, {**shared, **row.shared}, kind)
         _check_stages(block, _stated(row), row.place)
@@ -75,16 +78,17 @@ def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBl
 
 
 def _stated(row: Row) -> dict[str, Any]:
-    return {key: row.given[key] for key in ROW_TRAININGS if key in row.given}
+    found = {key: row.given[key] for key in BLOCKS if key in row.given}
+    if found.get(CORPUS) == WORLD:
+        found[CORPUS] = {"name": WORLD}
+    return found
 
 
 def _own(row: Row, own: Own) -> Mapping[str, Mapping[str, Any]]:
     return own(_stated(row), row.place)
 
 
-def _tuned(
-    row: Row, shared: Mapping[str, Any], kind: str, usual: Mapping[str, Training], own: Own
-) -> PolicyBlock:
+def _tuned(row: Row, shared: Mapping[str, Any], kind: str, usual: Usual, own: Own) -> PolicyBlock:
     """Return a row that chooses among candidates, whose labels end in their values."""
     tried = [(each, _block(each, shared, kind, own)) for each in row.candidates()]
     for each, made in tried:
@@ -135,9 +139,7 @@ def _check_sweeps(rows: Sequence[Row], blocks: Sequence[PolicyBlock]) -> None:
             )
 
 
-def _check_candidates(
-    blocks: Sequence[PolicyBlock], usual: Mapping[str, Training], where: str
-) -> None:
+def _check_candidates(blocks: Sequence[PolicyBlock], usual: Usual, where: str) -> None:
     """Raise ConfigError if a candidate of a tuned row and another row share only their label."""
     known: dict[str, Json] = {}
     for block in (each for row in blocks for each in (*row.candidates, row)):
@@ -152,7 +154,7 @@ def _check_candidates(
 def _check_stages(block: PolicyBlock, stated: Mapping[str, Any], where: str) -> None:
     """Raise ConfigError for the budget of a stage that a row does not have."""
     for stage in stated:
-        if stage == "intermediate" and not block.has_stage:
+        if stage in ("intermediate", CORPUS) and not block.has_stage:
             raise ConfigError(f"{at(where, stage)}: {NONE} has no stage and takes no such key")
         if stage == "fit" and not _is_fitted(block):
             raise ConfigError(
@@ -173,13 +175,13 @@ def _naming(error: ConfigError, row: Row) -> ConfigError:
     return ConfigError(f"{error} (in the row of {values})")
 
 
-def _settings(block: PolicyBlock, usual: Mapping[str, Training]) -> Json:
+def _settings(block: PolicyBlock, usual: Usual) -> Json:
     """Return all that distinguishes a row, however it is written."""
     changed = {
         f"{stage}.{key}": value
         for stage, values in block.trainings.items()
         for key, value in values.items()
-        if value != getattr(usual[stage], key)
+        if corpus_mix.in_effect(key, value) != corpus_mix.in_effect(key, getattr(usual[stage], key))
     }
     return keys.plain([block.name, block.fields, asdict(block.denoising), changed, block.tune])
 
@@ -189,7 +191,7 @@ def _label(
     row: Row,
     shared: Mapping[str, Any],
     kind: str,
-    usual: Mapping[str, Training],
+    usual: Usual,
 ) -> str:
     """Return a row's label: the given one, or its policy and each setting that is not usual.
 
@@ -200,12 +202,20 @@ def _label(
         stage: {key: block.trainings[stage][key] for key in _present(blocks)}
         for stage, blocks in _stated(row).items()
     }
-    own = keys.plain(trainings)
+    own = _shown(trainings)
     if "label" in row.given:
         values = {**block.fields, **asdict(block.denoising), **own}
         return apart(row.given["label"], values, [], row.from_top)
     base = {stage: {key: getattr(usual[stage], key) for key in own[stage]} for stage in own}
-    return automatic(block, shared, kind, own, keys.plain(base), tuple(row.swept), tuple(row.tune))
+    return automatic(block, shared, kind, own, _shown(base), tuple(row.swept), tuple(row.tune))
+
+
+def _shown(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:
+    """Return blocks as labels name their settings."""
+    return {
+        stage: corpus_mix.shown(values) if stage == CORPUS else keys.plain(values)
+        for stage, values in blocks.items()
+    }
 
 
 def _present(stated: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from maskpolicy import schema
 from maskpolicy.config import yaml_file
@@ -29,7 +29,7 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import DENOISING_KEYS
-from maskpolicy.schema import at
+from maskpolicy.schema import Stated, at
 
 MOST = 1000  # rows of an experiment, with the candidates of those that are tuned
 
@@ -42,6 +42,10 @@ class RowKeys:
     intermediate: dict[str, Any] = field(default_factory=dict)
     finetune: dict[str, Any] = field(default_factory=dict)  # the same; of `none` too
     fit: dict[str, Any] = field(default_factory=dict)  # the same, of a learned policy
+    # what differs from the file's corpus in this row alone: key by key, and `mix` text by text
+    corpus: Annotated[dict[str, Any], Stated("a name or a block of keys")] = field(
+        default_factory=dict
+    )
     # lists of values by key: a row for each combination (docs/sweeps.md)
     grid: dict[str, Any] = field(default_factory=dict)
     zip: dict[str, Any] = field(default_factory=dict)  # the same, but the lists are read in step

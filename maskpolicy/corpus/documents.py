@@ -21,12 +21,15 @@ from maskpolicy.world.tagger_errors import COLUMN as WITH_ERRORS
 _GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
 
 
+WorldText: TypeAlias = Literal["general", "intermediate", "situations"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorldSource:
     """A corpus of the embedded world, as stored in stage keys."""
 
     name: Literal["world"] = "world"
-    part: Literal["general", "intermediate", "situations"] = "intermediate"
+    part: WorldText = "intermediate"
     words: int | None = omitted(None)  # per passage; None: whole documents are read
     limit: int
 

@@ -37,6 +37,7 @@ _LONGEST = 10_000  # longest word, in characters, that is not split
 PASSAGES_FILE = "passages.safetensors"
 INDEX_FILE = "index.json"  # of passages in several files
 FILES = "files"  # in the index: the files and their numbers of passages
+COLUMNS = "columns"  # in the index: the arrays that all files have; left out: those of the first
 FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences"})
 """The arrays that every corpus has; all others are columns."""
 
@@ -113,7 +114,8 @@ def open_arrays(folder: Path) -> Mapping[str, Rows]:
     """
     if not (folder / INDEX_FILE).exists():
         return ragged.load(folder / PASSAGES_FILE)
-    names = read_json(folder / INDEX_FILE)[FILES]
+    index = read_json(folder / INDEX_FILE)
+    names = index[FILES]
     allow_files(_OPEN)
     try:
         parts = [ragged.load(folder / name) for name in names]
@@ -124,7 +126,8 @@ def open_arrays(folder: Path) -> Mapping[str, Rows]:
             f"{folder}: this process may not open {len(names)} more files at a time: raise the "
             "limit (ulimit -Hn), or set a larger corpus.shard_mb"
         ) from error
-    return {column: Joined([part[column] for part in parts]) for column in parts[0]}
+    columns = index.get(COLUMNS, parts[0])
+    return {column: Joined([part[column] for part in parts]) for column in columns}
 
 
 def passage_rows(

@@ -76,7 +76,7 @@ class BoardRow:
 
     @property
     def trainings(self) -> Json:
-        """What the row's trainings have in place of the file's settings, by training."""
+        """What the row has in place of the file's settings, by training, and for its corpus."""
         cell = next(iter(self.cells.values()), None)
         return {} if cell is None else cell.config.get("trainings", {})
 

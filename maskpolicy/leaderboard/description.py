@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy import keys
+from maskpolicy.config import corpus_mix
 from maskpolicy.config.experiment import HUB, SCRATCH, SEQ2SEQ, WORLD, ModelBlock
 from maskpolicy.leaderboard import tuning_notes
 from maskpolicy.leaderboard.board import Board, BoardRow, listed
@@ -157,6 +158,15 @@ def _model(result: Result) -> str:
 
 def _corpus(result: Result) -> str:
     block = result.config.get("corpus") or {}
+    mixed = corpus_mix.in_effect(corpus_mix.MIX, block.get(corpus_mix.MIX)).items()
+    shares = {
+        name: each[corpus_mix.SHARE] if isinstance(each, dict) else each for name, each in mixed
+    }
+    return ", ".join([_text(block), *(f"{100 * s:g}% from {name}" for name, s in shares.items())])
+
+
+def _text(block: Json) -> str:
+    """Return a corpus in words, without what is mixed into it."""
     if block.get("name") == WORLD:
         return f"the embedded world ({INVENTED})"
     if block.get("hub"):

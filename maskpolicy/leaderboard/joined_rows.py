@@ -171,7 +171,8 @@ def unlike(drafts: Sequence[Draft]) -> dict[str, list[str]]:
                 rows += f"({cell.folder})"
                 stated.setdefault(rows, {}).update(dict.fromkeys(lines))
                 stated[rows] |= dict.fromkeys(compatibility.of_world(name, known.cell, cell))
-                lines = compatibility.contents(name, known.part, part)
+                same = known.part.settings == part.settings  # else their labels name what differs
+                lines = compatibility.contents(name, known.part, part) if same else []
                 unstated.setdefault(rows, {}).update(dict.fromkeys(lines))
     differing = {rows: list(lines or unstated[rows]) for rows, lines in stated.items()}
     return {rows: lines for rows, lines in differing.items() if lines}

@@ -17,7 +17,8 @@ T = TypeVar("T")
 DENOISING_KEYS = tuple(field.name for field in fields(Denoising))
 ROW_TRAININGS = ("fit", "intermediate", "finetune")
 """The trainings that rows of one experiment may differ in."""
-ROW_KEYS = (*ROW_TRAININGS, "grid", "zip", "tune")  # of a row's block, whatever its policy
+CORPUS = "corpus"
+ROW_KEYS = (*ROW_TRAININGS, CORPUS, "grid", "zip", "tune")  # of a row's block, whatever its policy
 RESERVED = {
     "policy": {"name", "label", *DENOISING_KEYS, *ROW_KEYS},
     "task": {"name", "label", "data", "revision", "on_error", "context", "limit", "metrics"},

@@ -12,6 +12,7 @@ from typing import Any
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import SCRATCH
 from maskpolicy.corpus.documents import HubSource, Source, WorldSource
+from maskpolicy.corpus.mixing import Share
 from maskpolicy.errors import ConfigError
 from maskpolicy.finetuning import label, span
 from maskpolicy.keys import to_json
@@ -82,6 +83,7 @@ class ModelHistory:
     policy: str | None = None  # None if it has no intermediate stage
     intermediate: IntermediateParams | None = None
     corpus: Source | None = None  # of the intermediate stage
+    mix: Sequence[Share] = ()  # of texts that are mixed into that corpus
     work: Json = None
     task: str | None = None  # what it was fine-tuned on
     finetune: FinetuneParams | None = None
@@ -201,7 +203,7 @@ def _stage(history: ModelHistory) -> list[str]:
         "## Policy",
         _table({"name": history.policy, **_policy_settings(params)}),
         "## Corpus",
-        _corpus(history.corpus),
+        _corpus(history.corpus, history.mix),
         "## Budget",
         _table(_budget(params.spec, history.limits)),
         "## Work done",
@@ -272,8 +274,9 @@ def _data_set(score: CardScore) -> str:
     return names.get(score.source, score.task)
 
 
-def _corpus(source: Source) -> str:
+def _corpus(source: Source, mix: Sequence[Share]) -> str:
     settings = {"words in a passage": source.words, "most documents": source.limit or "all"}
+    settings |= {f"passages from {each.name}": f"{100 * each.share:g}%" for each in mix}
     if isinstance(source, WorldSource):
         return _table({"source": "the embedded world", **settings})
     files = source.files or ()

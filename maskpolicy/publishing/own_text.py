@@ -166,6 +166,7 @@ def export(experiment: Experiment, stage: Stage, store: Store, out: Path, comman
         raise StoreError(f"store {store.place}: {stage.name} is missing: run the command again")
     work = json.loads((artifact.path / WORK).read_text())
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
+    corpus = params_of(stage.inputs["corpus"].record(), CorpusParams)
     about = ModelHistory(
         name=out.name,
         model=experiment.model.name,
@@ -177,7 +178,8 @@ def export(experiment: Experiment, stage: Stage, store: Store, out: Path, comman
         is_relative=is_relative(str(artifact.path)),
         policy=experiment.policies[0].name,
         intermediate=params_of(artifact.manifest["record"], IntermediateParams),
-        corpus=params_of(stage.inputs["corpus"].record(), CorpusParams).corpus,
+        corpus=corpus.corpus,
+        mix=corpus.mix,
         work=work,
     )
     parts = (tokenizer.path, artifact.path)

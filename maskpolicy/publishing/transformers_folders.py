@@ -91,6 +91,7 @@ def _record(about: ModelHistory, cell: Result, key: str) -> Json:
         "stages": dict(cell.stages),
         "intermediate": about.intermediate and to_json(about.intermediate),
         "corpus": about.corpus and to_json(about.corpus),
+        **({"mix": [to_json(each) for each in about.mix]} if about.mix else {}),
         "finetune": about.finetune and to_json(about.finetune),
         "scores": [asdict(score) for score in about.scores],
         "work": cell.work,
@@ -136,6 +137,7 @@ def _about(
     config = cells[0].config
     stage, tuned = manifests.get("intermediate"), manifests.get("finetune")
     corpus = manifests.get("corpus") if stage else None  # of the intermediate stage, not general
+    read = params_of(corpus["record"], CorpusParams) if corpus else None
     finetune = None
     if task is not None and tuned is not None:
         finetune = params_of(tuned["record"], FinetuneParams)
@@ -149,7 +151,8 @@ def _about(
         head=finetune.head if finetune else None,
         policy=config["policy"]["name"] if stage else None,
         intermediate=params_of(stage["record"], IntermediateParams) if stage else None,
-        corpus=params_of(corpus["record"], CorpusParams).corpus if corpus else None,
+        corpus=read.corpus if read else None,
+        mix=read.mix if read else (),
         work=cells[0].work,
         task=task,
         finetune=finetune,

@@ -18,6 +18,7 @@ from maskpolicy.types import Json
 VERSION = 1
 SETTINGS = "experiment.json"  # all resolved settings
 LEFT_OUT = "left_out"  # key of SETTINGS with the cells that --only left out
+_CORPUS = "corpus intermediate "  # begins the names of a row's corpora, with a blank at the end
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
 
@@ -55,6 +56,15 @@ class Result:
         """Return the key of the first stage with this name (kind and label) or kind, if any."""
         keys = (key for known, key in self.stages.items() if name in (known, known.split(" ")[0]))
         return next(keys, None)
+
+    @property
+    def corpus_key(self) -> str | None:
+        """The key of the corpus that the row's intermediate stage reads; None without one.
+
+        A corpus into which texts are mixed comes after the one without them.
+        """
+        found = [key for name, key in self.stages.items() if f"{name} ".startswith(_CORPUS)]
+        return found[-1] if found else None
 
     @property
     def chosen(self) -> dict[str, Json] | None:

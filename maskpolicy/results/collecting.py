@@ -132,7 +132,8 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     specs: dict[str, Any] = {"general": experiment.general}
     specs |= {name: experiment.budget(name, policy) for name in ROW_TRAININGS}
     specs = {name: resolve_auto(spec) for name, spec in specs.items()}
-    whole = resolved(replace(experiment, **specs))
+    corpus = experiment.corpus_of(policy)
+    whole = resolved(replace(experiment, corpus=corpus, **specs))
     for name in TRAININGS:
         del whole[name]["checkpoint_every"]  # does not affect results
     config = {
@@ -149,7 +150,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
         config["general"] = whole["general"]
         config["general_seeds"] = experiment.general_seeds
         config["general_seed"] = experiment.general_of(experiment.run_of(seed))
-    if WORLD in (task.data, experiment.corpus.name) or experiment.model.is_scratch:
+    if WORLD in (task.data, corpus.name) or experiment.model.is_scratch:
         config["world"] = whole["world"]
     if policy.has_stage:
         names = ["corpus", "intermediate", "intermediate_seeds"]

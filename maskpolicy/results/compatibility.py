@@ -28,8 +28,8 @@ HARMLESS: Mapping[str, str] = {
     "fit.seed": "other draws of the same fits; such rows are not joined into one",
     "policy": "what a board compares; the row's name has the settings that are not defaults",
     "policies": "the rows of a board",
-    "trainings": "what a row has in place of the file's budgets, named in its label; the budgets "
-    "themselves are compared",
+    "trainings": "what a row has in place of the file's budgets and corpus, named in its label; "
+    "the budgets and the corpus themselves are compared",
     "grid": "rows written in short",
     "zip": "rows written in short",
     "tune": "values of which a row takes the best; rows with other values are other rows",
@@ -60,7 +60,6 @@ _MERGED = (
 
 _READS = {
     "world": "world",
-    "corpus": "corpus intermediate",
     "contrast_corpus": "corpus contrast",
     "model": "pretrained",
 }
@@ -260,4 +259,6 @@ def _settings(name: str, block: Json, left_out: Container[str]) -> Json:
 
 def _reads(result: Result, name: str) -> str | None:
     """Return the key of the stage that reads the contents of a section."""
+    if name == "corpus":
+        return result.corpus_key
     return result.stage_key(_READS[name]) if name in _READS else None

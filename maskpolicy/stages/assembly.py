@@ -33,6 +33,7 @@ from maskpolicy.stages.params import (
 )
 from maskpolicy.stages.policy_inputs import PolicyInputs, policy_params
 from maskpolicy.stages.task_columns import Columns
+from maskpolicy.stages.task_inputs import TaskInputs
 from maskpolicy.stages.tuned_rows import TunedRow
 
 
@@ -84,11 +85,12 @@ class _Builder:
     def __init__(self, inputs: Inputs) -> None:
         self.experiment, self.inputs = inputs.experiment, inputs
         self.kind = MODEL_KINDS[self.experiment.model.kind]
-        self.row_inputs = PolicyInputs(inputs, self.base, lambda block: inputs.intermediate_text)
+        self.tasks = TaskInputs(inputs)
+        self.row_inputs = PolicyInputs(inputs, self.base, inputs.text)
         self.models: dict[tuple[str, int, int], Stage] = {}
         self.feedback_inputs: dict[tuple[str, int, int], dict[str, Stage]] = {}
         self.general: dict[int, Stage] = {}
-        self.columns = Columns(inputs)
+        self.columns = Columns(inputs, self.tasks)
         self.tuned: dict[str, TunedRow] = {}
 
     def graph(self) -> Graph:
@@ -138,7 +140,7 @@ class _Builder:
         """The scores of a row on a task; `until` and `split` as in `TunedRow`."""
         if block.candidates:
             if block.label not in self.tuned:
-                self.tuned[block.label] = TunedRow(block, self.experiment, self.inputs, self.cell)
+                self.tuned[block.label] = TunedRow(block, self.inputs, self.tasks, self.cell)
             return self.tuned[block.label].take(task, seed, until)
         model = self.pretrained(block, self.experiment.run_of(seed), until)
         name = f"{block.label} at {until}" if until else block.label
@@ -239,7 +241,7 @@ class _Builder:
         return {
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
-            "corpus": self.inputs.intermediate_text.corpus,
+            "corpus": self.inputs.text(block).corpus,
             **self.row_inputs.annotations(block, run),
             **self.row_inputs.select_statistics(block),
         }

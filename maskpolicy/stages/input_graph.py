@@ -6,29 +6,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from maskpolicy import hub
+from maskpolicy import hub, keys
+from maskpolicy.config import row_names
 from maskpolicy.config.budgets import Training
-from maskpolicy.config.experiment import HUB, WORLD, CorpusBlock, Experiment, TaskBlock
+from maskpolicy.config.corpus_mix import MixedText, mixed_texts, shown, unmixed
+from maskpolicy.config.experiment import (
+    CorpusBlock,
+    Experiment,
+    PolicyBlock,
+)
 from maskpolicy.corpus import documents
-from maskpolicy.corpus.documents import ShardSource, Source, WorldSource
+from maskpolicy.corpus.documents import ShardSource, Source, WorldSource, WorldText
+from maskpolicy.corpus.mixing import Share
 from maskpolicy.corpus.shards import CutFile
 from maskpolicy.corpus.shards import shards as cut_corpus
 from maskpolicy.datafiles import cuts
 from maskpolicy.datafiles.cuts import Cut
 from maskpolicy.datafiles.rows import Unit
 from maskpolicy.errors import ConfigError
-from maskpolicy.formats import examples as task_examples
-from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.graph.stage_run import Local
-from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.models.families import check_exclusion
 from maskpolicy.models.loading import model_type
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages.params import (
     AnnotateParams,
     AnnotateShardParams,
@@ -40,10 +43,10 @@ from maskpolicy.stages.params import (
     ModelTokenizer,
     NewTokenizer,
     PretrainedParams,
-    TaskParams,
 )
-from maskpolicy.stages.preparation import SHARD
+from maskpolicy.stages.preparation import MIXED, SHARD
 
+INTERMEDIATE = "intermediate"  # begins the labels of the corpora of intermediate stages
 GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
 """The corpus that pre-trains models built from scratch."""
 Digest = Callable[[Path], str]
@@ -71,7 +74,8 @@ class Inputs:
         self.experiment, self.digest, self.cut = experiment, digest, cut
         self.scratch, self.kind = experiment.model.is_scratch, MODEL_KINDS[experiment.model.kind]
         self.local = Local(plugins=experiment.plugins, tracker=experiment.tracker)
-        self.known_examples: dict[str, Stage] = {}
+        self.known_parts: dict[str, tuple[Source, _Shards]] = {}
+        self.known_texts: dict[str, Text] = {}
 
     def stage(self, kind: str, label: str, params: object, **inputs: Stage | None) -> Stage:
         """Return a stage of this experiment, without the inputs that are None."""
@@ -100,7 +104,7 @@ class Inputs:
         model = self.experiment.model
         if not self.scratch:
             return self.external("tokenizer")
-        corpus = self.experiment.corpus
+        corpus = unmixed(self.experiment.corpus)
         corpora = (GENERAL_SOURCE, self.source)
         params = NewTokenizer(
             vocabulary=self.kind.presets[model.name].vocabulary,
@@ -165,18 +169,19 @@ class Inputs:
             return ModelTokenizer(**of_model)
         return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
 
-    @cached_property
+    @property
     def source(self) -> Source:
-        """What the passages of the intermediate stage depend on."""
-        _ = self.shards  # first, as the pass that finds the cuts of a file also hashes it
-        return documents.identify(self.experiment.corpus, self.digest)
+        """What the passages of the intermediate stage depend on, apart from texts mixed in."""
+        return self.parts(unmixed(self.experiment.corpus))[0]
 
-    @cached_property
-    def shards(self) -> _Shards:
-        """The shards of the corpus of the intermediate stage; none if it is one stage."""
-        if self.cut is None:
-            return []
-        return cut_corpus(self.experiment.corpus, self.digest, self.cut)
+    def parts(self, corpus: CorpusBlock) -> tuple[Source, _Shards]:
+        """What the passages of a corpus depend on, and its shards; none if it is one stage."""
+        key = keys.canonical(corpus)
+        if key not in self.known_parts:
+            # first, as the pass that finds the cuts of a file also hashes it
+            shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
+            self.known_parts[key] = documents.identify(corpus, self.digest), shards
+        return self.known_parts[key]
 
     def corpus(self, label: str, source: Source, **shards: Stage) -> Stage:
         """The passages of a corpus."""
@@ -190,11 +195,45 @@ class Inputs:
         """The corpus of the general stage."""
         return self.corpus("general", GENERAL_SOURCE)
 
-    @cached_property
-    def intermediate_text(self) -> Text:
-        """The corpus of the intermediate stage."""
-        corpus = self.corpus_of("intermediate", self.experiment.corpus, self.source, self.shards)
-        return Text(corpus, len(self.shards))
+    def text(self, block: PolicyBlock) -> Text:
+        """The corpus of a row's intermediate stage."""
+        corpus = self.experiment.corpus_of(block)
+        key = keys.canonical(corpus)
+        if key not in self.known_texts:
+            self.known_texts[key] = self._text(corpus)
+        return self.known_texts[key]
+
+    def _text(self, corpus: CorpusBlock) -> Text:
+        plain, usual = unmixed(corpus), unmixed(self.experiment.corpus)
+        label = row_names.apart(INTERMEDIATE, shown(vars(plain)), [shown(vars(usual))])
+        own = self.plain_text(label, plain)
+        texts = mixed_texts(corpus)
+        if not texts:
+            return own
+        params = CorpusParams(
+            corpus=self.parts(plain)[0],
+            mix=tuple(Share(each.name, each.share) for each in texts),
+        )
+        inputs = {f"{MIXED}{each.name}": self.mixed_in(each, corpus) for each in texts}
+        world = own.corpus.inputs.get("world")  # for those who ask what the corpus is about
+        label = " ".join([label, *(f"mix.{each.name}={each.share:g}" for each in texts)])
+        made = self.stage("corpus", label, params, corpus=own.corpus, world=world, **inputs)
+        return Text(made, own.shards)
+
+    def mixed_in(self, text: MixedText, corpus: CorpusBlock) -> Stage:
+        """The passages of a text that are mixed into a corpus."""
+        if text.corpus is not None:
+            return self.plain_text(f"mixed in, {text.name}", text.corpus).corpus
+        part = cast(WorldText, text.name)
+        source = WorldSource(part=part, words=corpus.words, limit=CorpusBlock.limit)
+        if source == GENERAL_SOURCE:
+            return self.general_corpus
+        return self.corpus(f"mixed in, {text.name}", source)
+
+    def plain_text(self, label: str, corpus: CorpusBlock) -> Text:
+        """The passages of a corpus into which nothing is mixed."""
+        source, shards = self.parts(corpus)
+        return Text(self.corpus_of(label, corpus, source, shards), len(shards))
 
     @cached_property
     def contrast(self) -> Text:
@@ -202,9 +241,7 @@ class Inputs:
         corpus = self.experiment.contrast_corpus
         if corpus is None:
             return Text(self.general_corpus)
-        shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
-        source = documents.identify(corpus, self.digest)
-        return Text(self.corpus_of("contrast", corpus, source, shards), len(shards))
+        return self.plain_text("contrast", corpus)
 
     def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
         """The passages of a corpus that a block of the experiment describes."""
@@ -271,89 +308,3 @@ class Inputs:
         """The fields of `ModelParams`."""
         model = self.experiment.model
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
-
-    def contexts(self, block: TaskBlock, text: Text) -> Stage:
-        """The contexts of a task's train and dev for learned policies, looked up in `text`.
-
-        Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
-        """
-        task = sources.task(block)
-        if task.facts.kind == "label":
-            return self.of_task("contexts", block, task_contexts.SPLITS, False, labels=True)
-        corpus = text.corpus if task.facts.retrieval else None
-        outside = hooks.READING.of(task.plugin) is None
-        return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
-
-    def examples(self, block: TaskBlock) -> Stage:
-        """The examples of a task."""
-        if block.label not in self.known_examples:
-            made = self.of_task("examples", block, sources.SPLITS, contexts=False)
-            self.known_examples[block.label] = made
-        return self.known_examples[block.label]
-
-    def check_world(self, block: TaskBlock) -> None:
-        """Raise ConfigError, naming all affected tasks, if the world lacks a task's subjects."""
-        from maskpolicy.world import make
-
-        kinds = make(self.experiment.world).kinds
-        blocks = [one for one in (block, *self.experiment.tasks) if one.data == WORLD]
-        asked = {one.label: _asked_about(one) for one in blocks}
-        lacking = {label: kind for label, kind in asked.items() if kind and kind not in kinds}
-        if lacking:
-            tasks = ", ".join(f"{label} asks about {kind}" for label, kind in lacking.items())
-            every = ", ".join(dict.fromkeys((*kinds, *lacking.values())))
-            raise ConfigError(f"tasks: {tasks}, which this world lacks: set world.kinds: [{every}]")
-
-    def of_task(
-        self,
-        kind: str,
-        block: TaskBlock,
-        splits: Sequence[str],
-        contexts: bool,
-        labels: bool = False,
-        **inputs: Stage | None,
-    ) -> Stage:
-        """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
-        params = TaskParams(
-            task=replace(block, label="", metrics=()),
-            code=code_digests(find_plugin("task", block.name)),
-            version=sources.task(block).facts.version,
-            labels=labels,
-        )
-        if block.data == WORLD:
-            self.check_world(block)
-            return self.stage(kind, block.label, params, world=self.world, **inputs)
-        if block.data == HUB:
-            place = sources.hub_config(sources.task(block))
-            pinned = hub.commit("dataset", place[0], block.revision)
-            params = replace(params, hub=place, task=replace(params.task, revision=pinned))
-            made = self.stage(kind, block.label, params, **inputs)
-            return self.located(made, revision=block.revision)
-        folder = Path(block.data)
-        found = {
-            path: self.digest(path)
-            for split in splits
-            for path in task_examples.files(block, split, folder, contexts)
-        }
-        files = tuple(sorted((path.name, digest) for path, digest in found.items()))
-        params = replace(params, files=files, task=replace(params.task, data="folder"))
-        made = self.stage(kind, block.label, params, **inputs).adjusted(files=found)
-        return self.located(made, folder=block.data)
-
-
-def _asked_about(block: TaskBlock) -> str:
-    """Return the kind of subjects that a task of the world asks about; "" for any.
-
-    Raises ConfigError for a task that the world has no files of.
-    """
-    from maskpolicy.world import kinds_by_file
-
-    known = kinds_by_file()
-    task = sources.task(block)
-    found = [known[name] for path in sources.paths(task) if (name := path.as_posix()) in known]
-    if not found:
-        raise ConfigError(
-            f"tasks: {block.label}: the embedded world has no files of task {task.name!r}: set "
-            "data to their folder, or to hub"
-        )
-    return found[0]

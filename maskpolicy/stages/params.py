@@ -13,6 +13,7 @@ from typing import Literal
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import HeadChoice, TaskBlock
 from maskpolicy.corpus.documents import ShardSource, Source
+from maskpolicy.corpus.mixing import Share
 from maskpolicy.finetuning.answering import AnswerParams, HeadKind, HeadParams
 from maskpolicy.keys import omitted
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
@@ -48,9 +49,11 @@ class PretrainedParams(ModelTokenizer, ModelParams):
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusParams:
-    """The passages of a corpus."""
+    """The passages of a corpus; with `mix`, those of the input "corpus" and of other texts."""
 
     corpus: Source
+    mix: tuple[Share, ...] = omitted(())
+    seed: int = omitted(0)  # of the passages that are drawn from those texts
 
 
 @dataclass(frozen=True, kw_only=True)

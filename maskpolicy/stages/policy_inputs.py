@@ -18,6 +18,7 @@ from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.stages.input_graph import Inputs, Text
 from maskpolicy.stages.params import AnnotateParams, CondenseParams, FinetuneParams, FitParams
+from maskpolicy.stages.task_inputs import TaskInputs
 from maskpolicy.training.steps import annotate_names, statistics_names
 
 
@@ -30,7 +31,8 @@ class PolicyInputs:
     def __init__(
         self, inputs: Inputs, base: Callable[[int], Stage], text: Callable[[PolicyBlock], Text]
     ) -> None:
-        self.experiment, self.inputs, self.base, self.text = inputs.experiment, inputs, base, text
+        self.experiment, self.inputs, self.tasks = inputs.experiment, inputs, TaskInputs(inputs)
+        self.base, self.text = base, text
 
     def annotations(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
         """The columns of a row's policy, or of each policy that it draws, by name of the input."""
@@ -102,7 +104,7 @@ class PolicyInputs:
         }
         tasks = learned_policies.tasks(block, self.experiment.tasks, self.experiment.data)
         for index, task in enumerate(tasks):
-            inputs[f"{CONTEXTS}{index:02d}"] = self.inputs.contexts(task, self.text(block))
+            inputs[f"{CONTEXTS}{index:02d}"] = self.tasks.contexts(task, self.text(block))
         if hooks.NEEDS_CLASSIFIER.of(made):
             inputs[CLASSIFIER] = self.classifier(block, tasks[0], run)
         return self.inputs.resumable(self.inputs.stage("fit", label, params, **inputs), spec)
@@ -129,7 +131,7 @@ class PolicyInputs:
             params,
             model=self.base(run),
             tokenizer=self.inputs.tokenizer,
-            examples=self.inputs.contexts(task, self.text(block)),
+            examples=self.tasks.contexts(task, self.text(block)),
         )
         return self.inputs.resumable(tuned.adjusted(transient=True), spec)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from maskpolicy import hub
 from maskpolicy.config.experiment import CorpusBlock
-from maskpolicy.corpus import annotation, documents, shards
+from maskpolicy.corpus import annotation, documents, mixing, shards
 from maskpolicy.corpus.documents import HubSource, Source
 from maskpolicy.corpus.passages import (
     PASSAGES_FILE,
@@ -38,6 +38,7 @@ from maskpolicy.types import Spans
 from maskpolicy.world.settings import Settings
 
 SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-00001, ..
+MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
 _TOKENIZER_TEXTS = 200_000  # documents of each corpus to train a tokenizer on
 
@@ -86,8 +87,12 @@ def corpus_shard(
 
 @stage("corpus")
 def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Split a corpus into passages and tokenize them, or merge its shards."""
+    """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
     source = params.corpus
+    if params.mix:
+        texts = {each.name: inputs[f"{MIXED}{each.name}"] for each in params.mix}
+        mixing.mix(inputs["corpus"], texts, params.mix, params.seed, out, run.progress)
+        return
     malformed = documents.malformed_rows(source)
     if folders := shard_folders(inputs):
         _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)

@@ -15,6 +15,7 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.stages.input_graph import Inputs
 from maskpolicy.stages.params import AuditParams, MajorityParams
+from maskpolicy.stages.task_inputs import TaskInputs
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Column:
 class Columns:
     """The stages of each task that belong to no row."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        self.experiment, self.inputs = inputs.experiment, inputs
+    def __init__(self, inputs: Inputs, tasks: TaskInputs) -> None:
+        self.experiment, self.inputs, self.tasks = inputs.experiment, inputs, tasks
         self.columns: dict[str, Column] = {}
 
     def column(self, task: TaskBlock) -> Column:
@@ -41,7 +42,7 @@ class Columns:
             self.check(task, made.facts.kind)
             params = {"keep": made.facts.keep, **self.head(task)}
             self.columns[task.label] = Column(
-                self.inputs.examples(task), params, made.own_metric, made.metrics
+                self.tasks.examples(task), params, made.own_metric, made.metrics
             )
         return self.columns[task.label]
 
@@ -66,7 +67,7 @@ class Columns:
             task.label,
             params,
             tokenizer=self.inputs.tokenizer,
-            examples=self.inputs.examples(task),
+            examples=self.tasks.examples(task),
             model=None if model.is_scratch else self.inputs.weights,
         )
 
@@ -81,7 +82,7 @@ class Columns:
             keep=facts.keep,
             unanswerable=facts.unanswerable,
         )
-        examples = self.inputs.examples(task)
+        examples = self.tasks.examples(task)
         return self.inputs.stage("majority", task.label, params, examples=examples)
 
     def check(self, task: TaskBlock, kind: str) -> None:

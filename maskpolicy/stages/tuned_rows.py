@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Protocol
 
-from maskpolicy.config.experiment import Experiment, PolicyBlock, TaskBlock
+from maskpolicy.config.experiment import PolicyBlock, TaskBlock
 from maskpolicy.graph import picking
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.stages import tuning
 from maskpolicy.stages.input_graph import Inputs
 from maskpolicy.stages.params import ChooseParams, Split, TakeParams
+from maskpolicy.stages.task_inputs import TaskInputs
 
 
 class Cell(Protocol):
@@ -30,11 +31,10 @@ class TunedRow:
     that task alone. Otherwise one model is to serve all tasks, and there is one choice for them.
     """
 
-    def __init__(
-        self, block: PolicyBlock, experiment: Experiment, inputs: Inputs, cell: Cell
-    ) -> None:
+    def __init__(self, block: PolicyBlock, inputs: Inputs, tasks: TaskInputs, cell: Cell) -> None:
         """Prepare the row; `cell` builds the cells of candidates."""
-        self.block, self.experiment, self.inputs, self.cell = block, experiment, inputs, cell
+        self.block, self.inputs, self.tasks, self.cell = block, inputs, tasks, cell
+        self.experiment = inputs.experiment
         self.choices: dict[str, Stage] = {}
 
     @cached_property
@@ -68,7 +68,7 @@ class TunedRow:
             for index, candidate in enumerate(self.block.candidates)
         }
         name = f"{self.block.label} at {until}" if until else self.block.label
-        inputs = {picking.CHOICE: self.choice(task), "examples": self.inputs.examples(task)}
+        inputs = {picking.CHOICE: self.choice(task), "examples": self.tasks.examples(task)}
         label = f"{name}, {task.label}, seed {seed}"
         return self.inputs.stage("take", label, TakeParams(), **inputs, **options)
 

@@ -1,0 +1,177 @@
+"""Texts that are mixed into a corpus: `corpus.mix`, and the corpus of a row alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from maskpolicy import keys, schema
+from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock
+from maskpolicy.config.model_and_corpus import corpus_block
+from maskpolicy.errors import ConfigError
+from maskpolicy.schema import Range, at
+from maskpolicy.types import Json
+
+WORLD_TEXTS = ("general", "situations")  # that can be mixed into a corpus by their names
+MIX, SHARE = "mix", "share"
+_SOURCES = ("name", "files", "hub")
+_OF_HUB = ("subset", "split", "revision", "stream")
+_NAME = re.compile(r"[\w-]+")
+_SHARES = Range(ge=0, lt=1)
+
+
+@dataclass(frozen=True)
+class MixedText:
+    """A text of `corpus.mix`: the share of the passages that come from it."""
+
+    name: str
+    share: float  # above 0
+    corpus: CorpusBlock | None  # None: the text of the world that has this name
+
+
+def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
+    """Return the texts that are mixed into a corpus, in the order of their names."""
+    found = []
+    for name, value in sorted((corpus.mix or {}).items()):
+        block = value if isinstance(value, Mapping) else {SHARE: value}
+        share = float(block[SHARE])
+        rest = {key: each for key, each in block.items() if key != SHARE}
+        values = {"words": corpus.words, **_tuples(rest)}
+        if share:
+            found.append(MixedText(name, share, CorpusBlock(**values) if rest else None))
+    return found
+
+
+def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
+    """Return the corpus of a block that may have the key `mix`; see `corpus_block`."""
+    if not isinstance(given, Mapping) or given.get(MIX) is None:
+        return corpus_block(given, where, folders)
+    made = corpus_block({key: value for key, value in given.items() if key != MIX}, where, folders)
+    place = at(where, MIX)
+    if not isinstance(given[MIX], Mapping):
+        raise schema.wrong(given[MIX], "a block with a share for each text", place)
+    mix = {name: _text(name, value, at(place, name), folders) for name, value in given[MIX].items()}
+    total = sum(value[SHARE] if isinstance(value, dict) else value for value in mix.values())
+    if total >= 1:
+        raise ConfigError(f"{place}: the shares add up to {total:g}: leave some to the corpus")
+    return replace(made, mix=mix)
+
+
+def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
+    """Return one text of `mix`, checked: a share, or a block of a share and a corpus."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{where}: a text is called by letters, digits, - and _: rename it")
+    if name in WORLD_TEXTS:
+        share = schema.check(value, float, where)
+        _check_share(share, where)
+        return share
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{where}: a share alone is for {' and '.join(WORLD_TEXTS)}: write "
+            f"{{files: [..], share: {value}}}"
+        )
+    if SHARE not in value:
+        raise ConfigError(f"{at(where, SHARE)}: missing; it has no default")
+    share = schema.check(value[SHARE], float, at(where, SHARE))
+    _check_share(share, at(where, SHARE))
+    rest = {key: each for key, each in value.items() if key != SHARE}
+    made = corpus_block(rest, where, folders)
+    if made.name == WORLD:
+        names = " or ".join(f"{each}: {share:g}" for each in WORLD_TEXTS)
+        raise ConfigError(f"{where}: texts of the world are mixed in by name: write {names}")
+    stated = {*rest, "files"} if made.files else {*rest}
+    return {SHARE: share, **{key: keys.plain(getattr(made, key)) for key in sorted(stated)}}
+
+
+def _check_share(share: float, where: str) -> None:
+    if not _SHARES.holds(share):
+        raise ConfigError(f"{where}: must be {_SHARES}, not {share:g}")
+
+
+def _tuples(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(each) if isinstance(each, list) else each for key, each in block.items()}
+
+
+def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a text that is mixed in by name, and that the world does not have."""
+    for text in mixed_texts(corpus):
+        place = f"{at(where, MIX)}.{text.name}"
+        if text.corpus is not None:
+            continue
+        if corpus.name != WORLD and not model.is_scratch:
+            raise ConfigError(
+                f"{place}: is text of the embedded world, which neither this model nor this corpus "
+                f"is made of: name files, e.g. mix: {{wiki: {{files: [wiki.txt], share: "
+                f"{text.share:g}}}}}"
+            )
+        if text.name == "situations" and not world.get("situations"):
+            raise ConfigError(f"{place}: this world has none: set world.situations, e.g. to 0.33")
+
+
+def row_corpus(
+    given: Any, usual: CorpusBlock, where: str, folders: Sequence[Path]
+) -> dict[str, Any]:
+    """Return what a row's block `corpus` has in place of the file's settings, `usual`.
+
+    A row that names another source (name, files or hub) drops that of the file, and the keys of a
+    Hub dataset. The texts of `mix` are replaced one by one. Raises ConfigError at `where`.
+    """
+    if not isinstance(given, Mapping):
+        corpus_block(given, where, folders)  # which says what is wrong with anything but `world`
+        given = {"name": WORLD}
+    stated = schema.with_new_names(CorpusBlock, given, where)
+    base = {each.name: getattr(usual, each.name) for each in fields(CorpusBlock)}
+    if any(stated.get(key) for key in _SOURCES):
+        base = {key: value for key, value in base.items() if key not in (*_SOURCES, *_OF_HUB)}
+    merged = {**base, **stated}
+    if isinstance(stated.get(MIX), Mapping):
+        merged[MIX] = _merged(usual.mix or {}, stated[MIX])
+    made = with_mix(merged, where, folders)
+    return {
+        each.name: getattr(made, each.name)
+        for each in fields(CorpusBlock)
+        if each.name in stated or getattr(made, each.name) != getattr(usual, each.name)
+    }
+
+
+def _merged(usual: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(usual)
+    for name, value in stated.items():
+        known = both.get(name)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            value = {**known, **value}
+        both[name] = value
+    return both
+
+
+def unmixed(corpus: CorpusBlock) -> CorpusBlock:
+    """Return a corpus without the texts that are mixed into it."""
+    return replace(corpus, mix=None)
+
+
+def in_effect(key: str, value: Any) -> Any:
+    """Return a setting of a corpus as it matters: without texts that have a share of 0."""
+    if key != MIX:
+        return value
+    shares = {
+        name: each[SHARE] if isinstance(each, Mapping) else each
+        for name, each in (value or {}).items()
+    }
+    return {name: value[name] for name, share in shares.items() if share}
+
+
+def shown(settings: Mapping[str, Any]) -> dict[str, Json]:
+    """Return settings of a corpus for people: a file by its name, not by its path."""
+    found: dict[str, Json] = {}
+    for key, value in keys.plain(settings).items():
+        if key == "files":
+            found[key] = [Path(path).name for path in value]
+        elif key == MIX:
+            texts = (value or {}).items()
+            found[key] = {n: shown(v) if isinstance(v, dict) else v for n, v in texts}
+        else:
+            found[key] = value
+    return found

@@ -1,0 +1,113 @@
+"""The data of tasks as stages: examples, and contexts for learned policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from maskpolicy import hub
+from maskpolicy.config.experiment import HUB, WORLD, TaskBlock
+from maskpolicy.errors import ConfigError
+from maskpolicy.formats import examples as task_examples
+from maskpolicy.formats import sources
+from maskpolicy.graph.nodes import Stage
+from maskpolicy.learned import contexts as task_contexts
+from maskpolicy.plugins import hooks
+from maskpolicy.plugins.discovery import code_digests, find_plugin
+from maskpolicy.stages.input_graph import Inputs, Text
+from maskpolicy.stages.params import TaskParams
+
+
+class TaskInputs:
+    """The stages that read the files of tasks."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.experiment, self.inputs = inputs.experiment, inputs
+        self.known: dict[str, Stage] = {}  # by the task's label
+
+    def contexts(self, block: TaskBlock, text: Text) -> Stage:
+        """The contexts of a task's train and dev for learned policies, looked up in `text`.
+
+        Its key holds nothing of test, so test answers change neither a fitted policy nor its key.
+        """
+        task = sources.task(block)
+        if task.facts.kind == "label":
+            return self.of_task("contexts", block, task_contexts.SPLITS, False, labels=True)
+        corpus = text.corpus if task.facts.retrieval else None
+        outside = hooks.READING.of(task.plugin) is None
+        return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
+
+    def examples(self, block: TaskBlock) -> Stage:
+        """The examples of a task."""
+        if block.label not in self.known:
+            made = self.of_task("examples", block, sources.SPLITS, contexts=False)
+            self.known[block.label] = made
+        return self.known[block.label]
+
+    def check_world(self, block: TaskBlock) -> None:
+        """Raise ConfigError, naming all affected tasks, if the world lacks a task's subjects."""
+        from maskpolicy.world import make
+
+        kinds = make(self.experiment.world).kinds
+        blocks = [one for one in (block, *self.experiment.tasks) if one.data == WORLD]
+        asked = {one.label: _asked_about(one) for one in blocks}
+        lacking = {label: kind for label, kind in asked.items() if kind and kind not in kinds}
+        if lacking:
+            tasks = ", ".join(f"{label} asks about {kind}" for label, kind in lacking.items())
+            every = ", ".join(dict.fromkeys((*kinds, *lacking.values())))
+            raise ConfigError(f"tasks: {tasks}, which this world lacks: set world.kinds: [{every}]")
+
+    def of_task(
+        self,
+        kind: str,
+        block: TaskBlock,
+        splits: Sequence[str],
+        contexts: bool,
+        labels: bool = False,
+        **inputs: Stage | None,
+    ) -> Stage:
+        """A stage that reads `splits` of a task; with `contexts`, also those in separate files."""
+        params = TaskParams(
+            task=replace(block, label="", metrics=()),
+            code=code_digests(find_plugin("task", block.name)),
+            version=sources.task(block).facts.version,
+            labels=labels,
+        )
+        if block.data == WORLD:
+            self.check_world(block)
+            return self.inputs.stage(kind, block.label, params, world=self.inputs.world, **inputs)
+        if block.data == HUB:
+            place = sources.hub_config(sources.task(block))
+            pinned = hub.commit("dataset", place[0], block.revision)
+            params = replace(params, hub=place, task=replace(params.task, revision=pinned))
+            made = self.inputs.stage(kind, block.label, params, **inputs)
+            return self.inputs.located(made, revision=block.revision)
+        folder = Path(block.data)
+        found = {
+            path: self.inputs.digest(path)
+            for split in splits
+            for path in task_examples.files(block, split, folder, contexts)
+        }
+        files = tuple(sorted((path.name, digest) for path, digest in found.items()))
+        params = replace(params, files=files, task=replace(params.task, data="folder"))
+        made = self.inputs.stage(kind, block.label, params, **inputs).adjusted(files=found)
+        return self.inputs.located(made, folder=block.data)
+
+
+def _asked_about(block: TaskBlock) -> str:
+    """Return the kind of subjects that a task of the world asks about; "" for any.
+
+    Raises ConfigError for a task that the world has no files of.
+    """
+    from maskpolicy.world import kinds_by_file
+
+    known = kinds_by_file()
+    task = sources.task(block)
+    found = [known[name] for path in sources.paths(task) if (name := path.as_posix()) in known]
+    if not found:
+        raise ConfigError(
+            f"tasks: {block.label}: the embedded world has no files of task {task.name!r}: set "
+            "data to their folder, or to hub"
+        )
+    return found[0]
