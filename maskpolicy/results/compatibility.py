@@ -35,6 +35,7 @@ HARMLESS: Mapping[str, str] = {
     "tune": "values of which a row takes the best; rows with other values are other rows",
     "tasks": "the columns of a board; the data of each is compared as TASK.task",
     "data": "the default of task.data, which is compared",
+    "task.metrics": "the metric that ranks is compared; the others are reported",
     "seeds": "results of other seeds are joined; differences are paired by seed",
     "intermediate_seeds": "the number of runs of one experiment",
     "intermediate_runs": "the numbers of these runs",
