@@ -11,7 +11,6 @@ from maskpolicy.files import relative_paths
 from maskpolicy.leaderboard import tuning_notes
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.page.embedded_analyses import EmbeddedAnalysis, MaskedPassage
-from maskpolicy.markdown import shown
 from maskpolicy.plugins.discovery import plugin_of_run
 from maskpolicy.types import Denoising, Json
 
@@ -109,6 +108,8 @@ def _counts(work: Mapping[str, int] | None) -> tuple[str, ...]:
     found = []
     for title, (part, whole) in COUNTS.items():
         share = work[part] / work[whole] if work.get(whole) and part in work else None
-        percent = share is not None and title in _SHARES
-        found.append(f"{100 * (share or 0):.1f}%" if percent else shown(share))
+        if share is None:
+            found.append("–")
+        else:
+            found.append(f"{100 * share:.1f}%" if title in _SHARES else f"{share:.2f}")
     return tuple(found)

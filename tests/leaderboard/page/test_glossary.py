@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import folders
 import pytest
 
-from maskpolicy.leaderboard.page import glossary
+from maskpolicy.leaderboard.page import embedded_analyses, glossary
 from tests.leaderboard.page.test_embedded_analyses import find
 from tests.leaderboard.page.test_page import POLICIES, board
 
@@ -31,3 +33,43 @@ def test_the_glossary_has_a_sentence_settings_and_a_passage_of_each_policy(folde
 def test_a_policy_of_an_unknown_plugin_has_no_sentence(tmp_path):
     folder = folders.write(tmp_path / "x", {"none": 0.2, "from-a-plugin": 0.5})
     assert glossary.entries(board(folder), [])[1].sentence == ""
+
+
+def test_counts_are_those_of_the_intermediate_stage(folder):
+    for path in (folder / "results").glob("random--*.json"):
+        result = json.loads(path.read_text())
+        result["work"] |= {"passages": 200, "passages_without_span": 3, "spans": 500}
+        result["work"] |= {"hidden_tokens": 750, "target_tokens": 2000}
+        path.write_text(json.dumps(result))
+    none, random, salient = glossary.entries(board(folder), [])
+    assert next(iter(glossary.COUNTS)) == "spans per passage"
+    assert random.counts == ("2.50", "1.50", "3.75", "10.00", "1.5%")
+    assert none.counts == ()
+    assert salient.counts[:2] == ("–", "–")  # an earlier version counted no spans
+
+
+def test_each_run_has_its_own_passages(tmp_path):
+    for name in ("one", "two"):
+        folders.write(tmp_path / name, {"none": 0.2, f"random {name}": 0.5})
+        folders.put_viewer(tmp_path / name, f"Ada {name}.", f"random {name}")
+    places = [tmp_path / "one", tmp_path / "two"]
+    analyses = embedded_analyses.find_analyses(places)
+    found = glossary.entries(board(*places), analyses)
+    texts = {each.label: each.passage.parts[1][1] for each in found if each.passage}
+    assert texts == {"random one": " one.", "random two": " two."}
+
+
+def test_settings_are_those_that_are_unusual(folder):
+    for path in (folder / "results").glob("random--*.json"):
+        result = json.loads(path.read_text())
+        more = {"corruption": "span", "target": "full", "pattern": None, "spans": 0.123456}
+        members = [{"name": "mass", "join": "mask", "ratio": 0.5}, {"name": "span"}]
+        result["config"]["policy"] |= {**more, "members": members}
+        path.write_text(json.dumps(result))
+    settings = dict(glossary.entries(board(folder), [])[1].settings)
+    assert settings == {
+        "ratio": "0.15",
+        "target": "full",
+        "spans": "0.1235",
+        "members": "name mass ratio 0.5, name span",
+    }
