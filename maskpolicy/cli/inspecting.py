@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from maskpolicy.cli import keeping
 from maskpolicy.cli.arguments import (
     STORE,
     AsJson,
@@ -128,6 +129,9 @@ def _written_world(task: TaskBlock, folder: Path) -> str:
 def doctor(
     store: StorePlace = STORE,
     cache: Cache = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all files of the store again.")
+    ] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Delete what no command needs.")] = False,
     older: Annotated[
         float | None,
@@ -165,6 +169,8 @@ def doctor(
     rows += [("", parts)] if parts else []
     for name, value in rows:
         screen.print(f"{name:<10} {value}", soft_wrap=True)
+    if verify:
+        keeping.verify(store, cache)
 
 
 def _guessed(task: str, folder: Path) -> dict[str, Json]:

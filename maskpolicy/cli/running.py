@@ -58,6 +58,9 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="slurm: print what sbatch would get, and end.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="First read again all files that the run rests on.")
+    ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     show_page: Annotated[bool, typer.Option("--open", help="Open the page at the end.")] = False,
@@ -79,7 +82,7 @@ def run(
     notes, detail = console(err=True), detail_of(quiet, verbose)
     log_to(notes, detail=detail)
     request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
-    prepared = file_to_folder.prepare(request, out, is_dry=dry_run)
+    prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
     if name == LOCAL:
         jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
     if dry_run:

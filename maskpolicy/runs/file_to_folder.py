@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,11 +33,16 @@ class Prepared:
     order: list[Stage]  # of `part`, inputs first
     store: Store
     folder: Path
+    damaged: tuple[Stage, ...] = ()  # artifacts that `verify` found, to be computed again
 
 
-def prepare(request: Request, out: Path | None, *, is_dry: bool = False) -> Prepared:
+def prepare(
+    request: Request, out: Path | None, *, is_dry: bool = False, verify: bool = False
+) -> Prepared:
     """Read an experiment, create the run's folder (unless dry), and build the graph.
 
+    With `verify`, all data files and artifacts that the run rests on are read again. Damaged
+    artifacts are named, and moved to quarantine/.
     Raises ConfigError, DataError or StoreError before any work.
     """
     from maskpolicy import stages
@@ -53,10 +58,23 @@ def prepare(request: Request, out: Path | None, *, is_dry: bool = False) -> Prep
     if not is_dry:
         run_folder_state.claim(folder)
     store = open_store(request.store, request.cache)
+    if verify:
+        store.distrust_digests()
     whole = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     part = stages.part(whole, request.only)
-    return Prepared(written, experiment, whole, part, topological(part.targets), store, folder)
+    order = topological(part.targets)
+    damaged = tuple(_damaged(order, store)) if verify else ()
+    return Prepared(written, experiment, whole, part, order, store, folder, damaged)
+
+
+def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
+    """Yield the stages whose artifacts are damaged; name and quarantine these."""
+    for stage in order:
+        if store.has(stage.key) and store.verify(stage.key) is not None:
+            store.get(stage.key)
+            if not stage.transient:
+                yield stage
 
 
 def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tuple[int, int]:
@@ -103,7 +121,7 @@ def compute(
             order,
             store,
             who.watch(shown),
-            targets=prepared.part.targets,
+            targets=[*prepared.part.targets, *prepared.damaged],
             workers=request.workers,
             logs=logs,
             kinds=who.kinds,

@@ -332,6 +332,10 @@ class Store:
         """
         return self._data_digests.digest(Path(path))
 
+    def distrust_digests(self) -> None:
+        """Read each data file again, whatever is known of it."""
+        self._data_digests.distrust()
+
     def cut_file(self, path: Path, size: int, unit: Unit) -> Sequence[Cut]:
         """Return the cuts of a data file, as `cuts.scan`, but read again only when it changes."""
         return self._data_digests.cuts(path, size, unit)

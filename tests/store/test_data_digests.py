@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 import time
@@ -186,3 +187,20 @@ def test_prune_forgets_files_that_are_gone_or_changed(tmp_path, store, read):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.txt: no such file"):
         Store(tmp_path / "store").hash_file(tmp_path / "nowhere.txt")
+
+
+def test_whoever_distrusts_notes_reads_each_file_once(store, old, read):
+    other = bytes(len(old.read_bytes()))
+    before = DataDigests(Disk(store.root)).digest(old)
+    note = next(store.root.glob("hashes/*.json"))
+    old.write_bytes(other)
+    age(old)
+    known = json.loads(note.read_text())
+    note.write_text(json.dumps({**known, "mark": list(mark(old))}))  # as if nothing had changed
+    memory = DataDigests(Disk(store.root))
+    assert memory.digest(old) == before
+    memory.distrust()
+    read.clear()
+    found = {memory.digest(old), memory.digest(old)}
+    assert found == {hashlib.sha256(other).hexdigest()}
+    assert read == [old.name]
