@@ -20,6 +20,7 @@ from maskpolicy.errors import DataError
 
 _TYPES = {"I32": np.int32, "I64": np.int64, "U8": np.uint8, "F32": np.float32, "F64": np.float64}
 _CODES = {np.dtype(dtype): code for code, dtype in _TYPES.items()}
+TYPES = tuple(map(str, _CODES))  # names of the dtypes that can be stored
 _COPIED = 1 << 20  # bytes in a buffer
 
 
@@ -237,7 +238,7 @@ class _Column:
 
     def __init__(self, name: str, path: Path, first: NDArray[Any]) -> None:
         if first.dtype not in _CODES:
-            kinds = ", ".join(str(dtype) for dtype in _CODES)
+            kinds = ", ".join(TYPES)
             raise DataError(f"column {name!r}: its arrays are {first.dtype}, not one of {kinds}")
         self.name, self.dtype, self.shape = name, first.dtype, first.shape[1:]
         self.rows = self.total = 0

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _OLD_NAME = "old_name"  # in the metadata of a field
 SYNONYMS = {
     "learning_rate": "lr",
-    **dict.fromkeys(("epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
+    **dict.fromkeys(("epoch", "epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
     **dict.fromkeys(("warmup_steps", "num_warmup_steps"), "warmup"),
     **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
     **dict.fromkeys(("max_length", "max_seq_length", "max_source_length"), "max_source"),

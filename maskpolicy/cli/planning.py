@@ -58,9 +58,11 @@ def plan(
     from maskpolicy.graph.nodes import topological
     from maskpolicy.leaderboard import power
     from maskpolicy.store.opening import open_store
+    from maskpolicy.training.tracking import check_installed
 
     log_to(console(err=True))
     experiment = load_experiment(file, keys or (), plugin or ())
+    check_installed(experiment.tracker)
     artifacts = open_store(store, cache)
     whole = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
     part = stages.part(whole, only or ())

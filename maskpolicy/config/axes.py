@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from maskpolicy import schema
+from maskpolicy.config import pointers
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import NONE, CorpusBlock
 from maskpolicy.errors import ConfigError, unknown
@@ -103,13 +104,16 @@ def known_to(name: str, key: str, where: str) -> Any:
     return Any if rest else fields[first].annotation
 
 
-def of_top(key: str, where: str) -> Any:
-    """Return the annotation of a key that all rows may vary; ConfigError if they cannot."""
+def of_top(key: str, where: str, given: Mapping[str, Any] | None = None) -> Any:
+    """Return the annotation of a key that all rows may vary; ConfigError if they cannot.
+
+    `given` has the keys of the experiment, for the message.
+    """
     if training_of(key) is not None:
         return _of_training(key, where)
     objective = schema.fields_of(Denoising)
     if key not in objective:
-        raise _unknown(key, objective, where)
+        raise _unknown(key, objective, where, given)
     return objective[key].annotation
 
 
@@ -120,9 +124,14 @@ def of_tuned_top(key: str, where: str) -> Any:
     return _of_training(key, where)
 
 
-def _unknown(key: str, choices: Collection[str], where: str) -> ConfigError:
+def _unknown(
+    key: str, choices: Collection[str], where: str, given: Mapping[str, Any] | None = None
+) -> ConfigError:
+    """Return the error for a key that a sweep cannot vary; `given`: see `pointers.of_sweep`."""
     if key.startswith("general."):
         return ConfigError(f"{where}: all rows start from the same general models: remove it")
+    if (pointer := pointers.of_sweep(key, given)) is not None:
+        return ConfigError(f"{where}: {pointer}")
     trainings = [
         f"{stage}.{name}" for stage in ROW_TRAININGS for name in schema.fields_of(Training)
     ]

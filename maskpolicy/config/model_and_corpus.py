@@ -25,8 +25,12 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     found = yaml_file.locate(model.name, folders) if model.name else None
     if found is not None and found.is_dir():
         return replace(model, name=str(found))
+    if model.name.startswith((".", "/", "~")) or model.name.count("/") > 1:
+        raise ConfigError(f"{where}: there is no folder {model.name!r}: name one, or a Hub model")
     example = "facebook/bart-base" if model.kind == SEQ2SEQ else "FacebookAI/roberta-base"
-    if model.name.count("/") != 1 or model.name.startswith((".", "/", "~")):
+    if "/" not in model.name:
+        if (pointer := _full_name(model)) is not None:
+            raise ConfigError(f"{where}: {pointer}")
         others = set(SCRATCH[ENCODER]) - set(SCRATCH[model.kind])
         more = f", {min(others)} (of kind: {ENCODER} only)" if others else ""
         known = unknown("model", model.name, SCRATCH[model.kind])
@@ -34,6 +38,37 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
             f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
         )
     return model
+
+
+_OWNERS = {
+    "google-bert": (ENCODER, ("bert-",)),
+    "FacebookAI": (ENCODER, ("roberta-", "xlm-roberta-")),
+    "albert": (ENCODER, ("albert-",)),
+    "distilbert": (ENCODER, ("distilbert-", "distilroberta-")),
+    "microsoft": (ENCODER, ("deberta-",)),
+    "google": (ENCODER, ("electra-",)),
+    "answerdotai": (ENCODER, ("ModernBERT-",)),
+    "facebook": (SEQ2SEQ, ("bart-", "mbart-")),
+    "google-t5": (SEQ2SEQ, ("t5-",)),
+}
+_DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
+
+
+def _full_name(model: ModelBlock) -> str | None:
+    """Return what to write for a known model's name without its owner on the Hub, or None."""
+    name = model.name
+    if name.lower().startswith(_DECODERS):
+        return (
+            f"{name} is a decoder alone, which has no masks: choose a text-to-text model such as "
+            "facebook/bart-base, or an encoder such as FacebookAI/roberta-base with kind: encoder"
+        )
+    for owner, (kind, starts) in _OWNERS.items():
+        if name.startswith(starts):
+            full = f"{owner}/{name}"
+            same = kind == model.kind == SEQ2SEQ
+            block = full if same else f"{{kind: {kind}, name: {full}}}"
+            return f"a model of the Hub is named with its owner: write model: {block}"
+    return None
 
 
 def _check_encoder(model: ModelBlock, where: str) -> None:

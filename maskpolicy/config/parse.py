@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from maskpolicy import schema
-from maskpolicy.config import learned_policies, sweeps, verbatim, yaml_file
+from maskpolicy.config import learned_policies, pointers, sweeps, verbatim, yaml_file
 from maskpolicy.config.budgets import TRAININGS, Training, row_trainings, training_blocks
 from maskpolicy.config.corpus_mix import check_mix, row_corpus, with_mix
 from maskpolicy.config.experiment import (
@@ -181,7 +181,7 @@ def _file(given: dict[str, Any], where: str) -> tuple[File, dict[str, Any]]:
     for stage in TRAININGS:
         _warn_of_old_names(Training, given.get(stage), at(where, stage))
     shared = _shared(given, where)
-    _check_no_training_keys(given, where)
+    _check_places(given, where)
     return File(**schema.block(File, given, where, others=DENOISING_KEYS)), shared
 
 
@@ -295,16 +295,13 @@ def _checkpoint_steps(
     return tuple(sorted(set(given)))
 
 
-def _check_no_training_keys(given: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a key of a training at the top, such as `lr`."""
-    known = {*schema.fields_of(File), *DENOISING_KEYS}
+def _check_places(given: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a key at the top that belongs elsewhere, such as `lr`."""
+    known = {*schema.fields_of(File), *DENOISING_KEYS, *map(old_name, fields(File))}
     for key in given:
-        name = schema.SYNONYMS.get(key, key)
-        if key not in known and name != "seed" and name in schema.fields_of(Training):
-            raise ConfigError(
-                f"{where}{key}: is a key of a training: set it there, e.g. intermediate.{name} or "
-                f"finetune.{name}"
-            )
+        pointer = None if key in known else pointers.of_top(key, given)
+        if pointer is not None:
+            raise ConfigError(f"{where}{key}: {pointer}")
 
 
 def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any
 
 from maskpolicy import schema
@@ -85,7 +86,8 @@ def rows(
     for keys and values that no row can have, and for more than `MOST` rows.
     """
     given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
-    outer, choices = axes(top or {}, root, of_top), tuned(top or {}, root, of_tuned_top)
+    outer = axes(top or {}, root, partial(of_top, given=top))
+    choices = tuned(top or {}, root, of_tuned_top)
     _check_apart(outer, choices)
     found: list[Row] = []
     used: set[str] = set()

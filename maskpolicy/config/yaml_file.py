@@ -142,8 +142,12 @@ def _line(event: Any) -> str:
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
-    """Apply one override `a.b.0.c=value` in place; the value is YAML, missing blocks are added."""
-    key, sign, text = override.partition("=")
+    """Apply one override `a.b.0.c=value` in place; the value is YAML, missing blocks are added.
+
+    An index may also be written as in messages, `a.b[0].c`.
+    """
+    written, sign, text = override.partition("=")
+    key = re.sub(r"(?<=.)\[([0-9]+)\](?=\.|\[|$)", r".\1", written)
     where = f"override {override!r}"
     if not sign or not key or not all(key.split(".")):
         raise ConfigError(f"{where}: write key=value, e.g. intermediate.steps=2000")

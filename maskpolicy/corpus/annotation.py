@@ -20,6 +20,7 @@ from maskpolicy.errors import ConfigError, MaskpolicyError, StageError, cause
 from maskpolicy.plugins import discovery, hooks, isolation
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
+from maskpolicy.ragged import TYPES
 from maskpolicy.types import Passage
 
 R = TypeVar("R")
@@ -208,4 +209,9 @@ def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
             kind = type(odd).__name__
             raise plugin_fault(
                 "policy", policy, f"{hook}: column {column!r} must have NumPy arrays, not {kind}"
+            )
+        if count and str(kind := rows[0].dtype) not in TYPES:
+            types = ", ".join(TYPES)
+            raise plugin_fault(
+                "policy", policy, f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
             )

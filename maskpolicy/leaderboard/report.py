@@ -210,6 +210,8 @@ def to_csv(board: Board, *, work: bool = False) -> str:
             numbers = [score.get(key) for key in ("metric", "mean", "std", "delta", "n")]
             each = [score["seeds"].get(str(seed)) for seed in seeds]
             test = score.get("comparison") or {}
+            if test.get("p") is None:  # no test, so neither significant nor not
+                test = {**test, "significant": None}
             figures = [*(test.get(key) for key in _TEST), guessed.get(task)]
             facts = description.of_row(row, task)
             texts = [facts.get(key) for key in about]

@@ -23,7 +23,7 @@ from maskpolicy.errors import ConfigError, MaskpolicyError
 from maskpolicy.models import guesses
 from maskpolicy.models.guesses import Guesser, Guesses
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault
+from maskpolicy.plugins.plugin_errors import plugin_error, plugin_fault, plugin_name
 from maskpolicy.types import Passage
 
 RATE = 0.3  # share of a passage's tokens that are masked at a time
@@ -75,6 +75,8 @@ def reannotated(
     """Return the columns of a policy's `reannotate`, checked; raises StageError."""
     try:
         columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
+    except ConfigError as error:  # of a call of ours, which does not know the policy
+        raise ConfigError(f"{plugin_name('policy', policy)}: reannotate: {error}") from error
     except MaskpolicyError:
         raise
     except Exception as error:

@@ -124,6 +124,15 @@ def select(
     return spans
 
 
+def unrepeatable(policy: Policy) -> ConfigError:
+    """Return the error for a policy whose `select` gives other spans for the same arguments."""
+    return ConfigError(
+        f"{plugin_name('policy', policy)}: `select` masks other tokens when it is called again "
+        "with the same passage and rng: draw from `rng` alone, not from NumPy's or Python's global "
+        "generator, and keep no state"
+    )
+
+
 def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -> None:
     """Raise ConfigError with the policy's name unless each array of token spans is valid."""
     if not batch:

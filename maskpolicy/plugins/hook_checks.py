@@ -83,5 +83,11 @@ def _check_form(hook: Hook[Any], plugin: type, is_field: bool, what: str) -> Non
         extra = set(hook.may_take) & signature.parameters.keys()
         signature.bind(*selves, *hook.takes, **dict.fromkeys(extra))
     except TypeError as error:
+        known = {*selves, *hook.takes, *hook.may_take}
+        for name in signature.parameters.keys() - known:
+            if near := get_close_matches(name, known, n=1):
+                raise ConfigError(
+                    f"{what}: `{hook.name}` has a parameter {name!r}: did you mean {near[0]!r}?"
+                ) from None
         wrong = f"cannot be called with ({', '.join((*selves, *hook.takes))}): {error}"
         raise ConfigError(f"{what}: `{hook.name}` {wrong}: write {hook.signature}") from None

@@ -51,6 +51,7 @@ def prepare(
     from maskpolicy.models.bart import check_folder
     from maskpolicy.results import run_folder_state
     from maskpolicy.store.opening import open_store
+    from maskpolicy.training.tracking import check_installed
 
     written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
     experiment = experiment_of(written, request.file)
@@ -62,6 +63,7 @@ def prepare(
         store.distrust_digests()
     whole = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
+    check_installed(experiment.tracker)
     part = stages.part(whole, request.only)
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()

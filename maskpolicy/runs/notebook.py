@@ -17,6 +17,7 @@ import numpy as np
 
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.runs.finished import Runs
+from maskpolicy.runs.python_words import in_python
 from maskpolicy.store.place import DEFAULT
 from maskpolicy.types import Json
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _NAME = "experiment"  # of an experiment that is given as a dict without `name`
 
 
+@in_python()
 def run(
     experiment: str | Path | Mapping[str, Json],
     *overrides: str,
@@ -91,6 +93,7 @@ def run(
     return load(prepared.folder, store=store, cache=cache)
 
 
+@in_python()
 def load(
     *folders: str | Path,
     store: str | Path | None = None,
@@ -118,6 +121,7 @@ def load(
     return loaded
 
 
+@in_python()
 def mask(
     text: str,
     policy: str | Mapping[str, Json],
@@ -154,6 +158,7 @@ def mask(
     return preview.show(text, block, tokenizer, None, seed, progress)
 
 
+@in_python()
 def pretrain(
     model: str,
     policy: str,

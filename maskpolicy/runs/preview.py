@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from maskpolicy.config.experiment import PolicyBlock
 from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus.annotation import annotate
@@ -18,6 +20,7 @@ from maskpolicy.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.learned.current_model import Current, reannotated
 from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin, instance
 from maskpolicy.plugins.hooks import STATISTICS
@@ -85,7 +88,9 @@ def show(
         for leaf, own in zip(leaves, read, strict=True)
     ]
     masker = Masker.of(instance("policy", block.name, block.fields), block.denoising, read)
-    found = masker.select(views, [0], seed, [0], progress=progress)
+    found, again = (masker.select(views, [0], seed, [0], progress=progress) for _ in range(2))
+    if not np.array_equal(found.spans[0], again.spans[0]):
+        raise unrepeatable(masker.policy)
     spans, marks = found.spans[0], Specials.of(tokenizer).marks
     masked = denoising_pair(passage, spans, found.denoisings[0], marks, seed)
     return MaskedText(

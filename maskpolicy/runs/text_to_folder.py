@@ -63,12 +63,14 @@ def prepare(asked: Request, store: Store) -> Prepared:
     from maskpolicy.executors.capacity import set_threads
     from maskpolicy.executors.stage_worker import check_resources
     from maskpolicy.models.bart import check_folder
+    from maskpolicy.training.tracking import check_installed
 
     block, rest = policy_keys(asked.policy, asked.keys)
     experiment = own_text.experiment(asked.model, asked.corpus, block, rest, asked.plugins)
     own_text.claim(asked.out.resolve())
     plan = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
+    check_installed(experiment.tracker)
     stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
     own_text.warn_if_replaced(asked.out.resolve(), stage)
     prepared = Prepared(asked, experiment, stage, topological([stage]), store)

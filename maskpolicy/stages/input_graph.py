@@ -32,6 +32,7 @@ from maskpolicy.models.families import check_exclusion
 from maskpolicy.models.loading import model_type
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins import hooks
+from maskpolicy.plugins.plugin_errors import plugin_name
 from maskpolicy.stages.params import (
     AnnotateParams,
     AnnotateShardParams,
@@ -285,7 +286,7 @@ class Inputs:
     def statistics(self, label: str, policy: Any, params: CondenseParams, text: Text) -> Stage:
         """The statistics of a corpus that a policy reads: its sums, or what it makes of them."""
         counted = CountParams(**vars(params))
-        pruned = replace(counted, min_count=hooks.MIN_COUNT.of(policy))
+        pruned = replace(counted, min_count=_min_count(policy))
         found = self.count(label, policy, pruned, text)
         if hooks.CONDENSE.of(policy) is None:
             return found
@@ -308,3 +309,12 @@ class Inputs:
         """The fields of `ModelParams`."""
         model = self.experiment.model
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
+
+
+def _min_count(policy: Any) -> int:
+    """Return the smallest sum that a policy keeps; raises ConfigError if it is none."""
+    least = hooks.MIN_COUNT.of(policy)
+    if not isinstance(least, int) or isinstance(least, bool) or least < 1:
+        name = plugin_name("policy", policy)
+        raise ConfigError(f"{name}: min_count: must be a whole number from 1, not {least!r}")
+    return least

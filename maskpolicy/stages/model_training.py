@@ -19,6 +19,7 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import Commit, StageRun
 from maskpolicy.learned import classifier
 from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.models import bart as models
 from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
@@ -104,6 +105,8 @@ def _pretrain(
     steps = MaskedSteps(views[0], policy, denoising, specials, spec, kind.pairs, views, statistics)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
     if spec.steps and not first:
+        if not steps.masks_again():
+            raise unrepeatable(policy)
         _check_masks(steps, params.policy, until if FEEDBACK in inputs and until else spec.steps)
         _tell_cut(steps, params.spec, run)
         _tell_left_out(steps, run)

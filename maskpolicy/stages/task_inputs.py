@@ -107,7 +107,7 @@ def _asked_about(block: TaskBlock) -> str:
     found = [known[name] for path in sources.paths(task) if (name := path.as_posix()) in known]
     if not found:
         raise ConfigError(
-            f"tasks: {block.label}: the embedded world has no files of task {task.name!r}: set "
-            "data to their folder, or to hub"
+            f"{block.label}: the embedded world has no files of task {task.name!r}, which `tasks` "
+            "or a policy's `train_on` names: set data to their folder, or to hub"
         )
     return found[0]

@@ -112,6 +112,11 @@ class MaskedSteps:
         found = (self._selected(number).spans for number in range(steps))
         return not any(len(spans) for step in found for spans in step)
 
+    def masks_again(self) -> bool:
+        """Return whether the first step masks the same tokens when it is asked a second time."""
+        first, again = self._selected(0), self._selected(0)
+        return all(map(np.array_equal, first.spans, again.spans))
+
     def show_nothing(self, steps: int) -> bool:
         """Return True if `denoising.mask_exclusion` is set and the first `steps` mask every token.
 

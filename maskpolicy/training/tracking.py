@@ -8,11 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from maskpolicy.errors import ConfigError
+
 Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """log(step, values)."""
 
 _PROJECT = "maskpolicy"
 _log = logging.getLogger(__name__)
+
+
+def check_installed(name: str | None) -> None:
+    """Raise ConfigError if the package of a tracker is not installed; None: there is no tracker."""
+    if name is None:
+        return
+    from accelerate.tracking import get_available_trackers
+
+    if name not in [each.value for each in get_available_trackers()]:
+        package = name.replace("_", "-")
+        raise ConfigError(f"tracker: {name} is not installed: run `pip install {package}`")
 
 
 @contextmanager

@@ -280,3 +280,29 @@ def test_a_picture_of_another_format_is_refused(refused):
 
 def test_none_hides_nothing(refused, bart):
     assert "masks nothing" in refused("show", "none", "--text", TEXT, "--model", bart)
+
+
+GLOBAL = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from maskpolicy import policy
+
+
+@policy("careless", target="spans")
+@dataclass(frozen=True)
+class Careless:
+    '''Mask words that numpy's global generator draws.'''
+
+    def select(self, passage, rng):
+        return passage.words[np.random.permutation(len(passage.words))[:1]]
+"""
+
+
+def test_a_draw_from_a_global_generator_is_refused(refused, bart, tmp_path):
+    plugin = tmp_path / "careless.py"
+    plugin.write_text(GLOBAL)
+    text = " ".join(f"word{number}" for number in range(200))  # the same one twice is unlikely
+    line = refused("show", "careless", "--plugin", plugin, "--text", text, "--model", bart)
+    assert "policy careless: `select` masks other tokens when it is called again" in line

@@ -73,3 +73,9 @@ def test_only_regular_files_below_a_megabyte_are_read(tmp_path):
         with pytest.raises(ConfigError) as error:
             read_text(path)
         assert str(error.value).startswith(f"{path}: {reason}")
+
+
+def test_an_index_may_be_written_as_in_messages():
+    given = values("policies: [none, random]", "it", ["policies[1].ratio=0.3"])
+    assert given["policies"] == ["none", {"name": "random", "ratio": 0.3}]
+    assert given == values("policies: [none, random]", "it", ["policies.1.ratio=0.3"])

@@ -490,6 +490,13 @@ def test_every_form_calls_a_metric_by_its_title():
         assert title in page.render(found)
 
 
+def test_csv_has_no_significance_where_nothing_was_tested():
+    cells = (result("none", "zsre", 0, 0.5), result("random", "zsre", 0, 1.0))
+    found = build_leaderboard([run(*cells)])
+    rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))
+    assert [row["significant"] for row in rows] == ["", ""]
+
+
 def test_csv_has_a_line_for_each_policy_and_task():
     text = report.to_csv(
         build_leaderboard([run(result("none", "zsre", 0, 0.25), result("none", "wow", 0, None))])

@@ -91,6 +91,10 @@ def test_a_class_that_fits_is_taken(attributes):
         ),
         ({"select": by_statistics, "counts": annotate}, "did you mean `count`?"),
         (
+            {"select": lambda self, passage, rng, statistic: passage},
+            "`select` has a parameter 'statistic': did you mean 'statistics'?",
+        ),
+        (
             {"select": by_statistics, "count": lambda self: {}},
             "`count` cannot be called with (self, passages): ",
         ),

@@ -6,7 +6,8 @@ from typing import get_args
 import pytest
 
 from maskpolicy.config.experiment import Tracker
-from maskpolicy.training.tracking import tracked
+from maskpolicy.errors import ConfigError
+from maskpolicy.training.tracking import check_installed, tracked
 
 
 def test_the_names_are_those_of_accelerate():
@@ -66,3 +67,10 @@ def test_a_package_that_is_not_there_is_named(tmp_path, caplog):
     ):
         log(1, {"loss": 1.0})
     assert "pip install aim" in caplog.messages[0]
+
+
+def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
+    check_installed(None)
+    monkeypatch.setattr("accelerate.tracking.get_available_trackers", lambda: [])
+    with pytest.raises(ConfigError, match=r"comet_ml is not installed: run `pip install comet-ml`"):
+        check_installed("comet_ml")

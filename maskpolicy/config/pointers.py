@@ -1,0 +1,86 @@
+"""Where a key belongs that is not known where it was written, for error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from maskpolicy import schema
+from maskpolicy.config.budgets import TRAININGS, Training
+from maskpolicy.config.experiment import Experiment, TaskBlock
+from maskpolicy.errors import MaskpolicyError
+from maskpolicy.plugins import discovery, registry
+
+_OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store", "cache", "only")}
+_OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
+
+
+def of_top(key: str, given: Mapping[str, Any]) -> str | None:
+    """Return what to do about a key at the top of an experiment, or None.
+
+    `given` has the keys of the experiment.
+    """
+    name = schema.SYNONYMS.get(key, key)
+    if name != "seed" and name in schema.fields_of(Training):
+        where = f"intermediate.{name} or finetune.{name}"
+        return f"is a key of a training: set it there, e.g. {where}"
+    training, _, rest = key.partition("_")
+    if training in TRAININGS and rest in schema.fields_of(Training):
+        return f"write {training}.{rest}"
+    if key in _OPTIONS:
+        return f"is an option of the command: write --{_OPTIONS[key]} {given[key]}"
+    if key == "policy":
+        return "the fields of a policy are in its block in `policies`, e.g. policies.1.ratio=0.3"
+    if key in ("task", *schema.fields_of(TaskBlock)):
+        return "the fields of a task are in its block in `tasks`, e.g. tasks.0.on_error=skip"
+    if key == "metric":
+        return "belongs to a task: the @task of a task of your own names it"
+    policy = _policy_with(name, given)
+    if policy:
+        return f"is a field of {policy}: set it in its block, {{name: {policy}, {name}: ..}}"
+    return None
+
+
+def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
+    """Return what to do about a key of `grid`, `zip` or `tune` that none of them can vary, or None.
+
+    `given` has the keys of the experiment, for a sweep at its top.
+    """
+    name = schema.SYNONYMS.get(key, key)
+    if key == "name":
+        return "a sweep varies the settings of one policy: write a block for each policy"
+    if key in ("seed", "seeds"):
+        return "every row has all seeds: list them in `seeds` at the top of the file"
+    if name in schema.fields_of(Training):
+        return f"is a key of a training: write intermediate.{name} or finetune.{name}"
+    if key in {each.name for each in fields(Experiment)}:
+        return "is one setting for all rows: set it at the top of the file"
+    policy = None if given is None else _policy_with(name, given)
+    if policy:
+        block = f"{{name: {policy}, grid: {{{name}: [..]}}}}"
+        return f"is a field of {policy}: write the sweep into its block, {block}"
+    return None
+
+
+def _policy_with(field: str, given: Mapping[str, Any]) -> str | None:
+    """Return the name of a policy that has a field: one of the experiment, or any of ours."""
+    blocks = given.get("policies")
+    for name in (*_names(blocks if isinstance(blocks, list) else ()), *_known()):
+        try:
+            plugin = discovery.find_plugin("policy", name).plugin
+        except MaskpolicyError:
+            continue
+        if field in schema.fields_of(plugin):
+            return name
+    return None
+
+
+def _names(blocks: Iterable[Any]) -> list[str]:
+    named = [block.get("name") if isinstance(block, Mapping) else block for block in blocks]
+    return [name for name in named if isinstance(name, str)]
+
+
+def _known() -> list[str]:
+    discovery.load_builtin("policy")
+    return sorted(registry.names("policy"))

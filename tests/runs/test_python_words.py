@@ -1,0 +1,39 @@
+"""Errors from Python name keyword arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+import maskpolicy as mp
+from maskpolicy.errors import ConfigError, StageError
+from maskpolicy.runs.python_words import in_python, translated
+
+
+@pytest.mark.parametrize(
+    ("message", "meant"),
+    [
+        ("--jobs 64: name at most 2", "jobs=64: name at most 2"),
+        ("found by --plugin FILE", "found by plugins=FILE"),
+        ("--store s3://a/b: cannot be read", "store=s3://a/b: cannot be read"),
+        ("name it with --store, or run again", "name it with store, or run again"),
+        ("rank them with --mixed", "rank them with mixed"),
+        ("--storeroom stays", "--storeroom stays"),
+    ],
+)
+def test_options_become_keyword_arguments(message, meant):
+    assert translated(message) == meant
+
+
+def test_an_error_keeps_its_kind_and_its_cause():
+    @in_python()
+    def fails():
+        raise StageError("add --jobs 1")
+
+    with pytest.raises(StageError, match=r"^add jobs=1$") as caught:
+        fails()
+    assert isinstance(caught.value.__cause__, StageError)
+
+
+def test_too_many_jobs_are_refused_in_words_of_python():
+    with pytest.raises(ConfigError, match=r"^jobs=9999: name at most"):
+        mp.run("quickstart", jobs=9999)
