@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from http.client import HTTPException
+from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
@@ -34,16 +35,17 @@ def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -
     """
     if revision and _COMMIT.fullmatch(revision):
         return revision
-    import httpx
     from huggingface_hub import HfApi
 
+    unreachable: tuple[type[Exception], ...] = (ConnectionError, *http_errors("TransportError"))
+    refused: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *http_errors())
     try:
         with access():
             found = HfApi().repo_info(name, revision=revision, repo_type=kind, timeout=20).sha
-    except (ConnectionError, httpx.TransportError):
+    except unreachable:
         found = _cached(kind, name, revision)
         why = "the Hub cannot be reached, and its cache here holds no copy"
-    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
+    except refused as error:
         found, why = None, reason(error)
     else:
         why = "the Hub names none"
@@ -114,15 +116,23 @@ def dataset(
 def explained(where: str, advice: str) -> Iterator[None]:
     """Raise a DataError of one line for errors of the Hub's libraries about a dataset."""
     import datasets
-    import httpx
 
-    hub = (httpx.HTTPError, datasets.exceptions.DatasetsError)
+    hub = (*http_errors(), datasets.exceptions.DatasetsError)
     try:
         yield
     except (OSError, ValueError, RuntimeError, *hub) as error:
         raise DataError(
             f"{where}: cannot be loaded from the Hub: {reason(error)} (without a network, {advice})"
         ) from error
+
+
+def http_errors(name: str = "HTTPError") -> tuple[type[Exception], ...]:
+    """Return a class of errors of the HTTP libraries: the Hub's client uses httpx, later httpx2."""
+    found = []
+    for library in ("httpx", "httpx2"):
+        with suppress(ImportError):
+            found.append(getattr(import_module(library), name))
+    return tuple(found)
 
 
 def reason(error: Exception) -> str:

@@ -18,8 +18,11 @@ Flag = typer.Option
 
 
 def leaderboard(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders that `run` wrote.")
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Folders that `run` wrote, zips of `pack`, or hf://datasets/.."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -42,23 +45,25 @@ def leaderboard(
     from maskpolicy.leaderboard.page import save_page
     from maskpolicy.leaderboard.report import save_report
     from maskpolicy.results.cell import read_run
+    from maskpolicy.runs import packing
 
-    board = build_leaderboard([read_run(f) for f in folders], baseline=baseline, mixed=mixed)
-    if out is not None:
-        save_report(board, out, work=work)
-    if html is not None:
-        save_page(board, html, "--html")
-    if as_json:
-        typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
-    else:
-        show(board, console(), work=work)
-        if pairs:
-            if board.standings:
-                console().print(report.to_ranks(board))
-            console().print(report.to_pairs(board))
-    for path in (out, html):
-        if path is not None:
-            console(err=as_json).print(f"written to {path}", soft_wrap=True)
+    with packing.folders(runs) as found:
+        board = build_leaderboard([read_run(f) for f in found], baseline=baseline, mixed=mixed)
+        if out is not None:
+            save_report(board, out, work=work)
+        if html is not None:
+            save_page(board, html, "--html")
+        if as_json:
+            typer.echo(json.dumps(report.to_json(board, work=work), ensure_ascii=False, indent=1))
+        else:
+            show(board, console(), work=work)
+            if pairs:
+                if board.standings:
+                    console().print(report.to_ranks(board))
+                console().print(report.to_pairs(board))
+        for path in (out, html):
+            if path is not None:
+                console(err=as_json).print(f"written to {path}", soft_wrap=True)
 
 
 def show(board: Board, screen: Console, *, work: bool = False, gaps: bool = True) -> None:

@@ -13,6 +13,8 @@ from maskpolicy.cli.arguments import (
     Cache,
     Keys,
     Plugins,
+    Private,
+    Push,
     Quiet,
     StorePlace,
     Verbose,
@@ -38,12 +40,15 @@ def pretrain(
     cache: Cache = None,
     plugin: Plugins = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+    push: Push = None,
+    private: Private = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Continue pre-training on your own text; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy.graph import processes
+    from maskpolicy.publishing import hub_upload
     from maskpolicy.runs import progress, text_to_folder
     from maskpolicy.runs.meters import forecast
     from maskpolicy.runs.progress import RunProgress
@@ -51,6 +56,8 @@ def pretrain(
 
     notes, detail = console(err=True), detail_of(quiet, verbose)
     log_to(notes, detail=detail)
+    if push:
+        hub_upload.check_name(push)
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
         raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
     asked = text_to_folder.Request(
@@ -65,7 +72,10 @@ def pretrain(
     outcomes = text_to_folder.compute(prepared, workers, bars)
     processes.dismiss()
     end(outcomes)
-    text_to_folder.export(prepared)
+    text_to_folder.export(prepared, push or "")
     seconds, screen = time.monotonic() - started, console()
     screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
     screen.print(f"written to {prepared.out}", soft_wrap=True)
+    if push:
+        address = hub_upload.push(prepared.out, push, "model", private=private)
+        screen.print(f"pushed to {address}", soft_wrap=True)

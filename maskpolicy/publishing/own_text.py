@@ -156,10 +156,13 @@ def _verb(record: Mapping[str, Json]) -> str:
     return EXPORT if "stages" in record else PRETRAIN  # `export` records the stages of a run
 
 
-def export(experiment: Experiment, stage: Stage, store: Store, out: Path, command: str) -> None:
+def export(
+    experiment: Experiment, stage: Stage, store: Store, out: Path, command: str, name: str = ""
+) -> None:
     """Write model, tokenizer and card of a finished intermediate stage to `out`, atomically.
 
-    `command` is shown in the card. Raises StoreError.
+    `command` is shown in the card, with the model's `name` on the Hub if it is to have one. Raises
+    StoreError.
     """
     artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
     if artifact is None or tokenizer is None:
@@ -168,7 +171,7 @@ def export(experiment: Experiment, stage: Stage, store: Store, out: Path, comman
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
     corpus = params_of(stage.inputs["corpus"].record(), CorpusParams)
     about = ModelHistory(
-        name=out.name,
+        name=name or out.name,
         model=experiment.model.name,
         revision=stage.inputs["model"].keyed.get("revision"),
         command=command,

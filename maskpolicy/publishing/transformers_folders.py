@@ -37,12 +37,13 @@ def export_model(
     seed: int | None = None,
     *,
     command: str,
+    name: str = "",
 ) -> None:
     """Write the model of a row to the folder `out`: pre-trained, or fine-tuned on `task`.
 
-    `command` is shown in the card. `seed` selects a fine-tuning seed, and with it the intermediate
-    run. Raises ConfigError if the run does not have the row, task or seed, and StoreError if the
-    store does not have the model any more.
+    `command` is shown in the card, with the model's `name` on the Hub if it is to have one. `seed`
+    selects a fine-tuning seed, and with it the intermediate run. Raises ConfigError if the run does
+    not have the row, task or seed, and StoreError if the store does not have the model any more.
     """
     cells = _cells(run, policy, task, seed)
     cell = cells[0]
@@ -68,6 +69,7 @@ def export_model(
         _about(run, cells, found, out, task, command),
         **architecture(model.path, cells[0].config["model"]["kind"]),
         is_relative=is_relative(str(model.path)),
+        name=name or out.name,
     )
     for part in (tokenizer.path, model.path):
         refuse_code(str(part))  # a store that came with the run may contain any file

@@ -98,10 +98,11 @@ def compute(
     return found.values()
 
 
-def export(prepared: Prepared) -> None:
-    """Write the folder; raises StoreError."""
+def export(prepared: Prepared, name: str = "") -> None:
+    """Write the folder, whose model has a `name` on the Hub or none; raises StoreError."""
+    command = prepared.asked.command
     own_text.export(
-        prepared.experiment, prepared.stage, prepared.store, prepared.out, prepared.asked.command
+        prepared.experiment, prepared.stage, prepared.store, prepared.out, command, name
     )
 
 

@@ -9,8 +9,10 @@ import webbrowser
 from pathlib import Path
 from statistics import mean
 
+import fake_hub
 import folders
 import pytest
+from huggingface_hub import ModelCard
 from small import EXPERIMENT
 
 from maskpolicy.config import yaml_file
@@ -561,6 +563,29 @@ def test_a_fine_tuned_model_that_was_not_kept_names_the_key_that_keeps_it(
         in said
     )
     assert "name the store of that run" in refused(*words, "--store", tmp_path / "empty")
+
+
+@pytest.mark.slow
+def test_a_model_goes_to_the_hub_with_a_card_that_names_it(finished, tmp_path):
+    out = tmp_path / "bart"
+    words = ("export", finished / "out", "random", "--out", out, "--store", finished / "store")
+    with fake_hub.serving() as hub:
+        done = fake_hub.command(hub, tmp_path / "home", *words, "--push", "me/masked-bart")
+        assert done.returncode == 0, done.stderr
+        files = hub.repositories["models/me/masked-bart"].files
+    assert f"pushed to {hub.address}/me/masked-bart" in done.stdout
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {name: files[name] for name in written} == written
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.model_name == "me/masked-bart"
+    assert {each.metric_type for each in card.data.eval_results} == {"kilt_accuracy"}
+    assert 'from_pretrained("me/masked-bart")' in card.text
+
+
+def test_a_name_that_the_hub_cannot_have_is_refused_before_any_work(refused, finished, tmp_path):
+    words = ("export", finished / "out", "random", "--out", tmp_path / "bart", "--push", "bart")
+    assert "--push bart: write OWNER/NAME" in refused(*words)
+    assert not (tmp_path / "bart").exists()
 
 
 def test_a_page_that_cannot_be_written_names_its_option(refused, finished):
