@@ -40,6 +40,9 @@ CLAIMS = (
         (
             RowDifference("multiple-choice", "original", "none", ("ropes",), LOWER),
             RowDifference("multiple-choice", "original, rehearsal", "original", ("ropes",)),
+            RowDifference(
+                *("multiple-choice", "original, genre", "original", ("ropes",)), if_present=True
+            ),
             Measured(
                 "multiple-choice",
                 "original",

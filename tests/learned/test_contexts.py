@@ -53,8 +53,11 @@ def test_every_task_has_contexts_and_marks_the_answers_in_them(world, task):
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_what_the_papers_policies_learn_from_holds_answers(world, path):
-    files = f"corpus.files=[{world / 'tasks' / 'kilt_knowledgesource.json'}]"
-    made = load_experiment(path, [f"data={world / 'tasks'}", files])
+    source = world / "tasks" / "kilt_knowledgesource.json"
+    files = [f"corpus.files=[{source}]"]
+    if path.stem == "multiple-choice":
+        files.append(f"policies.2.corpus.mix.other.files=[{source}]")
+    made = load_experiment(path, [f"data={world / 'tasks'}", *files])
     for block in filter(learned_policies.is_learned, made.policies):
         first = learned_policies.start(block) or block
         for task in learned_policies.tasks(first, made.tasks, made.data):
