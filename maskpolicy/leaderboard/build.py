@@ -17,6 +17,7 @@ from maskpolicy.leaderboard.board import (
     Score,
     average_label,
     counted,
+    listed,
     missing,
 )
 from maskpolicy.leaderboard.comparisons import Comparison
@@ -228,7 +229,7 @@ def _against(rows: Sequence[BoardRow]) -> list[str]:
     if len(compared) < 2:
         return []
     return [
-        f"compared with {base}: {', '.join(others)}" for base, others in compared.items() if others
+        f"compared with {base}: {listed(others)}" for base, others in compared.items() if others
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from maskpolicy.leaderboard.board import BoardRow
+from maskpolicy.leaderboard.board import BoardRow, listed
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 
@@ -68,7 +68,7 @@ def _unequal(rows: Sequence[BoardRow]) -> list[str]:
             groups.setdefault(tune, []).append(row.label)
     if len(groups) < 2:
         return []
-    texts = [f"{', '.join(labels)}: {_listed(json.loads(v))}" for v, labels in groups.items()]
+    texts = [f"{listed(labels)}: {_listed(json.loads(v))}" for v, labels in groups.items()]
     return [f"rows were not tuned alike, which is part of their differences ({'; '.join(texts)})"]
 
 
@@ -96,7 +96,7 @@ def _at_an_end(rows: Sequence[BoardRow]) -> list[str]:
                     labels = found.setdefault(f"{key}={value}", [])
                     labels += [] if row.label in labels else [row.label]
     return [
-        f"{setting}, chosen for {', '.join(labels)}, is at an end of the values that were tried: a "
+        f"{setting}, chosen for {listed(labels)}, is at an end of the values that were tried: a "
         "value beyond it may be better"
         for setting, labels in found.items()
     ]

@@ -114,7 +114,8 @@ def _sizes(board: Board) -> str:
     """Return how many test examples the tasks have, in words, or "" if no task has a score."""
     sizes = sorted({n for task in board.tasks for n in description.column(board, task).n})
     ends = dict.fromkeys(map(str, (sizes[0], sizes[-1]) if sizes else ()))
-    return f"{' to '.join(ends)} test examples a task; " if ends else ""
+    each = " a task" if len(board.tasks) > 1 else ""
+    return f"{' to '.join(ends)} test examples{each}; " if ends else ""
 
 
 def _amount(count: int) -> str:

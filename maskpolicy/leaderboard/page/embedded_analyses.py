@@ -37,6 +37,7 @@ HEADINGS = {  # of built-in analyses, the most important first: these get room f
     "cloze": "Masked facts that the model fills in",
     "forgetting": "What the model forgot of its general training",
     "returned-masks": "Scores over the share of masks put back",
+    "figure3": "Scores and probes over the steps, as Meng et al. draw them",
     "probe": "What linear probes read from the frozen encoder",
     "rank": "Effective rank of the representations",
     "checkpoints": "Scores over time or tokens",

@@ -10,6 +10,7 @@ import folders
 import pytest
 
 from maskpolicy.leaderboard.page import embedded_analyses
+from maskpolicy.plugins import discovery, registry
 from maskpolicy.results.cell import fingerprint
 from tests.leaderboard.page.test_page import EVIL, POLICIES, rendered
 
@@ -117,3 +118,10 @@ def test_where_marks_overlap_the_masked_span_counts(folder):
     folders.put_analysis(folder, "viewer", plots=[plot])
     (passage,) = find(folder)[0].passages
     assert passage.parts == (("masked", "abc"), ("candidate", "defghi"), ("", "jkl"))
+
+
+def test_every_built_in_analysis_has_a_heading():
+    discovery.load_builtin("analysis")
+    analyses = [each for each in registry.entries() if each.kind == "analysis"]
+    names = {each.name for each in analyses if registry.is_builtin(each.plugin)}
+    assert set(embedded_analyses.HEADINGS) == names
