@@ -30,9 +30,9 @@ def experiments(runs: Sequence[Run]) -> list[ShownExperiment]:
     found: dict[tuple[str, ...], ShownExperiment] = {}
     for run in runs:
         path = run.folder / verbatim.WRITTEN
-        if path.is_symlink() or not path.is_file():
-            continue
         try:
+            if path.is_symlink() or not verbatim.is_saved(run.folder):
+                continue
             written = verbatim.read_experiment(path)
         except ConfigError:  # a file of another origin
             continue

@@ -387,3 +387,14 @@ def test_lone_surrogates_do_not_stop_the_page(folder, tmp_path):
     path.write_text(path.read_text().replace("an answer", r"\ud800"))
     save_page(board(folder), tmp_path / "it.html")
     assert (tmp_path / "it.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_an_experiment_of_another_origin_is_not_shown(folder, tmp_path, link):
+    secret = tmp_path / "secret.yaml"
+    secret.write_text('{"name": "x", "experiment": "a secret"}' if link else "a secret: {")
+    if link:
+        (folder / "experiment.yaml").symlink_to(secret)
+    else:
+        secret.rename(folder / "experiment.yaml")
+    assert "a secret" not in rendered(folder)
