@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,11 +111,10 @@ def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_pat
     assert isinstance(given, dict)
     for name, text in files_of(block.page).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    for key in ("corpus", "contrast_corpus"):
-        for pattern in _files(given.get(key)):
-            path = tmp_path / pattern.replace("*", "one")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text("{}" if path.suffix == ".jsonl" else "Lima is in Peru.\n")
+    for pattern in _files(given):
+        path = tmp_path / pattern.replace("*", "one")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}" if path.suffix == ".jsonl" else "Lima is in Peru.\n")
     if str(given.get("data", "world")) not in ("world", "hub"):
         (tmp_path / given["data"]).mkdir(parents=True)
     base = dict(EXPERIMENT)
@@ -130,8 +129,13 @@ def test_a_block_of_yaml_is_an_experiment_or_a_part_of_one(block: Block, tmp_pat
     assert load_experiment(file).policies
 
 
-def _files(corpus: Any) -> list[str]:
-    return list(corpus["files"]) if isinstance(corpus, Mapping) and "files" in corpus else []
+def _files(value: Any) -> Iterator[str]:
+    """Yield every pattern of a key `files`, at any depth."""
+    if isinstance(value, Mapping):
+        yield from value.get("files", ())
+    for each in value.values() if isinstance(value, Mapping) else value:
+        if isinstance(each, Mapping | list):
+            yield from _files(each)
 
 
 @pytest.mark.parametrize("block", of("json"))
