@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 3  # the most panels side by side
+_WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
 
 
 def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
@@ -65,9 +66,10 @@ def _figure(plots: Sequence[Plot], title: str) -> Figure:
     if plots and all(isinstance(plot, Marked) for plot in plots):
         return marked.figure([plot for plot in plots if isinstance(plot, Marked)])
     colors = _colors(plots)
-    columns = min(_COLUMNS, max(1, len(plots)))
-    rows = max(1, math.ceil(len(plots) / columns))
     sizes = [panels.size(plot) for plot in plots] or [(4.0, 1.0)]
+    beside = max(1, int(_WIDTH / max(width for width, _ in sizes)))
+    columns = min(_COLUMNS, beside, len(sizes))
+    rows = math.ceil(len(sizes) / columns)
     by_row = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
     heights = [max(height for _, height in row) for row in by_row]
     width = max(width for width, _ in sizes) * columns

@@ -30,6 +30,8 @@ def size(plot: Plot) -> tuple[float, float]:
 
 
 def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for series in plot.series:
         place = colors[series.label]
         y = [math.nan if value is None else value for value in series.y]
@@ -45,6 +47,8 @@ def _lines(axis: Axes, plot: Lines, colors: Mapping[str, int]) -> None:
         _logarithmic(axis)
     elif min(known, default=0) >= 0:
         axis.set_ylim(0, None if any(known) else 1)
+    if not plot.log and all(float(x).is_integer() for series in plot.series for x in series.x):
+        axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # e.g. layers
     _axes(axis, plot.title, plot.x, plot.y)
 
 

@@ -113,3 +113,19 @@ def test_marks_stand_at_their_characters_when_text_is_wrapped():
 
 def test_what_is_no_policy_has_a_colour_that_no_policy_has():
     assert look.color(look.GREY) not in {look.color(place) for place in range(20)}
+
+
+def test_whole_numbers_have_whole_ticks():
+    found = drawing.figure([Lines("", "layer", "y", [Series("a", [1.0, 2.0, 3.0], [0, 1, 2])])])
+    found.draw_without_rendering()
+    assert all(float(tick).is_integer() for tick in found.axes[0].get_xticks())
+
+
+def test_wide_panels_stand_below_each_other():
+    names = [f"row {index}" for index in range(27)]
+    wide = [Bars("", "y", names, [Series("a", [1.0] * 27)])] * 2
+    narrow = [Bars("", "y", names[:3], [Series("a", [1.0] * 3)])] * 2
+    for bars, tops in ((wide, 2), (narrow, 1)):
+        found = drawing.figure(bars)
+        assert len({axes.get_subplotspec().rowspan.start for axes in found.axes}) == tops
+        assert found.get_figwidth() <= 14
