@@ -22,7 +22,7 @@ def list_items(stream: IO[bytes], path: Path) -> Iterator[Json]:
     text, number = _JsonText(stream), 0
     try:
         if text.following() != "[":
-            raise DataError(f"{path}: must hold a list of rows")
+            raise DataError(f"{path}: must hold a list of rows{_advice(text)}")
         text.at += 1
         while (mark := text.following()) != "]":
             if number and mark != ",":
@@ -74,6 +74,19 @@ class _JsonText:
             else:
                 self.at = end
                 return value
+
+
+def _advice(text: _JsonText) -> str:
+    """Return what to do about a file that begins with something else than a list, or ""."""
+    first, _, rest = text.text.lstrip().partition("\n")
+    try:
+        row = json.loads(first)
+    except ValueError:
+        is_table = not first.startswith("{") and ("," in first or "\t" in first)
+        kind = ".tsv" if "\t" in first else ".csv"
+        return f"; it looks like a table: name it *{kind}" if is_table else ""
+    is_lines = isinstance(row, dict) and rest.lstrip().startswith("{")
+    return "; it has one row on each line: name it *.jsonl" if is_lines else ""
 
 
 def enclosed_items(stream: IO[bytes], path: Path, at: str) -> Iterator[tuple[str, Json]]:

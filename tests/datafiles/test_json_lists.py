@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -78,3 +80,17 @@ def test_rows_below_a_key_have_what_encloses_them(tmp_path):
     ]
     with pytest.raises(DataError, match="must hold a list of rows under the key 'rows'"):
         read(path, at="rows")
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        ("id,question\n1,what?\n", r"it looks like a table: name it \*\.csv"),
+        ("id\tquestion\n1\twhat?\n", r"it looks like a table: name it \*\.tsv"),
+        ('{"a": 1}\n{"a": 2}\n', r"it has one row on each line: name it \*\.jsonl"),
+        ('{"a": 1}', r"must hold a list of rows$"),
+    ],
+)
+def test_a_file_of_another_format_is_told(content, advice):
+    with pytest.raises(DataError, match=advice):
+        list(json_lists.list_items(io.BytesIO(content.encode()), Path("it.json")))
