@@ -306,7 +306,7 @@ def test_a_key_that_cannot_be_used_is_one_line(refused, words, tmp_path, key, sa
     [
         ("--policy", "none", "has no intermediate stage"),
         ("--policy", "radnom", "did you mean 'random'?"),
-        ("--model", "nowhere/at/all", "unknown model"),
+        ("--model", "nowhere/at/all", "there is no folder"),
         ("--corpus", "/", "'/' is a folder: name its files, e.g. '/*.txt'"),
         ("--corpus", "no*.txt", "no such file 'no*.txt'"),
         ("--corpus", "/dev/null", "'/dev/null' is not a regular file"),
