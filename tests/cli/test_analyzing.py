@@ -59,6 +59,7 @@ def test_coverage_is_a_table_and_json(call, finished, tmp_path):
     assert "random" in out
     written = json.loads((tmp_path / "out" / "coverage.json").read_text())
     assert written.pop("results") == fingerprint(finished)
+    assert written.pop("summary").startswith("How much each policy masked")
     assert written["rows"][0]["hidden_tokens"] == 90
     assert "| random |" in (tmp_path / "out" / "coverage.md").read_text()
     assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written
@@ -138,7 +139,7 @@ def test_all_analyses_that_find_something_are_in_the_page(call, finished):
     assert code == 0
     assert f"written to {finished / 'analyses' / 'coverage' / 'coverage.json'}" in out
     assert "analyze transfer: nothing to show: " in err
-    assert "Coverage" in page.read_text()
+    assert "How much each policy masked" in page.read_text()
 
 
 def test_all_analyses_of_a_folder_without_results_are_refused_in_one_line(refused, tmp_path):
