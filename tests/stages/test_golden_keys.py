@@ -58,6 +58,16 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "quickstart.yaml",
         ("tune.intermediate.lr=[1e-4,1e-3]", "checkpoint_steps=[3]", "tasks=[zsre, wow]"),
     ),
+    "mixed": (
+        "quickstart.yaml",
+        (
+            "general.policy={name: mixture, members: [original, salient-span]}",
+            "corpus.mix={general: 0.2, situations: 0.1}",
+            "world.situations=0.3",
+            "policies=[none, pmi, {name: original, corpus: {words: 50, mix: {general: 0}}}]",
+            "tasks=[zsre]",
+        ),
+    ),
     "likely": ("nine-tasks.yaml", ("tasks=[{name: wiqa, choose: likelihood}]",)),
     "files": ("quickstart.yaml", ("corpus={files: [DATA/text.jsonl, DATA/text.txt], words: 50}",)),
     "hub": ("quickstart.yaml", ("corpus={hub: our/text, split: test, column: body}", *HUB)),
