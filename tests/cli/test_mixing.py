@@ -82,6 +82,8 @@ def test_analyses_take_each_row_with_its_own_text(call, home):
     assert known["original"]["before"] == known["rehearsal"]["before"]
     assert known["original"]["after"] != known["rehearsal"]["after"]
     assert analysed(call, home, "frequency")["rows"]
+    said = analysed(call, home, "rank", "passages=8")["notes"]
+    assert "rows read different corpora, and each is measured on its own" in said[0]
 
 
 @pytest.mark.slow
