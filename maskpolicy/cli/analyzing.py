@@ -63,6 +63,7 @@ def analyze(
         raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
+    from maskpolicy.store import overlay
     from maskpolicy.store.opening import open_store
 
     detail = detail_of(quiet, verbose)
@@ -71,7 +72,7 @@ def analyze(
     analyses, folders = _parsed(name, runs or [])
     if name == ALL:
         _check(folders)
-    artifacts = open_store(run_record.trusted_store(store, folders), cache)
+    artifacts = overlay.writable(open_store(run_record.trusted_store(store, folders), cache))
     one = len(folders) == 1 and not _is_model(folders[0])  # one run, whose page shows analyses
     written, any_found = False, False
     for each, found in _each(analyses, folders, artifacts, detail, strict=name != ALL):

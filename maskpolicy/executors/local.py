@@ -104,6 +104,8 @@ def _join(request: Request, gpus: str, sender: Any) -> None:
         compute(planned, SentProgress(messages))
     except MaskpolicyError as error:
         logger.error("a process of --jobs ended: %s", error)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # its claims are given back: it may end
 
 
 class _PipeHandler(logging.Handler):

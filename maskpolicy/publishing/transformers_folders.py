@@ -64,7 +64,7 @@ def export_model(
     found = {kind: store.peek(key) for kind, key in keys.items() if key is not None}
     stage = found.get("intermediate")
     if stage is not None:
-        found["corpus"] = store.peek(stage["record"]["inputs"]["corpus"])
+        found["corpus"] = store.recall(stage["record"]["inputs"]["corpus"])  # for the card alone
     about = replace(
         _about(run, cells, found, out, task, command),
         **architecture(model.path, cells[0].config["model"]["kind"]),

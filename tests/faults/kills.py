@@ -72,7 +72,8 @@ class Kills:
     def powerless(self, number: int, rng: random.Random, flushes: bool = True) -> Counter[str]:
         """Kill a run, and empty all files that it had not flushed to the disk.
 
-        Without `flushes`, the disk has dropped these too: any file may be empty.
+        Without `flushes`, the disk has dropped these too: any file may be empty, also of artifacts
+        that the run does not read again, which --verify finds.
         """
         there = f"{'powerless' if flushes else 'unflushed'}{number}"
         record = self.folder / f"{there}.flushed"
@@ -83,7 +84,8 @@ class Kills:
 
         kills = int(self._kill(there, rng, call))
         lost = calls.lose(self.folder / there, record if flushes else None, rng)
-        self._finish(forks.start(self._run(there), self._said(there)), there)
+        words = ("--jobs", "1") if flushes else ("--jobs", "1", "--verify")
+        self._finish(forks.start(self._run(there, *words), self._said(there)), there)
         self._compare(there, spotless=flushes)
         return Counter(trials=1, kills=kills, lost=lost)
 

@@ -1,0 +1,58 @@
+"""A store that cannot be written, read through a temporary one that can."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from maskpolicy.store.artifacts import Artifact, Store
+from maskpolicy.store.bucket_store import BucketStore
+from maskpolicy.types import Json
+
+_log = logging.getLogger(__name__)
+
+
+class Overlay(Store):
+    """A store in a temporary folder, which is removed at the end, over another one."""
+
+    def __init__(self, base: Store) -> None:
+        """Take the store that is read where this one lacks an artifact."""
+        self._folder = TemporaryDirectory()
+        super().__init__(self._folder.name)
+        self._base = base
+
+    @property
+    def place(self) -> str:
+        """That of the store below, which users know."""
+        return self._base.place
+
+    def get(self, key: str) -> Artifact | None:
+        """Return the verified artifact of either store, or None."""
+        return super().get(key) or self._base.get(key)
+
+    def has(self, key: str) -> bool:
+        """Return whether either store has an artifact."""
+        return super().has(key) or self._base.has(key)
+
+    def peek(self, key: str) -> Json | None:
+        """Return the manifest of either store, or None."""
+        return super().peek(key) or self._base.peek(key)
+
+    def file(self, key: str, name: str) -> Path | None:
+        """Return one file of an artifact of either store, or None."""
+        return super().file(key, name) or self._base.file(key, name)
+
+    def recall(self, key: str) -> Json | None:
+        """Return a manifest of either store, perhaps of a dropped artifact, or None."""
+        return super().recall(key) or self._base.recall(key)
+
+
+def writable(store: Store) -> Store:
+    """Return the store, or an overlay if its folder cannot be written; a log line says so."""
+    folder = store.root
+    if isinstance(store, BucketStore) or not folder.is_dir() or os.access(folder, os.W_OK):
+        return store
+    _log.info("store %s cannot be written: what is computed is not kept", store.place)
+    return Overlay(store)

@@ -1,0 +1,60 @@
+"""A store that cannot be written can be analysed: what is computed goes to a temporary one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from maskpolicy.store.artifacts import Store
+from maskpolicy.store.overlay import Overlay, writable
+
+KEY, OTHER = "a" * 64, "b" * 64
+
+
+def commit(store, key, text):
+    with store.write(key, {"kind": "any"}) as out:
+        (out / "file.txt").write_text(text)
+
+
+@pytest.fixture
+def base(tmp_path):
+    store = Store(tmp_path / "store")
+    commit(store, KEY, "below")
+    return store
+
+
+def tree(store):
+    return {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
+
+
+def test_both_stores_are_read_and_only_the_upper_one_is_written(base):
+    before, over = tree(base), Overlay(base)
+    commit(over, OTHER, "above")
+    for key, text in ((KEY, "below"), (OTHER, "above")):
+        assert (over.get(key).path / "file.txt").read_text() == text
+        assert over.file(key, "file.txt").read_text() == text
+        assert over.has(key)
+        assert over.peek(key)["key"] == over.recall(key)["key"] == key
+    assert tree(base) == before
+    assert over.get("c" * 64) is None
+    assert over.place == str(base.root)
+
+
+def test_an_artifact_of_the_lower_store_is_not_committed_again(base):
+    over = Overlay(base)
+    commit(over, KEY, "below")
+    assert over.get(KEY).path.is_relative_to(base.root)
+
+
+def test_a_store_that_can_be_written_is_used_itself(base, tmp_path):
+    assert writable(base) is base
+    nowhere = Store(tmp_path / "nowhere")
+    assert writable(nowhere) is nowhere
+
+
+def test_a_folder_without_permission_gets_an_overlay(base, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    over = writable(base)
+    assert isinstance(over, Overlay)
+    assert over.get(KEY) is not None
