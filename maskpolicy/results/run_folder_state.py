@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from maskpolicy.config import verbatim
-from maskpolicy.errors import DataError, StoreError
+from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.files import PART, claim_folder, sync, write_file
 
 BEING_WRITTEN = ".being-written"
@@ -23,6 +25,25 @@ def claim(folder: Path) -> None:
     others = any(not path.name.endswith(PART) for path in folder.iterdir())
     if others and not verbatim.is_saved(folder):
         raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+
+
+def check_labels(folder: Path, labels: Sequence[str]) -> None:
+    """Raise ConfigError if two labels differ only in case, and so do not have files of their own.
+
+    On a disk that tells case apart, they do.
+    """
+    alike = Counter(label.casefold() for label in labels)
+    same = [label for label in labels if alike[label.casefold()] > 1]
+    if same and _ignores_case(folder):
+        raise ConfigError(
+            f"{folder}: the labels {same[0]} and {same[1]} differ only in case, and this disk "
+            "would give them the same files: change one of them"
+        )
+
+
+def _ignores_case(folder: Path) -> bool:
+    with NamedTemporaryFile(dir=folder, prefix=".Case-", suffix=PART) as probe:
+        return (folder / Path(probe.name).name.swapcase()).exists()
 
 
 @contextmanager

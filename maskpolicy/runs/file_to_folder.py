@@ -58,6 +58,8 @@ def prepare(
     folder = out or written.home or Path("runs") / experiment.name
     if not is_dry:
         run_folder_state.claim(folder)
+        for blocks in (experiment.policies, experiment.tasks):
+            run_folder_state.check_labels(folder, [block.label for block in blocks])
     store = open_store(request.store, request.cache)
     if verify:
         store.distrust_digests()

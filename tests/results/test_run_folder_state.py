@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from maskpolicy.config import verbatim
-from maskpolicy.errors import StoreError
+from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.results import run_folder_state
 
 
@@ -37,3 +39,17 @@ def test_the_folder_of_a_run_is_taken_again(tmp_path):
     (folder / verbatim.WRITTEN).unlink()
     with pytest.raises(StoreError, match="holds files of another origin"):
         run_folder_state.claim(folder)
+
+
+def test_labels_that_differ_in_case_alone_are_told_where_the_disk_cannot(tmp_path, monkeypatch):
+    labels = ["none", "MLM", "mlm"]
+    run_folder_state.check_labels(tmp_path, labels)
+
+    def exists(path):  # as on a disk that ignores case
+        return path.name.casefold() in {one.name.casefold() for one in path.parent.iterdir()}
+
+    monkeypatch.setattr(Path, "exists", exists)
+    run_folder_state.check_labels(tmp_path, ["none", "MLM", "mlm 2"])
+    with pytest.raises(ConfigError, match="the labels MLM and mlm differ only in case"):
+        run_folder_state.check_labels(tmp_path, labels)
+    assert list(tmp_path.iterdir()) == []
