@@ -33,7 +33,7 @@ def check_labels(folder: Path, labels: Sequence[str]) -> None:
     On a disk that tells case apart, they do.
     """
     alike = Counter(label.casefold() for label in labels)
-    same = [label for label in labels if alike[label.casefold()] > 1]
+    same = sorted((each for each in labels if alike[each.casefold()] > 1), key=str.casefold)
     if same and _ignores_case(folder):
         raise ConfigError(
             f"{folder}: the labels {same[0]} and {same[1]} differ only in case, and this disk "
