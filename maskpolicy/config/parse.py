@@ -132,7 +132,6 @@ def make_experiment(
     rows, policies = _rows(file, given, shared, model, trainings, corpus, where, folders)
     data = data_source(file.data, at(where, "data"), folders)
     _check_rows(file, where, needs)
-    runs = _runs(file, where)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
     contrast = None
     if file.contrast_corpus is not None:
@@ -147,7 +146,6 @@ def make_experiment(
             learned_policies.tell_warmups(each, row.place)
             if not model.is_scratch and contrast is None:
                 _check_contrast(each, row.place)
-    checkpoints = (file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps"))
     return Experiment(
         name=name,
         model=model,
@@ -156,23 +154,36 @@ def make_experiment(
         tasks=tasks,
         contrast_corpus=contrast,
         data=data,
-        seeds=file.seeds,
-        intermediate_seeds=runs,
-        intermediate_runs=file.intermediate_runs,
-        general_seeds=_general_models(file, model, runs, at(where, "general_seeds")),
-        baseline=baseline_row(file.baseline, policies, at(where, "baseline")),
-        **trainings,
-        general_policy=general_policy(
-            file.general, model, trainings["general"].steps, at(where, "general")
-        ),
         plugins=modules,
-        keep_models=file.keep_models,
-        checkpoint_steps=_checkpoint_steps(*checkpoints),
         world=world,
+        **_of_trainings(file, model, policies, trainings, where),
+        keep_models=file.keep_models,
         tracker=file.tracker,
         resources=resources_block(file.resources, at(where, "resources")),
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
     )
+
+
+def _of_trainings(
+    file: File,
+    model: ModelBlock,
+    policies: Sequence[PolicyBlock],
+    trainings: Mapping[str, Training],
+    where: str,
+) -> dict[str, Any]:
+    """Return the fields of an Experiment that say how often and how long each row is trained."""
+    runs, general = _runs(file, where), at(where, "general")
+    checkpoints = (file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps"))
+    return {
+        **trainings,
+        "general_policy": general_policy(file.general, model, trainings["general"].steps, general),
+        "seeds": file.seeds,
+        "intermediate_seeds": runs,
+        "intermediate_runs": file.intermediate_runs,
+        "general_seeds": _general_models(file, model, runs, at(where, "general_seeds")),
+        "baseline": baseline_row(file.baseline, policies, at(where, "baseline")),
+        "checkpoint_steps": _checkpoint_steps(*checkpoints),
+    }
 
 
 def _file(given: dict[str, Any], where: str) -> tuple[File, dict[str, Any]]:
