@@ -24,7 +24,7 @@ _Numbers: TypeAlias = Mapping[_Place, Mapping[int, float]]
 """At each place the score of each intermediate run, in percent."""
 
 
-@analysis("figure3")
+@analysis("figure3", version=2)
 @dataclass(frozen=True)
 class Figure3:
     """Score of checkpoints over pre-training time, by intermediate run (Meng et al., figure 3).

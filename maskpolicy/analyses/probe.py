@@ -23,15 +23,16 @@ _Place: TypeAlias = tuple[str, str, int, str, int]
 """Run, row, steps, probe and layer."""
 
 
-@analysis("probe")
+@analysis("probe", version=2)
 @dataclass(frozen=True)
 class Probe:
     """Accuracy of linear probes on the frozen encoder, over intermediate runs.
 
-    Three probes read the states of single tokens of the world's entries, without masks: `person`,
-    whom the entry is about, off the words of the sentence that states the fact; `relation`, which
-    relation it states, off the name; `value`, which value it states, off all words. The value's own
-    tokens are never read. Facts (`person`) or people of test are not in train. The classifier is
+    Four probes read the states of single tokens of the world's entries, without masks: `name`, whom
+    the entry is about, off single tokens of the name, which many people share; `person`, the same,
+    off the words of the sentence that states the fact; `relation`, which relation it states, off
+    the name; `value`, which value it states, off all words. The value's own tokens are never read.
+    Facts (`name`, `person`) or people of test are not in train. The classifier is
     linear discriminant analysis in float64, with a shrinkage chosen on dev; `floor` always guesses
     the most frequent class. The last layer, or all: layer 0 is the input layer. `low` and `high`
     bound Student's 95% interval over intermediate runs. Rows are paired with the baseline by run,

@@ -56,7 +56,7 @@ class _Line:
         return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
 
-@analysis("returned-masks", version=3)
+@analysis("returned-masks", version=4)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).

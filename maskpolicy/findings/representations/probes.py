@@ -22,9 +22,11 @@ from maskpolicy.types import Json, Passage
 from maskpolicy.world.probed_entries import ProbedEntry, probed_entries, shared_values
 from maskpolicy.world.settings import Settings
 
-PROBES = ("person", "relation", "value")
-"""Whom the entry is about, read off the statement's words besides the value; which relation it
-states, read off the name; and which value it states, read off all words besides the value."""
+PROBES = {"name": "person", "person": "person", "relation": "relation", "value": "value"}
+"""What each probe asks. `name`: whom the entry is about, read off single tokens of the name, parts
+of which many people share; `person`: the same, read off the statement's words besides the value;
+`relation`: which relation is stated, read off the name; `value`: which value is stated, read off
+all words besides the value."""
 
 FILE = "probes.json"
 _Places: TypeAlias = dict[str, NDArray[np.bool_]]
@@ -39,7 +41,7 @@ class ProbeParams:
     seed: int
 
 
-@stage("probe")
+@stage("probe", version=2)
 def probes(params: ProbeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fit linear probes to the states of every layer of a frozen encoder, without masks.
 
@@ -80,13 +82,14 @@ def _asked(
     }
     is_shared = np.asarray([entry.value in shared for entry in entries])[owners]
     places = {
+        "name": at["name"],
         "person": at["statement"] & ~at["stated"],
         "relation": at["name"],
         "value": ~at["stated"] & is_shared,
     }
     for name, chosen in places.items():
-        split = "by_fact" if name == "person" else "by_person"
-        labels = np.asarray([getattr(entry, name) for entry in entries])
+        split = "by_fact" if PROBES[name] == "person" else "by_person"
+        labels = np.asarray([getattr(entry, PROBES[name]) for entry in entries])
         parts = np.asarray([getattr(entry, split) for entry in entries])
         yield name, chosen, labels[owners[chosen]], parts[owners[chosen]]
 
