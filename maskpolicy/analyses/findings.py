@@ -21,8 +21,8 @@ COLUMNS = (
 )
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
-    "Each finding is a claim about differences between rows of runs. `maskpolicy analyze findings "
-    "RUN...` tests all of them as one family and gives each a verdict by rule: nothing here is "
+    "Each finding is a claim about differences between rows of runs. maskpolicy analyze findings "
+    "RUN... tests all of them as one family and gives each a verdict by rule: nothing here is "
     "typed by hand. docs/statistics.md describes the tests, and simulations of them.",
 )
 
