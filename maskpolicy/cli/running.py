@@ -71,7 +71,8 @@ def run(
     from maskpolicy.executors.engines import LOCAL, SLURM, parsed
     from maskpolicy.graph import processes
     from maskpolicy.runs import contents, file_to_folder
-    from maskpolicy.runs.meters import forecast
+    from maskpolicy.runs.display import Display
+    from maskpolicy.runs.meters import Preparation, forecast
     from maskpolicy.runs.progress import RunProgress
 
     name, address = parsed(executor, jobs)
@@ -82,7 +83,8 @@ def run(
     notes, detail = console(err=True), detail_of(quiet, verbose)
     log_to(notes, detail=detail)
     request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
-    prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
+    with Display(notes, "run", Preparation("reading the experiment and its files"), detail):
+        prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
     if name == LOCAL:
         jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
     if dry_run:

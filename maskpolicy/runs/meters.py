@@ -76,6 +76,21 @@ class Meter:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """Work before the first stage, such as reading the files of a large corpus."""
+
+    name: str
+
+    def share(self, busy: Mapping[str, Meter], now: float) -> float:
+        """Return 0, because the share is unknown."""
+        return 0.0
+
+    def words(self, busy: Mapping[str, Meter], now: float) -> str:
+        """Return what is being done."""
+        return self.name
+
+
+@dataclass(frozen=True)
 class Count:
     """So many of several things are done, and one is under way."""
 

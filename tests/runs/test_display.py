@@ -10,7 +10,7 @@ from rich.console import Console
 
 from maskpolicy.runs import display
 from maskpolicy.runs.display import Detail, Display
-from maskpolicy.runs.meters import Count
+from maskpolicy.runs.meters import Count, Preparation
 
 PATIENCE = 60  # seconds until a line that never comes fails the test
 
@@ -75,3 +75,10 @@ def test_many_threads_report_at_once():
         for each in threads:
             each.join(PATIENCE)
             assert not each.is_alive()
+
+
+def test_a_log_file_shows_life_before_the_first_stage(monkeypatch):
+    monkeypatch.setattr(display, "_INTERVAL", 0.01)
+    text = Text("… run: reading the files\n")
+    with Display(Console(file=text), "run", Preparation("reading the files"), "normal"):
+        assert text.written.wait(PATIENCE)
