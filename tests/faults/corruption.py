@@ -73,12 +73,14 @@ class Corruption:
         if is_artifact and not noticed:
             raise Wrong(f"{how} {name}: not noticed by `store verify`")
         said = self.whole.parent / "corruption.said"
-        if code := forks.wait(forks.start(self.again, said)):
-            raise Wrong(f"{how} {name}: exit code {code}: {said.read_text()[-600:]}")
-        if self.results() != self.expected:
-            raise Wrong(f"{how} {name}: other results")
-        repaired = is_artifact and Store(self.store).verify(name.parts[1]) is None
-        self._restore()
+        try:
+            if code := forks.wait(forks.start(self.again, said)):
+                raise Wrong(f"{how} {name}: exit code {code}: {said.read_text()[-600:]}")
+            if self.results() != self.expected:
+                raise Wrong(f"{how} {name}: other results")
+            repaired = is_artifact and Store(self.store).verify(name.parts[1]) is None
+        finally:
+            self._restore()
         return Counter(trials=1, noticed=int(noticed), repaired=int(repaired))
 
     def _restore(self) -> None:
