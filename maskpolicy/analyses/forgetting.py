@@ -129,11 +129,6 @@ class Forgetting:
         if base is None:
             raise StoreError(f"the model before its stage is not in the store {store.place}")
         record = base["record"]
-        if row.params.kind == ENCODER:
-            raise ConfigError(
-                "forgetting: needs text-to-text models, and the models of this run are encoders "
-                "(model.kind: encoder)"
-            )
         about, local = self._text(record, store)
         inputs = {"tokenizer": row.inputs["tokenizer"]}
         if record["kind"] != "general":
