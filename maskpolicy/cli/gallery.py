@@ -41,10 +41,8 @@ def gallery(
     cache: Cache = None,
 ) -> None:
     """Print one text masked by each policy, as a page in Markdown."""
-    from maskpolicy import markdown
     from maskpolicy.cli import showing
     from maskpolicy.config import policy_blocks
-    from maskpolicy.errors import ConfigError
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
     from maskpolicy.runs import preview, preview_inputs
@@ -74,6 +72,14 @@ def gallery(
     about = f"Each row is `maskpolicy show POLICY --seed {seed}`, with the tokenizer of {model}"
     where = "the statistics of the embedded world where a policy reads some, and this text"
     typer.echo(f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {text}\n")
+    _print(masked, others, asking)
+
+
+def _print(masked: Mapping[str, MaskedText], others: Sequence[str], asking: Sequence[str]) -> None:
+    """Print a table of what each row masks, and what is to be said of some of the policies."""
+    from maskpolicy import markdown
+    from maskpolicy.runs import preview
+
     cells = [[f"`{row}`", *_cells(found)] for row, found in masked.items()]
     typer.echo(markdown.table(["policy", "source", "target"], cells))
     if asking:
@@ -110,7 +116,7 @@ def _words(row: str) -> list[str]:
     try:
         words = shlex.split(row)
     except ValueError as error:
-        raise ConfigError(f"gallery {row!r}: {error}: write each quote twice") from None
+        raise ConfigError(f"gallery {row!r}: {error}: close each quote") from None
     if not words:
         raise ConfigError("gallery: a row is empty: write a policy's name, and keys after it")
     return words
