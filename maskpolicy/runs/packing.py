@@ -6,6 +6,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
@@ -78,7 +79,7 @@ def folders(places: Sequence[str | Path]) -> Iterator[list[Path]]:
 def fetched(place: str) -> Path:
     """Return the local folder of hf://datasets/OWNER/NAME[@REVISION][/FOLDER].
 
-    Only the newest copy in the cache is used without a network. Raises ConfigError.
+    Without a network, it is the newest copy in the cache. Raises ConfigError.
     """
     from huggingface_hub import snapshot_download
 
@@ -127,11 +128,14 @@ def _extract(file: Path, target: Path) -> None:
             entries = packed.infolist()
             size = sum(entry.file_size for entry in entries)
             if len(entries) > _FILES or size > _BYTES:
-                raise DataError(f"{file}: has {len(entries)} files of {size} bytes: too many")
+                raise DataError(
+                    f"{file}: has {len(entries)} files of {size} bytes, too many to unpack here: "
+                    "unpack it, and name the folder of the run"
+                )
             for entry in entries:
                 name = PurePosixPath(entry.filename)
                 if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
                     raise DataError(f"{file}: leads out of its folder: {entry.filename!r}")
             packed.extractall(target)  # which writes links as files, and no more than file_size
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{file}: is no zip file that can be read: {error}") from error

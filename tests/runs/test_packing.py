@@ -89,6 +89,15 @@ def test_other_zip_files_are_one_line(refused, tmp_path):
     assert "nowhere.zip" in refused("leaderboard", tmp_path / "nowhere.zip")
 
 
+def test_a_damaged_zip_file_is_one_line(refused, run, tmp_path):
+    packed = packing.pack(run, tmp_path / "it.zip")
+    content = bytearray(packed.read_bytes())
+    start = 30 + len(zipfile.ZipFile(packed).infolist()[0].filename)  # of the first file's data
+    content[start : start + 8] = b"\xff" * 8
+    packed.write_bytes(content)
+    assert "is no zip file that can be read" in refused("leaderboard", packed)
+
+
 @pytest.mark.parametrize("place", ["hf://me/it", "hf://datasets/me", "hf://datasets/me/../it"])
 def test_a_name_that_is_none_of_the_hub_is_refused(place):
     with pytest.raises(ConfigError, match="write hf://datasets/OWNER/NAME"):
