@@ -87,11 +87,12 @@ class DataDigests:
         `before` is its mark from before it was read.
         """
         path = path.absolute()
+        known = self.recall(path)  # none if this process has not read the file and must
         if self._read is not None:
             self._read.add(path)
         if before.is_young() or mark(path) != before:
             return
-        note = {**self.recall(path), "path": str(path), "mark": list(before), **facts}
+        note = {**known, "path": str(path), "mark": list(before), **facts}
         if self._root.is_dir():
             self._notes.write(_id(path), note)
         else:

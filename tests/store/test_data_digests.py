@@ -204,3 +204,12 @@ def test_whoever_distrusts_notes_reads_each_file_once(store, old, read):
     found = {memory.digest(old), memory.digest(old)}
     assert found == {hashlib.sha256(other).hexdigest()}
     assert read == [old.name]
+
+
+def test_whoever_distrusts_notes_keeps_none_of_their_facts(store, old):
+    before = DataDigests(Disk(store.root))
+    before.learn(old, mark(old), cuts={"lines, 1": [[0, 0]]})
+    assert "cuts" in before.recall(old)
+    before.distrust()
+    before.digest(old)
+    assert before.recall(old).keys() == {"path", "mark", "sha256"}
