@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 _MOST = 2**31 - 1  # bytes
+_MOST_BEFORE = 32 << 20  # bytes: the largest threshold of mmap that older versions of glibc take
 
 
 def device() -> torch.device:
@@ -62,7 +63,8 @@ def keep_freed_memory() -> None:
     library = _libc()
     if library is not None:
         library.mallopt(_TRIM_THRESHOLD, _MOST)
-        library.mallopt(_MMAP_THRESHOLD, _MOST)
+        if not library.mallopt(_MMAP_THRESHOLD, _MOST):
+            library.mallopt(_MMAP_THRESHOLD, _MOST_BEFORE)
 
 
 def return_freed_memory() -> None:
