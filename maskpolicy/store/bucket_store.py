@@ -138,7 +138,7 @@ class BucketStore(Store):
 
     @contextmanager
     def using(self, keys: Iterable[str]) -> Iterator[None]:
-        """Do nothing: in a bucket, `record_use` is what keeps artifacts from being pruned."""
+        """Do nothing: in a bucket, `record_use` keeps artifacts from being pruned."""
         yield
 
     def file(self, key: str, name: str) -> Path | None:

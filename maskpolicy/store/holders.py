@@ -39,12 +39,7 @@ def decoded(content: bytes, lease: float) -> Holder:
     try:
         fields = json.loads(content)
         return Holder(**{**fields, "since": datetime.fromisoformat(fields["since"])})
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        RecursionError,
-    ):  # a crash of the file system can empty it
+    except (ValueError, TypeError, KeyError, RecursionError):  # a crash can empty the file
         return Holder("unknown", 0, datetime.fromtimestamp(0, UTC), lease, "", None)
 
 

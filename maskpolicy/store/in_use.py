@@ -26,7 +26,7 @@ class InUse:
     @contextmanager
     def listed(self, keys: Iterable[str]) -> Iterator[None]:
         """List these keys while the block runs; a store that cannot be written is left as it is."""
-        run = uuid4().hex + uuid4().hex
+        run = uuid4().hex + uuid4().hex  # as long as a key, so that it can be claimed
         with ExitStack() as held:
             with suppress(StoreError):
                 if held.enter_context(self._locks.hold(run, wait=False)):

@@ -25,7 +25,7 @@ class Overlay(Store):
 
     @property
     def place(self) -> str:
-        """That of the store below, which users know."""
+        """The place of the store below, which users know."""
         return self._base.place
 
     def get(self, key: str) -> Artifact | None:
