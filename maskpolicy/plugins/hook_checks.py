@@ -84,7 +84,7 @@ def _check_form(hook: Hook[Any], plugin: type, is_field: bool, what: str) -> Non
         signature.bind(*selves, *hook.takes, **dict.fromkeys(extra))
     except TypeError as error:
         known = {*selves, *hook.takes, *hook.may_take}
-        for name in signature.parameters.keys() - known:
+        for name in sorted(signature.parameters.keys() - known):
             if near := get_close_matches(name, known, n=1):
                 raise ConfigError(
                     f"{what}: `{hook.name}` has a parameter {name!r}: did you mean {near[0]!r}?"
