@@ -135,10 +135,14 @@ def _panels(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Lines
 def _bars(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Bars]:
     """Yield a panel of the accuracies of each row, at the end of its stage."""
     ended = _ended(rows)
-    names = list(dict.fromkeys(_label(row, several) for row in ended))
+    by_place = {(row["probe"], _label(row, several)): row for row in ended}
+    names = list(dict.fromkeys(label for _, label in by_place))
+    unknown: dict[str, Json] = dict.fromkeys(("accuracy", "low", "high"))
     probes = dict.fromkeys(row["probe"] for row in ended)
     series = [
-        over_runs.series(probe, [row for row in ended if row["probe"] == probe], "accuracy")
+        over_runs.series(
+            probe, [by_place.get((probe, name), unknown) for name in names], "accuracy"
+        )
         for probe in probes
     ]
     if series:
