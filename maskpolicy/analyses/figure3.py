@@ -11,7 +11,7 @@ from maskpolicy import Findings, Json, Run, Store, analysis
 from maskpolicy.findings import Point, over_runs, points
 from maskpolicy.findings.curves import UNITS, cost
 from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
-from maskpolicy.leaderboard.baselines import baseline_of
+from maskpolicy.leaderboard.baselines import baselines_of
 from maskpolicy.plots import Lines
 
 COLUMNS = (
@@ -100,7 +100,7 @@ def _has_stage(run: Run, row: str) -> bool:
 
 def _pairs(numbers: _Numbers, runs: Sequence[Run]) -> dict[_Place, list[float]]:
     """Return the differences to the baseline's scores after as many steps, for each run of both."""
-    bases = {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+    bases = baselines_of(runs)
     pairs = {}
     for place, mine in numbers.items():
         run, row, task, steps = place

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from maskpolicy import Count, Findings, Json, Run, Seed, Store, analysis
 from maskpolicy.findings import over_runs
 from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
-from maskpolicy.leaderboard.baselines import baseline_of
+from maskpolicy.leaderboard.baselines import baselines_of
 from maskpolicy.plots import Bars, Lines
 
 COLUMNS = (
@@ -81,18 +81,17 @@ def _pairs(
         for place, group in groups.items()
         if group[0].is_last and group[0].model.has_stage and not group[0].model.kept_at
     }
-    bases = {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+    bases = baselines_of(runs)
+    others = {
+        (run, row, probe, layer): numbers for (run, row, _, probe, layer), numbers in ended.items()
+    }
     pairs: dict[_Place, list[float]] = {}
     for place, mine in ended.items():
         run, row, _, probe, layer = place
         base = bases[run, row]
-        other = [
-            numbers
-            for (*named, _, of, at), numbers in ended.items()
-            if (named, of, at) == ([run, base], probe, layer)
-        ]
+        other = others.get((run, base, probe, layer))
         if base != row and other:
-            pairs[place] = over_runs.paired(mine, other[0])
+            pairs[place] = over_runs.paired(mine, other)
     return pairs
 
 

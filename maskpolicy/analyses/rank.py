@@ -34,7 +34,7 @@ from maskpolicy.findings.pretrained_models import KINDS, model_number
 from maskpolicy.findings.representations import Ranks, figures, rank_numbers
 from maskpolicy.findings.representations.figures import MeasuredModel
 from maskpolicy.keys import canonical
-from maskpolicy.leaderboard.baselines import baseline_of
+from maskpolicy.leaderboard.baselines import baselines_of
 from maskpolicy.models import bart as models
 from maskpolicy.plugins.registry import CORPUS
 from maskpolicy.results.cell import STEP
@@ -98,7 +98,7 @@ class Rank:
                 bare = MeasuredModel(run.name, run.name, str(run.folder))
                 self._add(bare, run.folder, run.folder, None, seen)
         several = len({model.run for model, _ in seen.models}) > 1
-        bases = {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+        bases = baselines_of(runs)
         values = rank_numbers.values(seen.models, self.tau, bases)
         columns = rank_numbers.COLUMNS if self.over_runs else COLUMNS
         rows = (

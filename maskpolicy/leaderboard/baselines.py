@@ -59,6 +59,11 @@ def baseline_of(run: Run, label: str) -> str:
     return run.baseline if place is None else known[place]
 
 
+def baselines_of(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
+    """Return by the name of a run and the label of a row what `baseline_of` says of them."""
+    return {(run.name, row): baseline_of(run, row) for run in runs for row in run.rows}
+
+
 def _policy(row: Json) -> str:
     return str(row.get("policy", {}).get("name"))
 
