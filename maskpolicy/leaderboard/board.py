@@ -81,6 +81,15 @@ class BoardRow:
         return {} if cell is None else cell.config.get("trainings", {})
 
     @property
+    def own_settings(self) -> dict[str, Json]:
+        """The same by setting, e.g. {"intermediate.lr": 0.001}."""
+        return {
+            f"{stage}.{key}": value
+            for stage, values in self.trainings.items()
+            for key, value in values.items()
+        }
+
+    @property
     def tuning(self) -> dict[str, Json]:
         """What the row chose on dev, by task: see `Result.tuning`; {} if it is not tuned."""
         found = {task: cell.tuning for (task, _), cell in self.cells.items()}

@@ -195,23 +195,14 @@ def swept_settings(board: Board) -> tuple[str, ...]:
             if other.config["name"] == mine["name"]:
                 both = {**mine, **other.config}
                 found |= dict.fromkeys(k for k in both if mine.get(k) != other.config.get(k))
-        found |= dict.fromkeys(_trainings(row))
+        found |= dict.fromkeys(row.own_settings)
         found |= dict.fromkeys(key for cell in row.cells.values() for key in cell.chosen or ())
     return tuple(found)
 
 
-def _trainings(row: BoardRow) -> dict[str, Json]:
-    """Return what a row has in place of the file's budgets, e.g. {"intermediate.lr": 0.001}."""
-    return {
-        f"{stage}.{key}": value
-        for stage, values in row.trainings.items()
-        for key, value in values.items()
-    }
-
-
 def _values(row: BoardRow, cell: Result | None, settings: Sequence[str]) -> dict[str, Json]:
     """Return a cell's values of some settings; None if its row does not have one."""
-    known = {**row.config, **_trainings(row), **((cell and cell.chosen) or {})}
+    known = {**row.config, **row.own_settings, **((cell and cell.chosen) or {})}
     return {name: known.get(name) for name in settings}
 
 

@@ -74,8 +74,7 @@ def _settings(board: Board, row: BoardRow) -> dict[str, str]:
     settings = dict(row.config)
     if row.label != settings.pop("name"):
         settings = {"policy": row.config["name"], **settings}
-    for stage, values in row.trainings.items():
-        settings |= {f"{stage}.{key}": value for key, value in values.items()}
+    settings |= row.own_settings
     chosen = {tuning_notes.choice(cell) for cell in row.cells.values()} - {""}
     settings |= {tuning_notes.CHOICE: "; ".join(sorted(chosen))} if chosen else {}
     found = relative_paths(settings, board.runs[0].folder)
