@@ -37,7 +37,7 @@ def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
     found = []
     for name, value in sorted((corpus.mix or {}).items()):
         block = value if isinstance(value, Mapping) else {SHARE: value}
-        share = float(block[SHARE])
+        share = share_of(value)
         rest = {key: each for key, each in block.items() if key != SHARE}
         values = {"words": corpus.words, **_tuples(rest)}
         if share:
@@ -54,7 +54,7 @@ def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
     if not isinstance(given[MIX], Mapping):
         raise schema.wrong(given[MIX], "a block with a share for each text", place)
     mix = {name: _text(name, value, at(place, name), folders) for name, value in given[MIX].items()}
-    total = sum(value[SHARE] if isinstance(value, dict) else value for value in mix.values())
+    total = sum(map(share_of, mix.values()))
     if total >= 1:
         raise ConfigError(f"{place}: the shares add up to {total:g}: leave some to the corpus")
     return replace(made, mix=mix)
@@ -84,6 +84,11 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
         raise ConfigError(f"{where}: texts of the world are mixed in by name: write {names}")
     stated = {*rest, "files"} if made.files else {*rest}
     return {SHARE: share, **{key: keys.plain(getattr(made, key)) for key in sorted(stated)}}
+
+
+def share_of(text: Any) -> float:
+    """Return the share of a text of `mix`, which is a share alone or a block that has one."""
+    return float(text[SHARE] if isinstance(text, Mapping) else text)
 
 
 def _check_share(share: float, where: str) -> None:
@@ -156,11 +161,7 @@ def in_effect(key: str, value: Any) -> Any:
     """Return a setting of a corpus as it matters: without texts that have a share of 0."""
     if key != MIX:
         return value
-    shares = {
-        name: each[SHARE] if isinstance(each, Mapping) else each
-        for name, each in (value or {}).items()
-    }
-    return {name: value[name] for name, share in shares.items() if share}
+    return {name: each for name, each in (value or {}).items() if share_of(each)}
 
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Json]:

@@ -159,10 +159,8 @@ def _model(result: Result) -> str:
 def _corpus(result: Result) -> str:
     block = result.config.get("corpus") or {}
     mixed = corpus_mix.in_effect(corpus_mix.MIX, block.get(corpus_mix.MIX)).items()
-    shares = {
-        name: each[corpus_mix.SHARE] if isinstance(each, dict) else each for name, each in mixed
-    }
-    return ", ".join([_text(block), *(f"{100 * s:g}% from {name}" for name, s in shares.items())])
+    shares = [f"{100 * corpus_mix.share_of(each):g}% from {name}" for name, each in mixed]
+    return ", ".join([_text(block), *shares])
 
 
 def _text(block: Json) -> str:
