@@ -19,7 +19,8 @@ from maskpolicy.types import Json
 
 ROOM = 1_300_000  # characters of plots, so that the whole page stays below 3 MB
 MOST_ROWS = 60
-HEADINGS = {  # of built-in analyses, the most important first: these get room first
+# headings of built-in analyses, the most important first: these get room first
+_OF_MASKS = {
     "viewer": "Passages with the spans that were masked",
     "coverage": "How much each policy masked",
     "lengths": "How long the masked spans are",
@@ -28,6 +29,8 @@ HEADINGS = {  # of built-in analyses, the most important first: these get room f
     "answers": "Masked spans that are answers of a task",
     "frequency": "How frequent the masked tokens are",
     "positions": "Where in a passage the masked tokens are",
+}
+_OF_SCORES = {
     "findings": "Claims of the papers",
     "efficiency": "Scores over the steps of the intermediate stage",
     "transfer": "What policies learnt on one task do on others",
@@ -42,7 +45,7 @@ HEADINGS = {  # of built-in analyses, the most important first: these get room f
     "rank": "Effective rank of the representations",
     "checkpoints": "Scores over time or tokens",
 }
-OF_MASKS = tuple(HEADINGS)[:8]  # about masks, not about scores
+HEADINGS = _OF_MASKS | _OF_SCORES
 _STALE = "The results have changed since this analysis: analyze the run again."
 _WIDE = 480  # points: wider plots are not shown side by side
 _MASKED = 1.0  # the weight of a masked span; a candidate's is smaller
@@ -88,7 +91,7 @@ class EmbeddedAnalysis:
     @property
     def is_of_masks(self) -> bool:
         """Whether it shows what was masked, and not what came of it."""
-        return self.name in OF_MASKS
+        return self.name in _OF_MASKS
 
     @property
     def is_wide(self) -> bool:
@@ -164,8 +167,8 @@ def _is_own_file(path: Path) -> bool:
 
 def _importance(name: str) -> tuple[int, str]:
     """Return the place of an analysis; a user's own come after those of masks."""
-    names = list(HEADINGS)
-    return (names.index(name) if name in names else len(OF_MASKS) - 1), name
+    names = [*_OF_MASKS, "", *_OF_SCORES]
+    return names.index(name if name in HEADINGS else ""), name
 
 
 def _url(image: Path) -> str:
