@@ -177,7 +177,7 @@ class Claim:
     counts: Literal["all", "any"] = "all"
 
 
-def each(
+def on_each(
     tasks: tuple[str, ...], experiment: str, row: str, other: str, *, if_present: bool = False
 ) -> tuple[RowDifference, ...]:
     """Return the difference between two rows on each of some tasks."""

@@ -12,7 +12,7 @@ from maskpolicy.replication.contrasts import (
     Interaction,
     Measured,
     RowDifference,
-    each,
+    on_each,
 )
 
 _PAPER = "Ye et al. 2021"
@@ -59,10 +59,10 @@ CLAIMS = (
         "Salient spans help every entity-centric task.",
         f"{_PAPER}, closed-book QA and knowledge-intensive tasks",
         (
-            *each(CLOSED_BOOK, "closed-book", "salient-span", "none"),
-            *each(ENTITIES, "knowledge-intensive", "salient-span", "none"),
-            *each(CLOSED_BOOK, "closed-book", _NOISY, "none", if_present=True),
-            *each(ENTITIES, "knowledge-intensive", _NOISY, "none", if_present=True),
+            *on_each(CLOSED_BOOK, "closed-book", "salient-span", "none"),
+            *on_each(ENTITIES, "knowledge-intensive", "salient-span", "none"),
+            *on_each(CLOSED_BOOK, "closed-book", _NOISY, "none", if_present=True),
+            *on_each(ENTITIES, "knowledge-intensive", _NOISY, "none", if_present=True),
         ),
     ),
     Claim(
@@ -100,7 +100,7 @@ CLAIMS = (
         "F7",
         "A learned policy can transfer: it beats salient spans on tasks that it was not learnt on.",
         f"{_PAPER}, learned policies used for other tasks",
-        each(("webquestions", "nq"), "closed-book", _SUPERVISED, "salient-span"),
+        on_each(("webquestions", "nq"), "closed-book", _SUPERVISED, "salient-span"),
         counts="any",
     ),
     Claim(
