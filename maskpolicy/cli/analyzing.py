@@ -129,10 +129,10 @@ def _each(
     """Yield the findings of each analysis; unless `strict`, failures are printed and skipped."""
     from maskpolicy.findings.cache import reporting
     from maskpolicy.runs.display import Display
-    from maskpolicy.runs.meters import Count
+    from maskpolicy.runs.meters import Tally
 
     for number, (name, analysis) in enumerate(analyses.items()):
-        count = Count(number, len(analyses), "analyses")
+        count = Tally(number, len(analyses), "analyses")
         try:
             # one display each: a bar would take what is printed in between off the standard output
             with Display(console(err=True), name, count, detail) as display, reporting(display):

@@ -91,8 +91,8 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Count:
-    """So many of several things are done, and one is under way."""
+class Tally:
+    """How many of several things are done."""
 
     done: int
     total: int

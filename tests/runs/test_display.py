@@ -10,7 +10,7 @@ from rich.console import Console
 
 from maskpolicy.runs import display
 from maskpolicy.runs.display import Detail, Display
-from maskpolicy.runs.meters import Count, Preparation
+from maskpolicy.runs.meters import Preparation, Tally
 
 PATIENCE = 60  # seconds until a line that never comes fails the test
 
@@ -32,7 +32,7 @@ class Text(io.StringIO):
 def test_a_log_file_shows_life_although_nothing_is_reported(monkeypatch):
     monkeypatch.setattr(display, "_INTERVAL", 0.01)
     text = Text("… general: 3 of 12 (25%), loss 2.0\n… run: 1 of 4 stages\n")
-    with Display(Console(file=text, width=80), "run", Count(1, 4, "stages"), "normal") as shown:
+    with Display(Console(file=text, width=80), "run", Tally(1, 4, "stages"), "normal") as shown:
         shown.begin("k", "general")
         shown.report("k", 3, 12, "loss 2.0")
         assert text.written.wait(PATIENCE)
@@ -43,7 +43,7 @@ def test_a_log_file_shows_life_although_nothing_is_reported(monkeypatch):
 def test_a_terminal_gets_bars_with_rate_and_time_left(detail: Detail, has_bars):
     text = Text("12 (25%)")
     console = Console(file=text, width=100, force_terminal=True, force_interactive=True)
-    with Display(console, "run", Count(1, 4, "stages"), detail) as shown:
+    with Display(console, "run", Tally(1, 4, "stages"), detail) as shown:
         shown.begin("k", "general")
         shown.report("k", 3, 12, "loss 2.0")
         if has_bars:
@@ -68,7 +68,7 @@ def test_many_threads_report_at_once():
             shown.report(name, number, 50, "")
             shown.end(name)
 
-    with Display(console, "run", Count(1, 4, "stages"), "normal") as shown:
+    with Display(console, "run", Tally(1, 4, "stages"), "normal") as shown:
         threads = [threading.Thread(target=report, args=(str(i % 2),)) for i in range(4)]
         for each in threads:
             each.start()

@@ -8,7 +8,7 @@ from tiny import node
 from maskpolicy.graph.costs import Costs, known_costs
 from maskpolicy.graph.execution import execute
 from maskpolicy.graph.planning import missing
-from maskpolicy.runs.meters import Count, Forecast, Meter, duration, forecast
+from maskpolicy.runs.meters import Forecast, Meter, Tally, duration, forecast
 from maskpolicy.store.artifacts import Store
 
 
@@ -109,5 +109,5 @@ def test_what_the_store_has_counts_as_done(tmp_path):
 
 
 def test_a_count_tells_its_share():
-    assert Count(4, 16, "analyses").words({}, 0.0) == "4 of 16 analyses"
-    assert Count(4, 16, "analyses").share({}, 0.0) == 0.25
+    assert Tally(4, 16, "analyses").words({}, 0.0) == "4 of 16 analyses"
+    assert Tally(4, 16, "analyses").share({}, 0.0) == 0.25
