@@ -23,7 +23,7 @@ from maskpolicy.seeding import generator
 
 
 @dataclass(frozen=True)
-class Share:
+class TextShare:
     """The share of a mixed corpus's passages that come from one text."""
 
     name: str  # of the text; its passages are the input "mix-NAME"
@@ -33,7 +33,7 @@ class Share:
 def mix(
     corpus: Path,
     texts: Mapping[str, Path],
-    shares: Sequence[Share],
+    shares: Sequence[TextShare],
     seed: int,
     out: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
@@ -61,7 +61,7 @@ def mix(
     (out / INDEX_FILE).write_bytes(json_bytes({FILES: files, COLUMNS: columns}))
 
 
-def drawn_counts(passages: int, shares: Sequence[Share]) -> dict[str, int]:
+def drawn_counts(passages: int, shares: Sequence[TextShare]) -> dict[str, int]:
     """Return how many passages each text adds to a corpus of `passages`; at least one."""
     whole = passages / (1 - sum(each.share for each in shares))
     return {each.name: max(1, round(each.share * whole)) for each in shares}

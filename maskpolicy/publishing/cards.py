@@ -12,7 +12,7 @@ from typing import Any
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import SCRATCH
 from maskpolicy.corpus.documents import HubSource, Source, WorldSource
-from maskpolicy.corpus.mixing import Share
+from maskpolicy.corpus.mixing import TextShare
 from maskpolicy.errors import ConfigError
 from maskpolicy.finetuning import label, span
 from maskpolicy.keys import to_json
@@ -83,7 +83,7 @@ class ModelHistory:
     policy: str | None = None  # None if it has no intermediate stage
     intermediate: IntermediateParams | None = None
     corpus: Source | None = None  # of the intermediate stage
-    mix: Sequence[Share] = ()  # of texts that are mixed into that corpus
+    mix: Sequence[TextShare] = ()  # of texts that are mixed into that corpus
     work: Json = None
     task: str | None = None  # what it was fine-tuned on
     finetune: FinetuneParams | None = None
@@ -274,7 +274,7 @@ def _data_set(score: CardScore) -> str:
     return names.get(score.source, score.task)
 
 
-def _corpus(source: Source, mix: Sequence[Share]) -> str:
+def _corpus(source: Source, mix: Sequence[TextShare]) -> str:
     settings = {"words in a passage": source.words, "most documents": source.limit or "all"}
     settings |= {f"passages from {each.name}": f"{100 * each.share:g}%" for each in mix}
     if isinstance(source, WorldSource):

@@ -19,7 +19,7 @@ from maskpolicy.config.experiment import (
 )
 from maskpolicy.corpus import documents
 from maskpolicy.corpus.documents import ShardSource, Source, WorldSource, WorldText
-from maskpolicy.corpus.mixing import Share
+from maskpolicy.corpus.mixing import TextShare
 from maskpolicy.corpus.shards import CutFile
 from maskpolicy.corpus.shards import shards as cut_corpus
 from maskpolicy.datafiles import cuts
@@ -213,7 +213,7 @@ class Inputs:
             return own
         params = CorpusParams(
             corpus=self.parts(plain)[0],
-            mix=tuple(Share(each.name, each.share) for each in texts),
+            mix=tuple(TextShare(each.name, each.share) for each in texts),
         )
         inputs = {f"{MIXED}{each.name}": self.mixed_in(each, corpus) for each in texts}
         world = own.corpus.inputs.get("world")  # for those who ask what the corpus is about

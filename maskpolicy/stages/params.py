@@ -13,7 +13,7 @@ from typing import Literal
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import HeadChoice, TaskBlock
 from maskpolicy.corpus.documents import ShardSource, Source
-from maskpolicy.corpus.mixing import Share
+from maskpolicy.corpus.mixing import TextShare
 from maskpolicy.finetuning.answering import AnswerParams, HeadKind, HeadParams
 from maskpolicy.keys import omitted
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
@@ -52,7 +52,7 @@ class CorpusParams:
     """The passages of a corpus; with `mix`, those of the input "corpus" and of other texts."""
 
     corpus: Source
-    mix: tuple[Share, ...] = omitted(())
+    mix: tuple[TextShare, ...] = omitted(())
     seed: int = omitted(0)  # of the passages that are drawn from those texts
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy.corpus import shards
-from maskpolicy.corpus.mixing import Share, drawn_counts, mix
+from maskpolicy.corpus.mixing import TextShare, drawn_counts, mix
 from maskpolicy.corpus.passages import (
     PASSAGES_FILE,
     Document,
@@ -35,7 +35,7 @@ def artifact(folder: Path, name: str, count: int, **columns: list[list[int]]) ->
 def mixed(folder: Path, corpus: Path, seed: int = 0, **texts: tuple[Path, float]) -> Passages:
     out = folder / f"mixed-{len([*folder.iterdir()])}"
     out.mkdir()
-    shares = [Share(name, share) for name, (_, share) in sorted(texts.items())]
+    shares = [TextShare(name, share) for name, (_, share) in sorted(texts.items())]
     mix(corpus, {name: path for name, (path, _) in texts.items()}, shares, seed, out)
     return Passages.open(out)
 
@@ -103,7 +103,7 @@ def test_a_corpus_in_shards_is_mixed_as_one_without(tmp_path):
 
 @given(st.integers(1, 10_000), st.lists(st.floats(0.001, 0.3), min_size=1, max_size=3))
 def test_each_text_has_its_share_of_all_passages(passages, given):
-    shares = [Share(str(index), share) for index, share in enumerate(given)]
+    shares = [TextShare(str(index), share) for index, share in enumerate(given)]
     counts = drawn_counts(passages, shares)
     total = passages + sum(counts.values())
     for each in shares:
