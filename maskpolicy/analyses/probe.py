@@ -1,4 +1,4 @@
-"""Linear probes of frozen encoders: what tokens tell of their entry that they do not say."""
+"""Linear probes of frozen encoders: what the states of tokens tell of the entry around them."""
 
 from __future__ import annotations
 

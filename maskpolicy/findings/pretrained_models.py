@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.graph.nodes import params_of
 from maskpolicy.results.cell import STEP, Result, Run
-from maskpolicy.store.artifacts import Store
-from maskpolicy.world.settings import Settings
 
 KINDS = ("intermediate", "general", "pretrained")
 """Stages that end with a pre-trained model; a result's is the first of these that it has."""
@@ -69,16 +65,3 @@ def model_number(result: Result) -> tuple[str, int]:
     if number is None:
         return "general model", result.config.get("general_seed", 0)
     return "run", number
-
-
-def world_of(result: Result, store: Store) -> Settings:
-    """Return the settings of a result's world; raises ConfigError and StoreError."""
-    key = result.stage_key("world")
-    if key is None:
-        raise ConfigError("probe: asks for facts of the embedded world and needs corpus: world")
-    manifest = store.recall(key)
-    if manifest is None:
-        raise StoreError(
-            f"its world is not in the store {store.place}: name the store of that run with --store"
-        )
-    return params_of(manifest["record"], Settings)

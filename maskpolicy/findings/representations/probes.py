@@ -1,4 +1,4 @@
-"""A stage that probes an encoder: what tokens of the world's entries tell that they do not say."""
+"""A stage that fits linear probes to the states of an encoder on entries of the world."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ of which many people share; `person`: the same, read off the statement's words b
 all words besides the value."""
 
 FILE = "probes.json"
-_Places: TypeAlias = dict[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, kw_only=True)
