@@ -16,7 +16,6 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.schema import Stated, at
 
 GENERAL_POLICY = "original"
-POLICY = GENERAL_ONLY
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,13 @@ def general_policy(
     `steps` is the length of the stage. Raises ConfigError for a policy that the stage cannot train
     with.
     """
-    if POLICY not in general:
+    if GENERAL_ONLY not in general:
         return None
-    place = at(where, POLICY)
+    place = at(where, GENERAL_ONLY)
     check_scratch(model, place)
     if not steps:
         raise ConfigError(f"{place}: the stage has no steps: raise {where}.steps, or leave it out")
-    given = named(general[POLICY], place)
+    given = named(general[GENERAL_ONLY], place)
     if given["name"] == NONE:
         raise ConfigError(f"{place}: {NONE} masks nothing: set {where}.steps: 0")
     if "label" in given:

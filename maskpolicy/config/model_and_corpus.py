@@ -14,6 +14,20 @@ from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.schema import at
 from maskpolicy.types import Json
 
+# models on the Hub that people name without their owner: the kind, and how the names begin
+_OWNERS = {
+    "google-bert": (ENCODER, ("bert-",)),
+    "FacebookAI": (ENCODER, ("roberta-", "xlm-roberta-")),
+    "albert": (ENCODER, ("albert-",)),
+    "distilbert": (ENCODER, ("distilbert-", "distilroberta-")),
+    "microsoft": (ENCODER, ("deberta-",)),
+    "google": (ENCODER, ("electra-",)),
+    "answerdotai": (ENCODER, ("ModernBERT-",)),
+    "facebook": (SEQ2SEQ, ("bart-", "mbart-")),
+    "google-t5": (SEQ2SEQ, ("t5-",)),
+}
+_DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
+
 
 def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
     """Return the model; its name is a preset, a folder or a Hub name. Raises ConfigError."""
@@ -38,20 +52,6 @@ def model_block(given: Any, where: str, folders: Sequence[Path]) -> ModelBlock:
             f"{where}: {known}{more}, a folder (none is there) or a Hub name such as {example}"
         )
     return model
-
-
-_OWNERS = {
-    "google-bert": (ENCODER, ("bert-",)),
-    "FacebookAI": (ENCODER, ("roberta-", "xlm-roberta-")),
-    "albert": (ENCODER, ("albert-",)),
-    "distilbert": (ENCODER, ("distilbert-", "distilroberta-")),
-    "microsoft": (ENCODER, ("deberta-",)),
-    "google": (ENCODER, ("electra-",)),
-    "answerdotai": (ENCODER, ("ModernBERT-",)),
-    "facebook": (SEQ2SEQ, ("bart-", "mbart-")),
-    "google-t5": (SEQ2SEQ, ("t5-",)),
-}
-_DECODERS = ("gpt", "llama", "opt-", "pythia", "mistral", "qwen", "bloom", "gemma", "phi-")
 
 
 def _full_name(model: ModelBlock) -> str | None:

@@ -173,7 +173,6 @@ def _of_trainings(
 ) -> dict[str, Any]:
     """Return the fields of an Experiment that say how often and how long each row is trained."""
     runs, general = _runs(file, where), at(where, "general")
-    checkpoints = (file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps"))
     return {
         **trainings,
         "general_policy": general_policy(file.general, model, trainings["general"].steps, general),
@@ -182,7 +181,9 @@ def _of_trainings(
         "intermediate_runs": file.intermediate_runs,
         "general_seeds": _general_models(file, model, runs, at(where, "general_seeds")),
         "baseline": baseline_row(file.baseline, policies, at(where, "baseline")),
-        "checkpoint_steps": _checkpoint_steps(*checkpoints),
+        "checkpoint_steps": _checkpoint_steps(
+            file.checkpoint_steps, policies, trainings, at(where, "checkpoint_steps")
+        ),
     }
 
 
