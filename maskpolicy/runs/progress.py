@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -90,6 +91,7 @@ class RunProgress:
         self._failures = failures
         self._named = ""  # key of the stage that was named last
         self._told: set[str] = set()  # keys of stages that have finished
+        self._lock = threading.Lock()  # of `_told`: workers' reports come in another thread
         self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
 
     def __enter__(self) -> RunProgress:
@@ -131,9 +133,10 @@ class RunProgress:
 
         A cause that several stages share is printed once. A second report of a stage is ignored.
         """
-        if stage.key in self._told:
-            return
-        self._told.add(stage.key)
+        with self._lock:
+            if stage.key in self._told:
+                return
+            self._told.add(stage.key)
         self._forecast.finish(stage, outcome.seconds, not outcome.hit and outcome.error is None)
         self._display.end(stage.key)
         # never computed: a candidate that was not chosen
