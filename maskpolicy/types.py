@@ -128,7 +128,7 @@ class Example:
     start: int | None = None  # span tasks: the character of context where the first target begins
     answerable: bool = True  # span tasks: False if the context holds no answer
     slices: Mapping[str, str] = field(default_factory=dict)  # values by which an analysis splits
-    # what the targets say in other words, for metrics that look for it in a prediction
+    # short forms of the targets, for metrics that look for one in a prediction
     short_answers: tuple[str, ...] = ()
 
 

@@ -54,7 +54,7 @@ class Mismatch(Sampling):
             for task in sliced:
                 new = list(self._rows(run, task, texts, store))
                 rows += new
-                # of each cell with a result: dev answers of others may be there after a repair
+                # a cell may lack its answers to dev although others of its row have theirs
                 cells = Counter(r.policy for r in run.results if r.task == task.task and r.metrics)
                 missing |= any(row["seeds"] < cells[row["policy"]] for row in new)
                 scored = {row["relations"] for row in new if row["score"] is not None}

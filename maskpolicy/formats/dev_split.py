@@ -67,7 +67,7 @@ def carve(
 
 
 def first(groups: Sequence[str], count: int) -> list[int]:
-    """Return the places of `count` examples, in order: all of some groups, and of one the first.
+    """Return the places of `count` examples, in order: whole groups, and the first of one more.
 
     Groups are taken in the order of a seeded hash, so that a larger `count` adds examples and drops
     none.

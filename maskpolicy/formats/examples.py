@@ -132,7 +132,7 @@ def files(block: TaskBlock, split: str, folder: Path, contexts: bool = True) -> 
 
 
 def write_rows(path: Path, examples: Iterable[Example]) -> None:
-    """Write examples as JSON Lines with all their fields; without short answers, none of these."""
+    """Write examples as JSON Lines with all their fields, but without empty short answers."""
     rows = [asdict(example) for example in examples]
     for row in rows:
         if not row["short_answers"]:

@@ -125,7 +125,7 @@ def select(
 
 
 def unrepeatable(policy: Policy) -> ConfigError:
-    """Return the error for a policy whose `select` gives other spans for the same arguments."""
+    """Return the error for a policy whose `select` gives different spans for equal arguments."""
     return ConfigError(
         f"{plugin_name('policy', policy)}: `select` masks other tokens when it is called again "
         "with the same passage and rng: draw from `rng` alone, not from NumPy's or Python's global "

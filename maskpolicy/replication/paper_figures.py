@@ -13,7 +13,7 @@ from maskpolicy.types import Json
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure of a paper; `panels` are those of the analysis whose title holds this text."""
+    """A figure of a paper: the panels of an analysis that have `panels` in their titles."""
 
     title: str
     experiment: str

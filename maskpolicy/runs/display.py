@@ -76,7 +76,7 @@ class Display:
             self._bars.stop()
 
     def begin(self, key: str, name: str) -> bool:
-        """Show a part, unless it is shown already; return whether it was not."""
+        """Show a part; return False if it is shown already."""
         with self._lock:  # not held while a bar is changed: drawing the bars takes it too
             if key in self._busy:
                 return False

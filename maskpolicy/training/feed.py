@@ -63,6 +63,6 @@ def _with_micro_tokens(steps: Callable[[int], Step], most: int) -> Callable[[int
     """Return the same steps with at most so many padded tokens in a micro-batch."""
     divided: Any = steps
     if not is_dataclass(steps) or not hasattr(steps, "spec"):
-        return steps  # e.g. a function: its micro-batches are what they are
+        return steps  # e.g. a function, whose micro-batches have no such limit
     found: Callable[[int], Step] = replace(divided, spec=replace(steps.spec, micro_tokens=most))
     return found

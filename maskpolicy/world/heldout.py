@@ -12,7 +12,7 @@ from maskpolicy.world.situations import situations
 
 
 def held_out(settings: Settings, count: int) -> Iterator[Entry]:
-    """Yield one entry about each of at most `count` people of whom nothing else says a word.
+    """Yield one entry about each of at most `count` people whom no other text mentions.
 
     Their names are put together from the same parts, their facts' values come from the same pools:
     as in the general corpus, only the facts are new. There are as many as there are full names. If

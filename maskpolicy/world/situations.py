@@ -1,4 +1,4 @@
-"""Situations: a genre of its own, in which two are named and the text tells which one is meant.
+"""Situations: a genre of its own, which names two values and tells which one is meant.
 
 As ROPES does, a background says something of a subject, and a situation names two places, people
 or others of one kind. What follows is stated, so that the objective of pre-training teaches to read
@@ -147,7 +147,7 @@ TWO_FACTS = 0.5  # share of the backgrounds that say something else of the subje
 def situations(settings: Settings, part: Part, count: int) -> Iterator[Entry]:
     """Yield `count` situations of a part of the world, each about a subject of its own.
 
-    No two parts share a subject. Both of the two are drawn alike, so only reading tells the one.
+    No two parts share a subject. Both values are drawn alike: only the text tells which is meant.
     """
     pools = build(settings)
     names = Names(np.random.default_rng([settings.seed, 18])).draw("thing", count * len(PARTS))
