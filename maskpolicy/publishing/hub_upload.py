@@ -31,7 +31,10 @@ def push(path: Path, name: str, kind: Literal["model", "dataset"], *, private: b
     if is_offline_mode():
         raise ConfigError(f"--push {name}: HF_HUB_OFFLINE is set: unset it")
     if not hub.is_reachable(constants.ENDPOINT):
-        raise ConfigError(f"--push {name}: {constants.ENDPOINT} cannot be reached")
+        raise ConfigError(
+            f"--push {name}: {constants.ENDPOINT} cannot be reached: check the network, and "
+            "run the command again"
+        )
     api, message = HfApi(), "Made with maskpolicy"
     refused: tuple[type[Exception], ...] = (OSError, ValueError, *hub.http_errors())
     try:
