@@ -144,7 +144,8 @@ class Evidences:
         shared = sorted(mine if other is None else mine.keys() & other.keys())
         if not shared:
             lacking = " or ".join(label for label, known in numbers.items() if not known)
-            reason = f"{contrast.analysis} has no number for {lacking or 'both'}"
+            what = f"number for {lacking}" if lacking else "run with numbers of both rows"
+            reason = f"{contrast.analysis} has no {what}"
             return Evidence(reason=reason, is_absent=not any(each and each.rows for each in tables))
         values = np.array([mine[run] - (0.0 if other is None else other[run]) for run in shared])
         if len(values) > 1 and np.allclose(values, values[0]) and not contrast.resolution:
