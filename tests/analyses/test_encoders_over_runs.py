@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from maskpolicy.analyses.probe import _bars
 from maskpolicy.cli import app
 from maskpolicy.findings import over_runs
 from maskpolicy.findings.pretrained_models import pretrained_models
@@ -177,3 +178,18 @@ def test_figure_3_pairs_rows_by_run_after_as_many_steps(analyse, home):
     assert all(series["x"] == [0.0, 2.0, 4.0] for series in panel["series"])
     over = analyse("figure3", "over=tokens")
     assert all(series["x"][0] == 0.0 for panel in over["plots"] for series in panel["series"])
+
+
+def test_a_row_without_a_probe_has_a_gap_among_its_bars():
+    ends = {"run": "mine", "steps": 4, "low": None, "high": None}
+    rows = [
+        {**ends, "policy": policy, "probe": probe, "accuracy": accuracy}
+        for policy, probe, accuracy in (("one", "name", 1.0), ("two", "name", 2.0))
+    ]
+    rows.append({**ends, "policy": "two", "probe": "value", "accuracy": 3.0})
+    (panel,) = _bars(rows, several=False)
+    assert panel.names == ["one", "two"]
+    assert [(each.label, list(each.y)) for each in panel.series] == [
+        ("name", [1.0, 2.0]),
+        ("value", [None, 3.0]),
+    ]
