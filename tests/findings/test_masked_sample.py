@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import small
@@ -13,6 +11,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import PASSAGES_FILE
 from maskpolicy.findings import masked_sample
 from maskpolicy.findings.masked_sample import MaskedParams, Sampling
+from maskpolicy.graph.stage_run import Local, StageRun
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import MaskedSteps
@@ -34,8 +33,7 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, tmp_pa
         sampling=Sampling(draws=2),
         pace=pace,
     )
-    nothing: Any = None
-    masked_sample.masked(params, {"corpus": tmp_path}, tmp_path, nothing)
+    masked_sample.masked(params, {"corpus": tmp_path}, tmp_path, StageRun(None, Local()))
     found = ragged.load(tmp_path / masked_sample.FILE)
     count = len(small.passages())
     assert found["places"].flat.tolist() == [*range(count)] * 2
