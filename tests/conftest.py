@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,22 @@ import pytest
 from hypothesis import settings
 
 from maskpolicy.cli import app
+from maskpolicy.plugins import isolation, registry
 
 os.environ.setdefault("MASKPOLICY_JOBS", "1")  # more processes would not speed up small runs
 settings.register_profile("shared", deadline=None)  # a busy machine fails no test
 settings.load_profile("shared")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin_files_of_a_module() -> Iterator[None]:
+    """Forget the plugin files that a module's tests load: others may define the same names."""
+    before = set(isolation._HOMES)
+    yield
+    for name in set(isolation._HOMES) - before:
+        home = isolation._HOMES[name]
+        registry.forget(home.compiled)
+        isolation.forget(home)
 
 
 @pytest.fixture

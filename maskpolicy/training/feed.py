@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
 from typing import Any
 
+from maskpolicy import hardware
 from maskpolicy.errors import StageError
 from maskpolicy.training.interfaces import Step
 from maskpolicy.training.optimization import Optimization
@@ -55,6 +56,7 @@ class Feed:
         self._most, self._steps = most, steps
         self._run.shrunk = {"micro_tokens": most, "step": number + 1}
         self._data.close()  # ends the processes that computed steps ahead
+        hardware.return_freed_memory()
         self._data = prefetch(steps, number, self._run.end, self._workers)
         return next(self._data)[1]
 

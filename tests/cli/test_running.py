@@ -523,7 +523,7 @@ def test_data_that_a_stage_cannot_use_is_exit_code_2_and_its_line(call, finished
     words = ("run", finished / "tiny.yaml", "policies=[none, salient-span]")
     words = (*words, "--store", finished / "store", "--out", tmp_path / "out")
     for name, says in (
-        ("blank", f"{tmp_path / 'blank.txt'}: the corpus holds no text: name files"),
+        ("blank", "blank.txt: the corpus holds no text: name files"),
         ("plain", "policy salient-span: found nothing in 2 passages"),
     ):
         code, out, err = call(*words, f"corpus={{files: [{tmp_path / name}.txt]}}")

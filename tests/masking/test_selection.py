@@ -155,7 +155,7 @@ def test_good_spans_pass(edges):
     check([], [], Fixed(None))
 
 
-@registry.policy("first-sentence")
+@registry.policy("fails-or-none")
 @dataclass(frozen=True)
 class FirstSentence:
     """Divides by zero, or gives what are no spans."""
@@ -171,11 +171,11 @@ def test_a_policy_that_fails_is_named_as_registered_with_passage_and_line():
     with pytest.raises(PluginError) as error:
         select(FirstSentence(), [small.ids(range(5), name="p3")], 0, [0])
     assert str(error.value) == (
-        "policy first-sentence: select of passage 'p3' failed: ZeroDivisionError: integer division "
+        "policy fails-or-none: select of passage 'p3' failed: ZeroDivisionError: integer division "
         f"or modulo by zero ({__file__}:{line})"
     )
 
 
 def test_bad_spans_name_the_policy_as_registered():
-    with pytest.raises(ConfigError, match=r"^policy first-sentence, passage 'p3'"):
+    with pytest.raises(ConfigError, match=r"^policy fails-or-none, passage 'p3'"):
         select(FirstSentence(fail=False), [small.ids(range(5), name="p3")], 0, [0])

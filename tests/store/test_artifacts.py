@@ -362,16 +362,19 @@ def test_a_run_touches_what_it_finds(store):
 
 def test_prune_leaves_what_another_process_is_at(store):
     running = start("run", store.root, TINY_STEPS="2000000,2")
-    running.stdout.readline()
-    while not names(store, "checkpoints") or not names(store, "temporary"):
-        assert running.poll() is None
-        time.sleep(0.01)
-    (lock,) = names(store, "locks")
-    prune(Store(store.root))
-    assert names(store, "locks") == [lock]
-    assert any(name.startswith(lock[:64]) for name in names(store, "temporary"))
-    running.kill()
-    running.communicate()
+    try:
+        running.stdout.readline()
+        while not names(store, "checkpoints") or not names(store, "temporary"):
+            assert running.poll() is None
+            time.sleep(0.01)
+        held = names(store, "locks")  # of the stage, and of the run's list of keys
+        prune(Store(store.root))
+        assert len(held) == 2
+        assert names(store, "locks") == held
+        assert {name[:64] for name in names(store, "temporary")} < {name[:64] for name in held}
+    finally:
+        running.kill()
+        running.communicate()
 
 
 def test_prune_does_not_touch_the_files_of_others(tmp_path):
