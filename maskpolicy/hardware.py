@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
-_MOST = 2**31 - 1  # bytes
-_MOST_BEFORE = 32 << 20  # bytes: the largest threshold of mmap that older versions of glibc take
+_LARGE = 32 << 20  # bytes; larger arrays are always returned, so that memory is not fragmented
 
 
 def device() -> torch.device:
@@ -57,14 +56,13 @@ def gpu_names() -> list[str]:
 def keep_freed_memory() -> None:
     """Let the C library keep the memory of freed arrays for the next ones (only glibc does).
 
-    It would return those of a megabyte to the system, which clears each page of the next array:
-    6% to 8% of a step of training on a CPU (docs/log.md).
+    It would return those of a megabyte to the system, which clears each page of the next array: up
+    to 8% of a step of training on a CPU (docs/log.md).
     """
     library = _libc()
     if library is not None:
-        library.mallopt(_TRIM_THRESHOLD, _MOST)
-        if not library.mallopt(_MMAP_THRESHOLD, _MOST):
-            library.mallopt(_MMAP_THRESHOLD, _MOST_BEFORE)
+        library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 def return_freed_memory() -> None:
