@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from maskpolicy.results.cell import STEP, Result, Run
 from maskpolicy.results.predictions import CellAnswers
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
+
+Points: TypeAlias = list[tuple[float, float]]
+"""Places, such as steps or layers, and the numbers there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +135,7 @@ class Evidences:
 
     def _measured(self, contrast: Measured) -> Evidence:
         """Return the numbers of an analysis, one for each intermediate run of the row or rows."""
-        numbers: dict[str, dict[int, float]] = {}
+        points: dict[str, dict[int, Points]] = {}
         tables = []
         for run in self.of_experiment(contrast.experiment):
             table = self.table(contrast.analysis, contrast.settings, run)
@@ -139,13 +143,16 @@ class Evidences:
             for label in filter(None, (contrast.row, contrast.other)):
                 every = (*table.rows, *table.values) if table else ()
                 rows = [row for row in every if _is_in(row, contrast.where)]
-                numbers.setdefault(label, {}).update(_by_run(rows, label, contrast))
+                points.setdefault(label, {}).update(_by_run(rows, label, contrast))
+        numbers = _numbers(points, contrast)
         mine, other = numbers[contrast.row], numbers.get(contrast.other or "")
         shared = sorted(mine if other is None else mine.keys() & other.keys())
         if not shared:
             lacking = " or ".join(label for label, known in numbers.items() if not known)
             what = f"number for {lacking}" if lacking else "run with numbers of both rows"
-            reason = f"{contrast.analysis} has no {what}"
+            is_early = any(points[label] for label in numbers if not numbers[label])
+            where = f" at the last {contrast.along}" if is_early else ""
+            reason = f"{contrast.analysis} has no {what}{where}"
             return Evidence(reason=reason, is_absent=not any(each and each.rows for each in tables))
         values = np.array([mine[run] - (0.0 if other is None else other[run]) for run in shared])
         if len(values) > 1 and np.allclose(values, values[0]) and not contrast.resolution:
@@ -262,15 +269,17 @@ def _is_in(row: Mapping[str, Json], where: Mapping[str, Json]) -> bool:
     )
 
 
-def _by_run(rows: Sequence[Mapping[str, Json]], label: str, contrast: Measured) -> dict[int, float]:
-    """Return the number of each intermediate run of the row `label`."""
-    by_run: dict[int, list[tuple[float, float]]] = {}
+def _by_run(
+    rows: Sequence[Mapping[str, Json]], label: str, contrast: Measured
+) -> dict[int, Points]:
+    """Return the numbers of each intermediate run of the row `label`, with their places."""
+    by_run: dict[int, Points] = {}
     for row in rows:
         run, value = _run_of(row, label), row.get(contrast.value)
         if run is not None and value is not None:
             place = float(row[contrast.along]) if contrast.along else 0.0
             by_run.setdefault(run, []).append((place, float(value)))
-    return {run: _reduced(sorted(points), contrast) for run, points in by_run.items()}
+    return by_run
 
 
 def _run_of(row: Mapping[str, Json], label: str) -> int | None:
@@ -286,10 +295,28 @@ def _run_of(row: Mapping[str, Json], label: str) -> int | None:
     return int(named[1]) if named else None
 
 
-def _reduced(points: Sequence[tuple[float, float]], contrast: Measured) -> float:
+def _numbers(
+    points: Mapping[str, Mapping[int, Points]], contrast: Measured
+) -> dict[str, dict[int, float]]:
+    """Return one number for each intermediate run of each row.
+
+    The last place is that of all runs of these rows; a run without a number there is left out.
+    """
+    places = {place for runs in points.values() for known in runs.values() for place, _ in known}
+    last = max(places, default=0.0)
+    found: dict[str, dict[int, float]] = {label: {} for label in points}
+    for label, runs in points.items():
+        for run, known in runs.items():
+            kept = [each for each in known if contrast.reduce != "last" or each[0] == last]
+            if kept:
+                found[label][run] = _reduced(sorted(kept), contrast)
+    return found
+
+
+def _reduced(points: Points, contrast: Measured) -> float:
     places, values = (np.array(each) for each in zip(*points, strict=True))
     if contrast.reduce == "last":
-        return float(values[places == places.max()].mean())
+        return float(values.mean())
     if contrast.reduce == "slope":
         return float(np.polyfit(places, values, 1)[0])
     return float(values.sum())

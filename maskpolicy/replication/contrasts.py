@@ -122,9 +122,9 @@ class Measured:
 
     `where` selects rows of the analysis's table and of its `values`; a tuple stands for any of its
     values. `reduce` makes one number of what they have in the column `value`: their sum, or over
-    the column `along` the slope by least squares or the mean of those at its last value. With
-    `other`, that row's number is subtracted, paired by run; without, the number itself is compared
-    with 0.
+    the column `along` the slope by least squares or the mean of those at its last value, which is
+    the same for all runs of both rows: a run without it has no number. With `other`, that row's
+    number is subtracted, paired by run; without, the number itself is compared with 0.
     """
 
     experiment: str

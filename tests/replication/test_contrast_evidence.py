@@ -38,11 +38,38 @@ SHARE = Measured(
 )
 
 
+PROBED = Measured(
+    *("it", "good", "probe", "value"),
+    other="none",
+    reduce="last",
+    along="steps",
+    least=5.0,
+    unit="points",
+)
+
+
 class WithTable(Evidences):
     """Evidence of which one analysis's table is known."""
 
+    made = TABLE
+
     def table(self, name, settings, run):
-        return TABLE
+        return self.made
+
+
+class WithSteps(WithTable):
+    """Evidence of numbers after 50 and 100 steps, of which run 2 of `good` has the first only."""
+
+    made = Findings(
+        ("policy", "stage", "steps", "value"),
+        tuple(
+            {"policy": label, "stage": number, "steps": steps, "value": steps + base + number**2}
+            for label, base in (("good", 30.0), ("none", 10.0), ("short", 0.0))
+            for number in range(5)
+            for steps in (50, 100)
+            if steps == 50 or ((label, number) != ("good", 2) and label != "short")
+        ),
+    )
 
 
 @pytest.fixture
@@ -50,8 +77,8 @@ def runs(tmp_path) -> list[Run]:
     return [run(tmp_path / "it", {"none": 0.1, "good": 0.8}, ("triviaqa",))]
 
 
-def measured(contrast: Measured, runs: list[Run], tmp_path):
-    evidences = WithTable(runs, Store(tmp_path / "store"))
+def measured(contrast: Measured, runs: list[Run], tmp_path, kind=WithTable):
+    evidences = kind(runs, Store(tmp_path / "store"))
     return decide([Claim("F0", "A sentence.", "a paper", (contrast,))], evidences)[0].tested[0]
 
 
@@ -77,6 +104,22 @@ def test_the_last_value_and_the_slope_over_a_column(runs, tmp_path):
     np.testing.assert_allclose(last.evidence.values, 0.6 + np.arange(5) / 50)
     slope = measured(replace(alone, reduce="slope", resolution=1e-3), runs, tmp_path)
     np.testing.assert_allclose(slope.evidence.values, np.arange(5) / 100, atol=1e-12)
+
+
+def test_a_run_without_the_last_step_has_no_number(runs, tmp_path):
+    alone = measured(replace(PROBED, other=None), runs, tmp_path, WithSteps).evidence
+    assert alone.seeds == (0, 1, 3, 4)
+    np.testing.assert_allclose(alone.values, [130, 131, 139, 146])
+    both = measured(PROBED, runs, tmp_path, WithSteps).evidence
+    assert (both.seeds, both.reason) == ((), "the number is the same in every run")
+    assert both.runs == 4
+
+
+def test_two_rows_are_compared_at_the_same_last_step(runs, tmp_path):
+    for row, other in (("good", "short"), ("short", "good")):
+        found = measured(replace(PROBED, row=row, other=other), runs, tmp_path, WithSteps)
+        assert found.evidence.reason == "probe has no number for short at the last steps"
+        assert not found.evidence.is_absent
 
 
 def test_the_first_checkpoint_is_read_from_the_store(runs, tmp_path):
