@@ -71,8 +71,17 @@ def _all(kind: Kind, wanted: int, seed: int, until: float) -> Counter[str]:
             total += Counter({"wrong": 1, "trials": 1, kind.counts: 1})
             print(f"WRONG, {kind.name} {number}:\n{traceback.format_exc()}", file=sys.stderr)
         number += 1
+    if is_one_sided(kind, total):
+        total["wrong"] += 1
+        print(f"WRONG, {kind.name}: all files were refused, or none", file=sys.stderr)
     print(f"{kind.name}: {dict(total)}", file=sys.stderr, flush=True)
     return total
+
+
+def is_one_sided(kind: Kind, found: Counter[str]) -> bool:
+    """Return whether many mutated files were all refused, or all read, which shows nothing."""
+    refused, trials = found["refused"], found["trials"]
+    return kind.unit == "files" and trials >= 50 and refused in (0, trials)
 
 
 def _page(rows: list[tuple[Kind, Counter[str]]], options: argparse.Namespace, took: float) -> str:

@@ -76,8 +76,11 @@ def test_mutated_corpora_are_read_or_are_one_line(tmp_path, data):
     (tmp_path / "list.json").write_text(json.dumps([json.loads(line) for line in lines]))
     (tmp_path / "text.txt").write_text("\n\n".join(json.loads(line)["text"] for line in lines))
     originals = sorted(tmp_path.glob("*.*"))
-    for seed in range(80):
+    found = Counter(
         fuzzing.documents(tmp_path / "mutated", originals, random.Random(seed))
+        for seed in range(80)
+    )
+    assert min(found[True], found[False]) > 5
 
 
 def test_an_error_that_is_no_line_of_ours_is_noticed():

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from faults.campaign import Kind
+from faults.soak import is_one_sided
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("refused", "wrong"), [(0, True), (1, False), (59, False), (60, True)])
+def test_a_fuzzer_must_meet_files_that_are_read_and_files_that_are_refused(refused, wrong):
+    kind = Kind("mutated experiment files", "files", lambda number, rng: Counter())
+    assert is_one_sided(kind, Counter(trials=60, refused=refused)) == wrong
+    assert not is_one_sided(kind, Counter(trials=20, refused=20))
 
 
 @pytest.mark.slow
