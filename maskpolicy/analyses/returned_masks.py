@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TypeAlias
 
 from maskpolicy import Findings, Json, Result, Run, Store, analysis, keys
@@ -17,7 +16,7 @@ from maskpolicy.plots import Lines, Series
 from maskpolicy.plugins.registry import DENOISING_KEYS
 
 COLUMNS = (
-    *("run", "policy", "task", "delta", "score", "low", "high", "seeds"),
+    *("run", "policy", "task", "delta", "score", "low", "high", "runs", "seeds"),
     *("p (Holm)", "detectable"),
 )
 _MLM, _SLOPE = "ordinary MLM", "slope"
@@ -39,10 +38,13 @@ class _Scored:
 
 @dataclass
 class _Line:
-    """Scores of one policy on one task by delta and run; `plain` has those of ordinary MLM."""
+    """Scores of one policy on one task by delta and intermediate run.
+
+    `plain` has those of ordinary MLM by run.
+    """
 
     scores: dict[float, dict[int, list[float]]] = field(default_factory=dict)
-    plain: list[float] = field(default_factory=list)
+    plain: dict[int, list[float]] = field(default_factory=dict)
 
     @property
     def slopes(self) -> dict[int, float]:
@@ -56,16 +58,17 @@ class _Line:
         return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
 
-@analysis("returned-masks", version=4)
+@analysis("returned-masks", version=5)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).
 
     delta is 1 - mask_exclusion. Rows that differ in nothing else form one line. An encoder's row
-    with neither exclusion nor the shallow decoder is ordinary MLM and has no delta. `low` and
-    `high` bound Student's 95% interval over seeds. The slope over delta is that of each
-    intermediate run by least squares; its mean over runs is tested, all lines as one family.
-    `probes=true` adds the accuracies of `analyze probe` to the tasks.
+    with neither exclusion nor the shallow decoder is ordinary MLM and has no delta. `score` is the
+    mean over intermediate runs of the mean over the seeds of each, and `low` and `high` bound
+    Student's 95% interval over runs. The slope over delta is that of each run by least squares; its
+    mean over runs is tested, all lines as one family. `probes=true` adds the accuracies of `analyze
+    probe` to the tasks.
     """
 
     probes: bool = False
@@ -123,7 +126,7 @@ def _lines(scored: Sequence[_Scored], runs: Sequence[Run]) -> dict[_Place, _Line
         line = lines.setdefault((one.run, name, one.task), _Line())
         deep = one.policy["mask_exclusion"] > 0 or one.policy.get("shallow_decoder")
         if one.kind == ENCODER and not deep:
-            line.plain.append(one.score)
+            line.plain.setdefault(one.stage, []).append(one.score)
         else:
             delta = round(1 - one.policy["mask_exclusion"], 9)
             line.scores.setdefault(delta, {}).setdefault(one.stage, []).append(one.score)
@@ -136,11 +139,12 @@ def _rows(
     """Yield a row for each delta, for ordinary MLM, and for the slope."""
     head = dict(zip(("run", "policy", "task"), place, strict=True))
     for delta, by_run in sorted(line.scores.items()):
-        yield {**head, "delta": delta, **_summary([*chain.from_iterable(by_run.values())])}
+        yield {**head, "delta": delta, **_summary(by_run)}
     if line.plain:
         yield {**head, "delta": _MLM, **_summary(line.plain)}
     if len(slopes) > 1:
-        yield {**head, "delta": _SLOPE, **_summary(list(slopes.values())), **test}
+        known = over_runs.summary(slopes)
+        yield {**head, "delta": _SLOPE, "score": known.pop("mean"), **known, **test}
 
 
 def _values(slopes: Mapping[_Place, Mapping[int, float]]) -> Iterator[Json]:
@@ -176,9 +180,10 @@ def _unmoved(policy: Json) -> dict[str, Json]:
     return {key: value for key, value in policy.items() if key not in moving}
 
 
-def _summary(scores: Sequence[float]) -> Json:
-    low, high = over_runs.interval(scores)
-    return {"score": statistics.fmean(scores), "low": low, "high": high, "seeds": len(scores)}
+def _summary(by_run: Mapping[int, Sequence[float]]) -> dict[str, Json]:
+    """Return the columns of scores: the mean over runs of the mean over the seeds of each."""
+    found = over_runs.summary({run: statistics.fmean(each) for run, each in by_run.items()})
+    return {"score": found.pop("mean"), **found, "seeds": sum(map(len, by_run.values()))}
 
 
 def _panels(rows: Sequence[Json], several: bool) -> list[Lines]:

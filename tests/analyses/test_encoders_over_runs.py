@@ -109,7 +109,7 @@ def test_the_slope_over_delta_is_that_of_each_run(analyse):
     rows = {(row["task"], row["delta"]): row for row in found["rows"]}
     slopes = numbers(found, "random", task="probe person")
     row = rows["probe person", "slope"]
-    assert (row["seeds"], row["score"]) == (3, pytest.approx(statistics.fmean(slopes.values())))
+    assert (row["runs"], row["score"]) == (3, pytest.approx(statistics.fmean(slopes.values())))
     ends = rows["probe person", 1.0]["score"] - rows["probe person", 0.0]["score"]
     assert row["score"] == pytest.approx(ends)  # of two deltas that are 1 apart
     assert ("cola", "slope") in rows

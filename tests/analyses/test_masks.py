@@ -15,9 +15,10 @@ from maskpolicy.results.cell import Result, Run
 from maskpolicy.store.artifacts import Store
 
 
-def cell(label, score, seed=0, kind="encoder", task="cola", **how):
+def cell(label, score, seed=0, kind="encoder", task="cola", run=0, **how):
     how = {"mask_exclusion": 0.0, "shallow_decoder": False, **how}
     config = {"policy": {"name": "random", "ratio": 0.15, **how}, "model": {"kind": kind}}
+    config["intermediate_seed"] = run
     metrics = Total("matthews", score, 10)
     return Result(label, task, seed, "glue", config, {}, metrics)
 
@@ -57,12 +58,23 @@ def test_a_text_to_text_row_without_exclusion_is_delta_one(tmp_path):
     assert [row["delta"] for row in analyse(tmp_path, *cells).rows] == [0.0, 1.0]
 
 
-def test_the_interval_is_students_over_seeds(tmp_path):
+@pytest.mark.parametrize("how", [{"mask_exclusion": 1.0}, {}])
+def test_the_interval_is_students_over_intermediate_runs(tmp_path, how):
+    """Seeds of fine-tuning that share an intermediate run are not independent."""
+    scores = {0: (0.4,), 1: (0.45, 0.55), 2: (0.5, 0.6, 0.7)}
+    seeds = [(run, score) for run, each in scores.items() for score in each]
+    cells = [cell("a", score, seed, run=run, **how) for seed, (run, score) in enumerate(seeds)]
+    rows = analyse(tmp_path, cell("b", 0.1, mask_exclusion=0.5), *cells).rows
+    (row,) = (each for each in rows if each["delta"] != 0.5)
+    half = 4.302653 * 10 / 3**0.5
+    assert (row["score"], row["runs"], row["seeds"]) == (pytest.approx(50), 3, 6)
+    assert (row["low"], row["high"]) == (pytest.approx(50 - half), pytest.approx(50 + half))
+
+
+def test_seeds_of_one_run_have_no_interval(tmp_path):
     cells = [cell("a", s, i, mask_exclusion=1.0) for i, s in enumerate((0.4, 0.5, 0.6))]
     row, _ = analyse(tmp_path, cell("b", 0.1, mask_exclusion=0.5), *cells).rows
-    half = 4.302653 * 10 / 3**0.5
-    assert (row["score"], row["seeds"]) == (pytest.approx(50), 3)
-    assert (row["low"], row["high"]) == (pytest.approx(50 - half), pytest.approx(50 + half))
+    assert (row["low"], row["high"], row["runs"], row["seeds"]) == (None, None, 1, 3)
 
 
 def test_policies_of_one_name_are_told_apart(tmp_path):
