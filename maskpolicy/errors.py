@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -42,14 +42,15 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
-def unknown(what: str, name: str, choices: Iterable[str], meant: str = "") -> str:
+def unknown(what: str, name: str, choices: Iterable[str], meant: Sequence[str] = ()) -> str:
     """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message.
 
-    `meant` is the choice to suggest, if it is one; by default the most similar one is suggested.
+    `meant` are the choices to suggest; without any, the most similar one is suggested.
     """
     names = sorted(set(choices))
-    near = [meant] if meant in names else get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = [each for each in meant if each in names]
+    near = near or get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return (
         f"unknown {what} {name!r}: {hint}choose from {', '.join(names) or 'nothing: none is known'}"
     )

@@ -195,7 +195,7 @@ def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) ->
             f"{place}: is no key, because the class {plugin.__name__} gives {key} no type: write "
             f"{key}: {type(value).__name__} = .."
         )
-    return ConfigError(f"{place}: {unknown('key', key, choices, SYNONYMS.get(key, ''))}")
+    return ConfigError(f"{place}: {unknown('key', key, choices, (SYNONYMS.get(key, ''),))}")
 
 
 def check(value: Any, annotation: Any, where: str) -> Any:

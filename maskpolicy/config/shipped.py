@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
@@ -37,7 +39,9 @@ def file_of(asked: Path) -> Path:
     if asked.suffix or (asked.exists() and not (found and asked.is_dir())):
         return asked
     if found is None:
-        raise ConfigError(f"{unknown('experiment', asked.as_posix(), paths)}, or name a file")
+        name = asked.as_posix()
+        said = unknown("experiment", name, paths, _meant(name, paths))
+        raise ConfigError(f"{said}, or name a file")
     for ending in (".yaml", ".yml"):
         own = asked.with_name(f"{asked.name}{ending}")
         if own.is_file() and not own.samefile(found):
@@ -46,6 +50,13 @@ def file_of(asked: Path) -> Path:
                 f"write {own} for the file, or {found} for maskpolicy's"
             )
     return found
+
+
+def _meant(asked: str, names: Collection[str]) -> list[str]:
+    """Return the names that are most like `asked`, whatever folders they are in."""
+    last = {name: name.rpartition("/")[2] for name in names}
+    near = get_close_matches(asked, sorted({*last.values()}), n=1)
+    return [name for name in names if last[name] in near and "/" not in asked]
 
 
 def _summary(path: Path) -> str:

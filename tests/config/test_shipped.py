@@ -53,6 +53,10 @@ def test_a_name_that_could_be_a_file_here_too_is_refused(tmp_path, monkeypatch, 
     ("name", "said"),
     [
         ("quickstrat", "did you mean 'quickstart'?"),
+        ("closed-book", "did you mean 'findings/closed-book' or 'paper/closed-book'?"),
+        ("closed-bok", "did you mean 'findings/closed-book' or 'paper/closed-book'?"),
+        ("zsre-naer", "did you mean 'findings/zsre-near'?"),
+        ("paper/mae-ml", "did you mean 'paper/mae-lm'?"),
         ("runs/none", "choose from findings/closed-book"),
     ],
 )
