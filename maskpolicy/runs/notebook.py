@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maskpolicy import schema
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError
 from maskpolicy.runs.finished import Runs
 from maskpolicy.runs.python_words import in_python
+from maskpolicy.schema import Count
 from maskpolicy.store.place import DEFAULT
 from maskpolicy.types import Json
 
@@ -62,8 +64,9 @@ def run(
     started = time.monotonic()
     if not all(isinstance(each, str) for each in overrides):
         raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
-    if jobs is not None and not isinstance(jobs, int):
-        raise ConfigError(f"jobs: must be a whole number, not {jobs!r}")
+    for name, count in (("jobs", jobs), ("threads", threads)):
+        if count is not None:
+            schema.check(count, Count, name)
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
     if jobs is not None:
         check_jobs(jobs)
@@ -183,6 +186,7 @@ def pretrain(
     from maskpolicy.runs.progress import RunProgress
     from maskpolicy.store.opening import open_store
 
+    schema.check(workers, Count, "workers")
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
     files = tuple(map(Path, _texts(plugins)))
     asked = text_to_folder.Request(model, policy, _texts(corpus), Path(out), overrides, files)

@@ -145,7 +145,11 @@ def test_mistakes_are_errors_and_end_no_process(tmp_path, monkeypatch):
     ("words", "more", "says"),
     [
         ((TINY, 3), {}, "overrides: must be texts"),
-        ((TINY,), {"jobs": "two"}, "jobs: must be a whole number, not 'two'"),
+        ((TINY,), {"jobs": "two"}, "jobs: must be a whole number, not text 'two'"),
+        ((TINY,), {"jobs": 0}, "jobs: must be >= 1, not 0"),
+        ((TINY,), {"jobs": True}, "jobs: must be a whole number"),
+        ((TINY,), {"threads": 0}, "threads: must be >= 1, not 0"),
+        ((TINY,), {"threads": -1}, "threads: must be >= 1, not -1"),
         ((None,), {}, "experiment: must be a file, a name or a dict of keys, not NoneType"),
         (([TINY],), {}, "not list"),
         ((TINY | {"seeds": {1, 2}},), {}, "experiment: holds a set"),
@@ -173,6 +177,8 @@ def test_wrong_texts_and_folders_are_named(tmp_path):
         mp.load([tmp_path])
     with pytest.raises(mp.ConfigError, match="text: must be one text, not list"):
         mp.mask(["a", "b"], "random", tokenizer=small.tokenizer())
+    with pytest.raises(mp.ConfigError, match="workers: must be >= 1, not 0"):
+        mp.pretrain("mini", "random", "text.txt", tmp_path / "out", workers=0)
     with pytest.raises(mp.ConfigError, match="seed: must be a whole number from 0, not -1"):
         mp.mask("a b", "random", tokenizer=small.tokenizer(), seed=-1)
 
