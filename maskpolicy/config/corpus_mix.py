@@ -78,6 +78,9 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
     share = schema.check(value[SHARE], float, at(where, SHARE))
     _check_share(share, at(where, SHARE))
     rest = {key: each for key, each in value.items() if key != SHARE}
+    if not any(rest.get(key) for key in _SOURCES):
+        block = f"{name}: {{files: [..], share: {share:g}}}"
+        raise ConfigError(f"{where}: {name} has no text: write corpus: {{mix: {{{block}}}}}")
     made = corpus_block(rest, where, folders)
     if made.name == WORLD:
         names = " or ".join(f"{each}: {share:g}" for each in WORLD_TEXTS)

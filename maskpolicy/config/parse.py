@@ -139,9 +139,12 @@ def make_experiment(
     world = world_block(file.world, where)
     check_mix(corpus, model, world, at(where, CORPUS))
     for row, block in zip(rows, policies, strict=True):
-        for each in block.candidates or (block,):
+        for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
             own = replace(corpus, **each.trainings.get(CORPUS, {}))
-            check_mix(own, model, world, at(row.place, CORPUS))
+            try:
+                check_mix(own, model, world, at(row.place, CORPUS))
+            except ConfigError as error:
+                raise written.placed(error) from None
             learned_policies.check(each, tasks, data, row.place)
             learned_policies.tell_warmups(each, row.place)
             if not model.is_scratch and contrast is None:

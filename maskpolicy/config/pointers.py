@@ -11,6 +11,7 @@ from maskpolicy.config.budgets import TRAININGS, Training
 from maskpolicy.config.experiment import Experiment, TaskBlock
 from maskpolicy.errors import MaskpolicyError
 from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 
 _OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store", "cache", "only")}
 _OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
@@ -54,6 +55,11 @@ def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
         return "every row has all seeds: list them in `seeds` at the top of the file"
     if name in schema.fields_of(Training):
         return f"is a key of a training: write intermediate.{name} or finetune.{name}"
+    if key == CORPUS:
+        block = "{name: random, corpus: {files: [..]}}"
+        return f"is a block: name its keys, e.g. corpus.words, or write a row for each, {block}"
+    if key in ROW_TRAININGS:
+        return f"is a block: name its keys, e.g. {key}.steps: [100, 200]"
     if key in {each.name for each in fields(Experiment)}:
         return "is one setting for all rows: set it at the top of the file"
     policy = None if given is None else _policy_with(name, given)

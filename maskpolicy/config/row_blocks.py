@@ -74,7 +74,7 @@ def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBl
         _check_stages(block, _stated(row), row.place)
         return replace(block, trainings=_own(row, own))
     except ConfigError as error:
-        raise _naming(error, row) from None
+        raise row.placed(error) from None
 
 
 def _stated(row: Row) -> dict[str, Any]:
@@ -165,14 +165,6 @@ def _check_stages(block: PolicyBlock, stated: Mapping[str, Any], where: str) -> 
 def _is_fitted(block: PolicyBlock) -> bool:
     leaves = (leaf.name for leaf, _ in leaf_blocks(block, "") if leaf.has_stage)
     return any(hooks.FIT.of(find_plugin("policy", name).plugin) for name in leaves)
-
-
-def _naming(error: ConfigError, row: Row) -> ConfigError:
-    """Return an error of a row that a sweep made, with the values that make this row."""
-    if not row.swept:
-        return error
-    values = ", ".join(f"{key}: {keys.canonical(value)}" for key, value in row.swept.items())
-    return ConfigError(f"{error} (in the row of {values})")
 
 
 def _settings(block: PolicyBlock, usual: Usual) -> Json:

@@ -27,6 +27,7 @@ from maskpolicy.config.axes import (
 from maskpolicy.config.experiment import NONE
 from maskpolicy.config.row_names import named
 from maskpolicy.errors import ConfigError
+from maskpolicy.keys import canonical
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import DENOISING_KEYS
@@ -65,6 +66,8 @@ class Row:
     from_top: tuple[str, ...] = ()  # those keys that a sweep at the top of the file gives
     tune: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to choose from
     own_tune: tuple[str, ...] = ()  # those keys of `tune` that the block gives
+    written: Mapping[str, Any] = field(default_factory=dict)  # the block as the file has it
+    places: Mapping[str, str] = field(default_factory=dict)  # of the keys of sweeps and of `tune`
 
     def candidates(self) -> Iterator[Row]:
         """Yield the row with each combination of the values that it is to choose from."""
@@ -74,6 +77,24 @@ class Row:
             for key, value in chosen.items():
                 yaml_file.put(given, key.split("."), deepcopy(value), self.place)
             yield replace(self, given=given, swept={**self.swept, **chosen}, tune={})
+
+    def placed(self, error: ConfigError) -> ConfigError:
+        """Return an error of this row with the values of sweeps that make it.
+
+        A key that only a sweep gives is named where the sweep has it.
+        """
+        if not self.swept:
+            return error
+        said, before = str(error), f"{self.place}."
+        key, colon, rest = said.removeprefix(before).partition(": ")
+        for swept in self.swept:
+            is_made = swept.startswith(f"{key}.") and not _states(self.written, key)
+            is_in = key == swept or key.startswith(f"{swept}.")
+            if said.startswith(before) and (is_made or is_in):
+                said = f"{self.places[swept]}{key[len(swept) :]}{colon}{rest}"
+                break
+        values = ", ".join(f"{name}: {canonical(value)}" for name, value in self.swept.items())
+        return ConfigError(f"{said} (in the row of {values})")
 
 
 def rows(
@@ -103,12 +124,14 @@ def rows(
         count = math.prod(len(axis.points) for axis in (*both, *tune))
         _check_count(count, total, place if inner or own else where)
         total += count
+        places = {key: at(axis.where, key) for axis in (*both, *tune) for key in axis.keys}
         for cells in itertools.product(*(axis.cells() for axis in both)):
             values = {key: value for cell in cells for key, value in cell.items()}
             row = _row(block, place, values, {k for axis in inner for k in axis.keys})
             lists = {axis.keys[0]: [point[0] for point in axis.points] for axis in tune}
             lists = dict(sorted(lists.items()))  # so that the order of keys changes no choice
-            found.append(replace(row, tune=lists, own_tune=tuple(axis.keys[0] for axis in own)))
+            chosen = tuple(axis.keys[0] for axis in own)
+            found.append(replace(row, tune=lists, own_tune=chosen, places=places))
     for axis in (*outer, *choices):
         for key in axis.keys:
             if key not in used:
@@ -197,4 +220,5 @@ def _row(
         else:
             yaml_file.put(given, key.split("."), deepcopy(value), place)
     swept = {key: value for key, value in values.items() if key != "label"}
-    return Row(given, place, shared, swept, tuple(key for key in values if key not in own))
+    from_top = tuple(key for key in values if key not in own)
+    return Row(given, place, shared, swept, from_top, written=block)

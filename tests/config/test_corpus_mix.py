@@ -187,6 +187,26 @@ def test_results_state_the_corpus_of_their_row(load):
         (("policies=[{name: random, corpus: a.txt}]",), "corpus: is a block for files"),
         (("grid={corpus.mx: [1]}",), "unknown key of corpus 'mx'"),
         (
+            ("corpus.mix={wiki: {share: 0.1}}",),
+            "corpus.mix.wiki: wiki has no text: write corpus: {mix: {wiki: {files: [..], share",
+        ),
+        (
+            ("policies=[none, {name: random, grid: {corpus.mix.wiki.share: [0.1]}}]",),
+            "yaml: policies[1].grid.corpus.mix.wiki.share: wiki has no text: write corpus: {mix: ",
+        ),
+        (
+            ("zip={corpus.mix.wiki.share: [0.1]}",),
+            "mine.yaml: zip.corpus.mix.wiki.share: wiki has no text",
+        ),
+        (
+            ("tune={corpus.mix: [{wiki: {share: 0.1}}]}",),
+            "mine.yaml: tune.corpus.mix.wiki: wiki has no text",
+        ),
+        (
+            ("grid={corpus.mix.situations: [0, 0.1]}",),
+            "mine.yaml: grid.corpus.mix.situations: this world has none: set world.situations",
+        ),
+        (
             ("policies=[original, {name: original, corpus: {mix: {general: 0}}}]",),
             "have the same settings: drop one",
         ),

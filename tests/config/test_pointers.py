@@ -56,6 +56,12 @@ def test_a_key_at_the_top_that_belongs_elsewhere(override, says):
         ("grid={seeds: [0, 1]}", "grid.seeds: every row has all seeds: list them in `seeds`"),
         ("grid={name: [a, b]}", "write a block for each policy"),
         ("grid={intermediate_seeds: [2]}", "set it at the top of the file"),
+        ("grid={corpus: [world]}", "grid.corpus: is a block: name its keys, e.g. corpus.words, or"),
+        ("tune={fit: [{steps: 3}]}", "tune.fit: is a block: name its keys, e.g. fit.steps"),
+        (
+            "policies=[none, {name: random, grid: {corpus: [world]}}]",
+            "policies[1].grid.corpus: is a block: name its keys, e.g. corpus.words, or write a row",
+        ),
         ("tune={lr: [0.1]}", "tune.lr: is a key of a training"),
         ("policies=[none, {name: random, grid: {lr: [0.1]}}]", "policies[1].grid.lr: is a key of"),
         ("policies=[none, {name: random, grid: {name: [span]}}]", "a block for each policy"),

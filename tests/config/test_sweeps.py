@@ -169,7 +169,7 @@ REFUSED = [
     ("{intermediate.lrr: [0.1]}", r"grid\.intermediate\.lrr: .*did you mean 'lr'"),
     ("{intermediat.lr: [0.1]}", r"grid\.intermediat\.lr: .*did you mean 'intermediate.lr'"),
     ("{general.lr: [0.1]}", r"grid\.general\.lr: all rows start from the same general models"),
-    ("{fit.lr: [0.1]}", r"policies\[1\]\.fit: random is not a learned policy"),
+    ("{fit.lr: [0.1]}", r"policies\[1\]\.grid\.fit\.lr: random is not a learned"),
     ("{finetune.seed: [1, 2]}", r"grid\.finetune\.seed: changes no result"),
     (f"{{intermediate.seed: {list(range(1001))}}}", r"policies\[1\]: makes 1,001 rows"),
     ("{target: [full], corruption: [token]}, target: full", r"grid\.target: is in the row's block"),
