@@ -13,7 +13,7 @@ from maskpolicy.config.axes import DEV, ON, TUNE
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
 from maskpolicy.config.policy_blocks import denoising_block, leaf_blocks, of_kind, policy_block
-from maskpolicy.config.row_names import apart, distinct, named
+from maskpolicy.config.row_names import apart, distinct, named, tell_equal
 from maskpolicy.config.sweeps import Row
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import hooks
@@ -43,7 +43,6 @@ def row_blocks(
     are the same but for the way in which they are written.
     """
     found: list[PolicyBlock] = []
-    automatic: list[tuple[str, Json]] = []
     for row in rows:
         if row.tune:
             block = _tuned(row, shared, kind, usual, own)
@@ -51,18 +50,20 @@ def row_blocks(
             block = _block(row, shared, kind, own)
             block = replace(block, label=_label(block, row, shared, kind, usual))
         found.append(block)
-        if "label" not in row.given:
-            automatic.append((block.label, _settings(block, usual)))
     _check_sweeps(rows, found)
     distinct([block.label for block in found], where)
     _check_candidates(found, usual, where)
+    settings = [_settings(block, usual) for block in found]
     known: dict[str, str] = {}
-    for label, settings in automatic:
-        other = known.setdefault(keys.canonical(settings), label)
-        if other != label:
+    for row, block, each in zip(rows, found, settings, strict=True):
+        if "label" in row.given:
+            continue
+        other = known.setdefault(keys.canonical(each), block.label)
+        if other != block.label:
             raise ConfigError(
-                f"{where}: the rows {other!r} and {label!r} have the same settings: drop one"
+                f"{where}: the rows {other!r} and {block.label!r} have the same settings: drop one"
             )
+    tell_equal("rows", [block.label for block in found], settings, where)
     return tuple(found)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from maskpolicy import schema
+from maskpolicy import keys, schema
 from maskpolicy.errors import ConfigError
 from maskpolicy.schema import at
 from maskpolicy.types import Json
+
+log = logging.getLogger(__name__)
 
 
 def apart(
@@ -67,6 +70,20 @@ def distinct(labels: list[str], where: str) -> list[str]:
                 f"{where}: {count} blocks have the label {label!r}: give each a `label` of its own"
             )
     return labels
+
+
+def tell_equal(what: str, labels: Sequence[str], settings: Sequence[Json], where: str) -> None:
+    """Log a line for each group of rows, or of columns, that differ in their labels alone."""
+    groups: dict[str, list[str]] = {}
+    for label, each in zip(labels, settings, strict=True):
+        groups.setdefault(keys.canonical(each), []).append(repr(label))
+    for *most, last in groups.values():
+        if most:
+            told = f"{', '.join(most)} and {last}"
+            log.warning(
+                "%s: the %s %s differ in their labels alone and will have the same scores",
+                *(where, what, told),
+            )
 
 
 def named(item: Any, where: str) -> Mapping[str, Any]:

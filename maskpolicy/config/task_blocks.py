@@ -15,7 +15,7 @@ from maskpolicy.config.experiment import (
     TaskBlock,
     resolved_task,
 )
-from maskpolicy.config.row_names import name_all, named
+from maskpolicy.config.row_names import name_all, named, tell_equal
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
@@ -31,6 +31,8 @@ def task_blocks(
     blocks = [task_block(item, f"{where}[{i}]", folders, data) for i, item in enumerate(given)]
     differ = [resolved_task(block) for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
+    settings = [{key: each[key] for key in each if key != "label"} for each in differ]
+    tell_equal("columns", labels, settings, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 

@@ -206,6 +206,24 @@ def test_columns_that_would_share_a_name_show_what_differs(write):
     assert [task.label for task in experiment.tasks] == ["zsre context=false", "zsre context=true"]
 
 
+def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, caplog):
+    file = write(QUICK)
+    rows = "[none, {name: random, label: a}, {name: random, label: b, ratio: 0.15}, random, span]"
+    made = load_experiment(file, [f"policies={rows}"])
+    assert len(made.policies) == 5
+    told = "differ in their labels alone and will have the same scores"
+    assert caplog.messages == [f"{file}: policies: the rows 'a', 'b' and 'random' {told}"]
+    caplog.clear()
+    load_experiment(file, ["tasks=[{name: triviaqa, label: x}, triviaqa, {name: zsre, label: y}]"])
+    assert caplog.messages == [f"{file}: tasks: the columns 'x' and 'triviaqa' {told}"]
+
+
+def test_rows_with_settings_of_their_own_are_not_told(write, caplog):
+    rows = "[none, {name: random, label: a}, {name: random, label: b, intermediate: {lr: 0.01}}]"
+    load_experiment(write(QUICK), [f"policies={rows}", "tasks=[zsre, {name: zsre, context: true}]"])
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(
     "rows",
     [
