@@ -61,14 +61,19 @@ class SentProgress(Silent):
 
 
 class Relayed:
-    """A `Progress` that also shows what workers send, which is newer than notes in the store."""
+    """A `Progress` that also shows what workers send, which is newer than notes in the store.
+
+    Workers' messages come in a thread of their own.
+    """
 
     def __init__(self, order: Iterable[Stage]) -> None:
         """Take the stages that workers may compute."""
         self._stages = {stage.key: stage for stage in order}
-        self._heard: set[str] = set()  # keys of stages that workers have reported
-        self._named = ""
         self._inner: Progress = Silent()
+        self._named = ""  # key of the stage that was named last
+        self._lock = threading.Lock()
+        self._own = ""  # key of the stage that this process computes
+        self._heard: set[str] = set()  # keys of stages that workers have reported
 
     def watch(self, progress: Progress) -> Progress:
         """Show all reports on `progress` from now on."""
@@ -76,40 +81,54 @@ class Relayed:
         return self
 
     def hear(self, what: str, key: str, *about: Any) -> None:
-        """Show the message of a worker's `SentProgress`."""
+        """Show the message of a worker's `SentProgress`.
+
+        Messages of a lost worker may come when this process has taken over its stage; they are
+        ignored.
+        """
         stage = self._stages.get(key)
-        if stage is None:
-            return
-        self._heard.add(key)
-        if what == "advance":
-            self._inner.elsewhere(stage, *about)
-            return
-        seconds, error = about
-        failure = None if error is None else StageError(error)
-        place = Path() if error is None else None
-        self._inner.finish(stage, Outcome(stage, place, error, seconds, exception=failure))
+        with self._lock:
+            if stage is None or key == self._own:
+                return
+            self._heard.add(key)
+            if what == "advance":
+                self._inner.elsewhere(stage, *about)
+                return
+            seconds, error = about
+            failure = None if error is None else StageError(error)
+            place = Path() if error is None else None
+            self._inner.finish(stage, Outcome(stage, place, error, seconds, exception=failure))
 
     def start(self, stage: Stage) -> None:
         """Pass a report on."""
-        self._heard.discard(stage.key)
         self._named = stage.key
-        self._inner.start(stage)
+        with self._lock:
+            self._own = stage.key
+            self._heard.discard(stage.key)
+            self._inner.start(stage)
 
     def wait(self, stage: Stage) -> None:
         """Pass a report on."""
         self._named = stage.key
-        self._inner.wait(stage)
+        with self._lock:
+            self._own = ""
+            self._inner.wait(stage)
 
     def advance(self, done: int, total: int, note: str) -> None:
         """Pass a report on, unless it is an older one of a worker's stage."""
-        if self._named not in self._heard:
-            self._inner.advance(done, total, note)
+        with self._lock:
+            if self._named not in self._heard:
+                self._inner.advance(done, total, note)
 
     def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
         """Pass a report on, unless it is an older one of a worker's stage."""
-        if stage.key not in self._heard:
-            self._inner.elsewhere(stage, done, total, note)
+        with self._lock:
+            if stage.key not in self._heard:
+                self._inner.elsewhere(stage, done, total, note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Pass a report on."""
-        self._inner.finish(stage, outcome)
+        with self._lock:
+            if stage.key == self._own:
+                self._own = ""
+            self._inner.finish(stage, outcome)

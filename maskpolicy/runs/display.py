@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -47,12 +48,16 @@ class Display:
         self._name = name
         self._whole = whole
         self._detail = detail
+        self._changes = threading.Lock()  # held until both a part and its bar have changed
+        self._tasks: dict[str, TaskID] = {}
+        self._moved = 0.0  # when the bar of the whole was moved last
+        # Of the meters. It is never held while a bar changes: Rich draws the bars with a lock of
+        # its own, and their words take this one.
+        self._lock = threading.Lock()
         self._busy: dict[str, Meter] = {}
         self._names: dict[str, str] = {}
-        self._tasks: dict[str, TaskID] = {}
-        self._lock = threading.Lock()
-        self._moved = 0.0  # when the bar of the whole was moved last
         self._ended = threading.Event()
+        self._teller: threading.Thread | None = None
         self._bars: Progress | None = None
         if console.is_interactive and detail != "quiet":  # rich would add an empty line to a file
             self._bars = _bars(console)
@@ -62,7 +67,8 @@ class Display:
         if self._bars is not None:
             self._bars.start()
         elif self._detail != "quiet":
-            threading.Thread(target=self._tell_regularly, daemon=True).start()
+            self._teller = threading.Thread(target=self._tell_regularly, daemon=True)
+            self._teller.start()
         return self
 
     def __exit__(
@@ -74,67 +80,77 @@ class Display:
         self._ended.set()
         if self._bars is not None:
             self._bars.stop()
+        if self._teller is not None:
+            self._teller.join()
 
     def begin(self, key: str, name: str) -> bool:
         """Show a part; return False if it is shown already."""
-        with self._lock:  # not held while a bar is changed: drawing the bars takes it too
+        with self._changes:
             if key in self._busy:
                 return False
-            self._busy[key] = meter = Meter(time.monotonic())
-            self._names[key] = name
-        if self._bars is not None:
-            words = _Live(lambda: meter.words(time.monotonic()))
-            self._tasks[key] = self._bars.add_task(name, total=None, words=words)
-        self.say(f"… {name}: started", "normal" if self._bars is None else "verbose")
+            meter = Meter(time.monotonic())
+            with self._lock:
+                self._busy[key], self._names[key] = meter, name
+            if self._bars is not None:
+                words = _Live(partial(self._words, meter))
+                self._tasks[key] = self._bars.add_task(name, total=None, words=words)
+            self.say(f"… {name}: started", "normal" if self._bars is None else "verbose")
         return True
 
     def report(self, key: str, done: int, total: int, note: str) -> None:
         """Show that `done` of `total` units of a part are finished; a `total` of 0 is unknown."""
-        with self._lock:
+        with self._changes:
             meter = self._busy.get(key)
             if meter is None:
                 return
-            meter.report(done, total, note, time.monotonic())
-        if self._bars is not None:
-            with suppress(KeyError):  # another thread has ended it meanwhile
+            with self._lock:
+                meter.report(done, total, note, time.monotonic())
+            if self._bars is not None and key in self._tasks:
                 self._bars.update(self._tasks[key], completed=done, total=total or None)
-            self._move_whole()
+                self._move_whole(self._bars)
 
     def end(self, key: str) -> None:
         """Show a part no longer."""
-        with self._lock:
-            self._busy.pop(key, None)
-        if self._bars is not None:
-            with suppress(KeyError):
+        with self._changes:
+            with self._lock:
+                self._busy.pop(key, None)
+            if self._bars is not None and key in self._tasks:
                 self._bars.remove_task(self._tasks.pop(key))
-            self._move_whole()
+                self._move_whole(self._bars)
 
     def say(self, line: str, detail: Detail) -> None:
         """Print a line, if the display is to have that much detail."""
         if _DETAILS.index(detail) <= _DETAILS.index(self._detail):
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _under_way(self) -> dict[str, Meter]:
+    def _words(self, meter: Meter) -> str:
         with self._lock:
-            return dict(self._busy)
+            return meter.words(time.monotonic())
 
     def _summary(self) -> str:
-        return self._whole.words(self._under_way(), time.monotonic())
+        with self._lock:
+            return self._whole.words(self._busy, time.monotonic())
 
-    def _move_whole(self) -> None:
-        if self._bars is not None and (now := time.monotonic()) - self._moved >= _DRAWN:
+    def _move_whole(self, bars: Progress) -> None:
+        now = time.monotonic()
+        if now - self._moved >= _DRAWN:
             self._moved = now
-            share = self._whole.share(self._under_way(), now)
-            self._bars.update(self._all, completed=share * _SCALE)
+            with self._lock:
+                share = self._whole.share(self._busy, now)
+            bars.update(self._all, completed=share * _SCALE)
 
     def _tell_regularly(self) -> None:
         """Print a line for each part under way, and one for the whole, until the end."""
         with suppress(OSError, ValueError):  # the output was closed
             while not self._ended.wait(_INTERVAL):
-                now = time.monotonic()
-                for key, meter in self._under_way().items():
-                    self.say(f"… {self._names[key]}: {meter.words(now)}", "normal")
-                self.say(f"… {self._name}: {self._summary()}", "normal")
+                with self._lock:
+                    now = time.monotonic()
+                    lines = [
+                        f"… {self._names[key]}: {meter.words(now)}"
+                        for key, meter in self._busy.items()
+                    ]
+                for line in (*lines, f"… {self._name}: {self._summary()}"):
+                    self.say(line, "normal")
 
 
 class _Live:

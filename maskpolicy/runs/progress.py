@@ -90,8 +90,8 @@ class RunProgress:
         self._forecast = forecast
         self._failures = failures
         self._named = ""  # key of the stage that was named last
-        self._told: set[str] = set()  # keys of stages that have finished
-        self._lock = threading.Lock()  # of `_told`: workers' reports come in another thread
+        self._lock = threading.Lock()  # workers' reports come in another thread
+        self._finished: set[str] = set()  # keys of stages
         self._first: dict[str, str] = {}  # cause -> the first stage that failed by it
 
     def __enter__(self) -> RunProgress:
@@ -108,21 +108,24 @@ class RunProgress:
 
     def start(self, stage: Stage) -> None:
         """Show a stage that this process computes."""
-        self._told.discard(stage.key)
         self._named = stage.key
-        self._display.begin(stage.key, stage.name)
+        with self._lock:
+            self._finished.discard(stage.key)
+            self._display.begin(stage.key, stage.name)
 
     def wait(self, stage: Stage) -> None:
         """Show a stage that another process computes."""
         self._named = stage.key
-        if self._display.begin(stage.key, stage.name):
-            self._display.report(stage.key, 0, 0, "another process is computing it")
+        with self._lock:
+            if stage.key not in self._finished and self._display.begin(stage.key, stage.name):
+                self._display.report(stage.key, 0, 0, "another process is computing it")
 
     def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
         """Show progress in a stage that another process computes."""
-        if stage.key not in self._told:
-            self._display.begin(stage.key, stage.name)
-            self._display.report(stage.key, done, total, note)
+        with self._lock:
+            if stage.key not in self._finished:
+                self._display.begin(stage.key, stage.name)
+                self._display.report(stage.key, done, total, note)
 
     def advance(self, done: int, total: int, note: str) -> None:
         """Show progress in the stage that was named last."""
@@ -134,20 +137,22 @@ class RunProgress:
         A cause that several stages share is printed once. A second report of a stage is ignored.
         """
         with self._lock:
-            if stage.key in self._told:
-                return
-            self._told.add(stage.key)
-        self._forecast.finish(stage, outcome.seconds, not outcome.hit and outcome.error is None)
-        self._display.end(stage.key)
+            if stage.key not in self._finished:
+                self._finished.add(stage.key)
+                computed = not outcome.hit and outcome.error is None
+                self._forecast.finish(stage, outcome.seconds, computed)
+                self._display.end(stage.key)
+                self._print(stage, outcome)
+
+    def _print(self, stage: Stage, outcome: Outcome) -> None:
         # never computed: a candidate that was not chosen
         is_unused = outcome.artifact is None and not outcome.seconds
         if outcome.exception is not None:
-            if not self._failures:
-                return
             cause = str(outcome.error)
             first = self._first.setdefault(cause, stage.name)
             line = f"✗ {stage.name}: {cause if first == stage.name else f'as {first}'}"
-            self._display.say(line, "quiet")
+            if self._failures:
+                self._display.say(line, "quiet")
         elif outcome.hit:
             self._display.say(f"= {stage.name}: is in the store", "verbose")
         elif outcome.error is None and not is_unused:

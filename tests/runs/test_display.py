@@ -77,6 +77,34 @@ def test_many_threads_report_at_once():
             assert not each.is_alive()
 
 
+class Meanwhile(io.StringIO):
+    """A file at whose first text another thread does something, which is given a moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread: threading.Thread | None = None
+
+    def write(self, text: str) -> int:
+        if self.thread is not None and self.thread.ident is None:
+            self.thread.start()
+            self.thread.join(0.2)
+        return super().write(text)
+
+
+def test_a_part_that_ends_while_its_bar_is_added_has_none():
+    text = Meanwhile()
+    console = Console(file=text, width=100, force_terminal=True, force_interactive=True)
+    with Display(console, "run", Tally(1, 4, "stages"), "normal") as shown:
+        text.thread = threading.Thread(target=shown.end, args=("k",))
+        shown.begin("k", "general")
+        text.thread.join(PATIENCE)
+        text.seek(0)
+        text.truncate()
+        shown.begin("other", "finetune")
+        assert "finetune" in text.getvalue()
+        assert "general" not in text.getvalue()
+
+
 def test_a_log_file_shows_life_before_the_first_stage(monkeypatch):
     monkeypatch.setattr(display, "_INTERVAL", 0.01)
     text = Text("… run: reading the files\n")

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from maskpolicy.graph.execution import execute
@@ -109,6 +112,33 @@ def test_a_stage_of_another_process_is_told_once_whoever_tells_it(tmp_path):
         "✓ progress-step a  2.0 s",
     ]
     assert ahead.done == 1
+
+
+@pytest.fixture
+def threads_that_switch_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_that_switch_often")
+def test_a_stage_is_not_shown_again_once_a_worker_has_finished_it(tmp_path):
+    text, stages = io.StringIO(), [one(f"{i:03}", number=i) for i in range(200)]
+    with RunProgress(Console(file=text), forecast(stages, Store(tmp_path))) as shown:
+
+        def worker() -> None:
+            for each in stages:
+                shown.finish(each, Outcome(each, tmp_path, seconds=2.0))
+
+        other = threading.Thread(target=worker)
+        other.start()
+        for each in stages:
+            shown.elsewhere(each, 1, 2, "half")
+            shown.wait(each)
+        other.join()
+    last = {line.split()[2].rstrip(":"): line[0] for line in text.getvalue().splitlines()}
+    assert last == {each.label: "✓" for each in stages}
 
 
 def test_a_cause_that_stages_share_is_told_once(tmp_path):
