@@ -11,8 +11,9 @@ import numpy as np
 
 from maskpolicy import world
 from maskpolicy.files import write_file
+from maskpolicy.findings import PAGE_FACTS
 from maskpolicy.formats import sources
-from maskpolicy.plugins import discovery
+from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.results import predictions
 from maskpolicy.results.cell import VERSION, cell_name
@@ -92,12 +93,20 @@ def put_analysis(folder: Path, name: str, size: int = 0, **found: Json) -> Path:
     """Write an analysis as `maskpolicy analyze` does, with a plot of `size` bytes; return it."""
     place = folder / "analyses" / name
     place.mkdir(parents=True)
-    document = {"analysis": name, "rows": [{"policy": "random"}], **found}
+    document = {"analysis": name, "rows": [{"policy": "random"}], **_page_facts(name), **found}
     (place / f"{name}.json").write_text(json.dumps(document))
     if size:
         (place / f"{name}.svg").write_text(f"<svg>{' ' * size}</svg>")
         (place / f"{name}.png").write_bytes(b"p" * (size // 3))
     return place
+
+
+def _page_facts(name: str) -> Json:
+    discovery.load_builtin("analysis")
+    if name not in registry.names("analysis"):
+        return {}
+    facts = registry.entry("analysis", name).facts
+    return {fact: facts[fact] for fact in PAGE_FACTS}
 
 
 def put_viewer(folder: Path, text: str = "Ada met Bob in Rome.", label: str = "random") -> Path:

@@ -13,7 +13,7 @@ from maskpolicy.plots import Grid
 COLUMNS = ("run", "policy", "task", "share", "spans", "answers")
 
 
-@analysis("answers")
+@analysis("answers", heading="Masked spans that are answers of a task", of_masks=True, place=60)
 @dataclass(frozen=True)
 class Answers(Sampling):
     """The share of masked spans that are answers of a task, for each policy and task.

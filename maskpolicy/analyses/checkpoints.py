@@ -13,7 +13,7 @@ from maskpolicy.findings.curves import UNITS, cost
 COLUMNS = ("run", "policy", "task", "steps", "seconds", "tokens", "score", "std", "seeds")
 
 
-@analysis("checkpoints")
+@analysis("checkpoints", heading="Scores over time or tokens", place=130)
 @dataclass(frozen=True)
 class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024).

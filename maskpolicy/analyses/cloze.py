@@ -17,7 +17,7 @@ from maskpolicy.world.settings import Settings
 COLUMNS = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
 
 
-@analysis("cloze")
+@analysis("cloze", heading="Masked facts that the model fills in", place=70)
 @dataclass(frozen=True)
 class Cloze:
     """Share of masked values filled in correctly, with the subject's name and with another's.

@@ -17,7 +17,7 @@ COLUMNS = (
 )
 
 
-@analysis("coverage", version=2)
+@analysis("coverage", heading="How much each policy masked", of_masks=True, place=20, version=2)
 @dataclass(frozen=True)
 class Coverage:
     """How much each policy masked in its intermediate stage: spans, tokens, passages without any.

@@ -20,7 +20,7 @@ COLUMNS = (
 )
 
 
-@analysis("efficiency")
+@analysis("efficiency", heading="Scores over the steps of the intermediate stage", place=20)
 @dataclass(frozen=True)
 class Efficiency:
     """Score over steps of the intermediate stage, with the range over fine-tuning seeds.

@@ -24,7 +24,12 @@ _Numbers: TypeAlias = Mapping[_Place, Mapping[int, float]]
 """At each place the score of each intermediate run, in percent."""
 
 
-@analysis("figure3", version=2)
+@analysis(
+    "figure3",
+    heading="Scores and probes over the steps, as Meng et al. draw them",
+    place=100,
+    version=2,
+)
 @dataclass(frozen=True)
 class Figure3:
     """Score of checkpoints over pre-training time, by intermediate run (Meng et al., figure 3).

@@ -27,7 +27,7 @@ ABOUT = (
 )
 
 
-@analysis("findings")
+@analysis("findings", heading="Claims of the papers", place=10)
 @dataclass(frozen=True)
 class PaperFindings:
     """The claims of Ye et al. 2021 and Meng et al. 2024, each shown, refuted or undecided.

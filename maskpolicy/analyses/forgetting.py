@@ -48,7 +48,7 @@ class _Loss:
         return float(self.sums.sum() / self.tokens.sum())
 
 
-@analysis("forgetting")
+@analysis("forgetting", heading="What the model forgot of its general training", place=80)
 @dataclass(frozen=True)
 class Forgetting:
     """Loss of the general objective on held-out general text, before and after each stage.

@@ -22,7 +22,7 @@ _LEAST = 3  # ranks needed for a slope
 _POINTS = 60  # the most points of a line in the plot
 
 
-@analysis("frequency")
+@analysis("frequency", heading="How frequent the masked tokens are", of_masks=True, place=70)
 @dataclass(frozen=True)
 class Frequency(Sampling):
     """Frequency by rank of masked tokens and of all tokens of the corpus, with slopes.

@@ -18,7 +18,7 @@ FIGURES = {
 COLUMNS = ("run", "policy", "stage", "task", "contexts", "without_answer", "spans", *FIGURES)
 
 
-@analysis("hits")
+@analysis("hits", heading="Answers among a learned policy's best spans", place=50)
 @dataclass(frozen=True)
 class Hits:
     """Share of dev contexts with the answer among a learned policy's best 1, 5, 20 spans (hits@k).

@@ -14,7 +14,7 @@ from maskpolicy.plots import Lines, Series
 COLUMNS = ("policy", "length", "share", "spans", "mean")
 
 
-@analysis("lengths")
+@analysis("lengths", heading="How long the masked spans are", of_masks=True, place=30)
 @dataclass(frozen=True)
 class Lengths(Sampling):
     """The lengths of masked spans in tokens: one row for each policy and length."""

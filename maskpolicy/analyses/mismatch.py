@@ -23,7 +23,7 @@ SEEN, UNSEEN = "seen in train", "unseen"
 Reader: TypeAlias = Callable[[Run, Result], Path | None]
 
 
-@analysis("mismatch")
+@analysis("mismatch", heading="Relations seen in train, and unseen ones", place=60)
 @dataclass(frozen=True)
 class Mismatch(Sampling):
     """Score and hits of each policy on relations seen in train against unseen ones (zsRE).

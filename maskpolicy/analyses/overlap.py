@@ -12,7 +12,7 @@ from maskpolicy.plots import Grid
 COLUMNS = ("policy", "other", "both", "jaccard", "by_chance")
 
 
-@analysis("overlap")
+@analysis("overlap", heading="How much two policies mask the same", of_masks=True, place=50)
 @dataclass(frozen=True)
 class Overlap(Sampling):
     """The overlap between the tokens that two policies mask in the same passages and epochs.

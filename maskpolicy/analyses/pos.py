@@ -22,7 +22,7 @@ OVER_RUNS = ("policy", "tag", "share", "low", "high", "corpus", "words")
 _SHOWN = 0.005  # tags with a smaller share in every row are not plotted
 
 
-@analysis("pos")
+@analysis("pos", heading="Parts of speech of the masked words", of_masks=True, place=40)
 @dataclass(frozen=True)
 class PartsOfSpeech(Sampling):
     """Shares of parts of speech among masked words, and among all words of the corpus.

@@ -15,7 +15,7 @@ from maskpolicy.plots import Lines, Series
 COLUMNS = ("policy", "from", "to", "share", "hidden_tokens")
 
 
-@analysis("positions")
+@analysis("positions", heading="Where in a passage the masked tokens are", of_masks=True, place=80)
 @dataclass(frozen=True)
 class Positions(Sampling):
     """The positions of masked tokens: `share` is the share of masked tokens in each part.

@@ -23,7 +23,7 @@ _Place: TypeAlias = tuple[str, str, int, str, int]
 """Run, row, steps, probe and layer."""
 
 
-@analysis("probe", version=2)
+@analysis("probe", heading="What linear probes read from the frozen encoder", place=110, version=2)
 @dataclass(frozen=True)
 class Probe:
     """Accuracy of linear probes on the frozen encoder, over intermediate runs.

@@ -55,7 +55,7 @@ class _Seen:
     gone: bool = False  # whether a fine-tuned model was not kept
 
 
-@analysis("rank", version=5)
+@analysis("rank", heading="Effective rank of the representations", place=120, version=5)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).

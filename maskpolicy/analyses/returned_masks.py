@@ -58,7 +58,7 @@ class _Line:
         return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
 
-@analysis("returned-masks", version=5)
+@analysis("returned-masks", heading="Scores over the share of masks put back", place=90, version=5)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).

@@ -12,7 +12,7 @@ from maskpolicy.plots import Grid
 COLUMNS = ("run", "policy", "learnt_on", "task", "difference", "score", "reference", "seeds", "own")
 
 
-@analysis("transfer")
+@analysis("transfer", heading="What policies learnt on one task do on others", place=30)
 @dataclass(frozen=True)
 class Transfer:
     """Scores of policies learnt on some tasks (`train_on`), on every task, against a reference row.

@@ -24,7 +24,7 @@ CONDITION = (
 _DRAWN = ("world.seed", "general.seed")  # settings in which the runs may differ
 
 
-@analysis("worlds")
+@analysis("worlds", heading="Differences over several worlds", place=40)
 @dataclass(frozen=True)
 class Worlds:
     """Differences to the baseline over several worlds, with worlds as a random effect.

@@ -63,6 +63,7 @@ _HOMES = {
 __getattr__, __dir__ = offers(__name__, _HOMES)
 
 FOLDER = "analyses"  # in a run's folder; has a folder for each analysis
+PAGE_FACTS = ("heading", "of_masks", "place")  # of `@analysis`, for the run's page
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
     claim_folder(out)
     content = {**to_json(findings, name), **({"results": of} if of else {})}
     if name in registry.names("analysis"):
-        content["summary"] = registry.entry("analysis", name).summary
+        entry = registry.entry("analysis", name)
+        content |= {"summary": entry.summary} | {fact: entry.facts[fact] for fact in PAGE_FACTS}
     document = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots:

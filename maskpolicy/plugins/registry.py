@@ -91,8 +91,17 @@ def task(name: str, **facts: Any) -> Callable[[T], T]:
     return register("task", name, **facts)
 
 
-def analysis(name: str, **facts: Any) -> Callable[[T], T]:
-    """Register an analysis of finished runs."""
+def analysis(
+    name: str, *, heading: str = "", of_masks: bool = False, place: int = 0, version: int = 1
+) -> Callable[[T], T]:
+    """Register an analysis of finished runs.
+
+    A run's page shows it under `heading` (default: its name), among the analyses of masks if it
+    shows what was masked, else among those of scores. Those with a lower `place` come first, and
+    get room for their plots first; the built-in ones have 10, 20, ... A new `version` says that the
+    same results give other findings.
+    """
+    facts = {"heading": heading, "of_masks": of_masks, "place": place, "version": version}
     return register("analysis", name, **facts)
 
 

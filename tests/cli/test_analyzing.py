@@ -60,6 +60,8 @@ def test_coverage_is_a_table_and_json(call, finished, tmp_path):
     written = json.loads((tmp_path / "out" / "coverage.json").read_text())
     assert written.pop("results") == fingerprint(finished)
     assert written.pop("summary").startswith("How much each policy masked")
+    assert written.pop("heading") == "How much each policy masked"
+    assert (written.pop("of_masks"), written.pop("place")) == (True, 20)
     assert written["rows"][0]["hidden_tokens"] == 90
     assert "| random |" in (tmp_path / "out" / "coverage.md").read_text()
     assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written

@@ -19,33 +19,6 @@ from maskpolicy.types import Json
 
 ROOM = 1_300_000  # characters of plots, so that the whole page stays below 3 MB
 MOST_ROWS = 60
-# headings of built-in analyses, the most important first: these get room first
-_OF_MASKS = {
-    "viewer": "Passages with the spans that were masked",
-    "coverage": "How much each policy masked",
-    "lengths": "How long the masked spans are",
-    "pos": "Parts of speech of the masked words",
-    "overlap": "How much two policies mask the same",
-    "answers": "Masked spans that are answers of a task",
-    "frequency": "How frequent the masked tokens are",
-    "positions": "Where in a passage the masked tokens are",
-}
-_OF_SCORES = {
-    "findings": "Claims of the papers",
-    "efficiency": "Scores over the steps of the intermediate stage",
-    "transfer": "What policies learnt on one task do on others",
-    "worlds": "Differences over several worlds",
-    "hits": "Answers among a learned policy's best spans",
-    "mismatch": "Relations seen in train, and unseen ones",
-    "cloze": "Masked facts that the model fills in",
-    "forgetting": "What the model forgot of its general training",
-    "returned-masks": "Scores over the share of masks put back",
-    "figure3": "Scores and probes over the steps, as Meng et al. draw them",
-    "probe": "What linear probes read from the frozen encoder",
-    "rank": "Effective rank of the representations",
-    "checkpoints": "Scores over time or tokens",
-}
-HEADINGS = _OF_MASKS | _OF_SCORES
 _STALE = "The results have changed since this analysis: analyze the run again."
 _WIDE = 480  # points: wider plots are not shown side by side
 _MASKED = 1.0  # the weight of a masked span; a candidate's is smaller
@@ -87,11 +60,8 @@ class EmbeddedAnalysis:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     more: int  # rows that are not shown
-
-    @property
-    def is_of_masks(self) -> bool:
-        """Whether it shows what was masked, and not what came of it."""
-        return self.name in _OF_MASKS
+    is_of_masks: bool  # it shows what was masked, and not what came of it
+    place: int  # among those of masks, or among the others: the lowest comes first
 
     @property
     def is_wide(self) -> bool:
@@ -112,7 +82,7 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
         if place.is_dir()
     ]
     analyses = []
-    for folder, place in sorted(places, key=lambda each: _importance(each[1].name)):
+    for folder, place in places:
         about = place / f"{place.name}.json"
         found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
         passages = tuple(_passages(found, place))
@@ -124,6 +94,7 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
             run = folder.resolve().name if len(folders) > 1 else ""
             made = _analysis(place.name, found, tuple(plots), passages)
             analyses.append(replace(made, run=run, folder=str(folder)))
+    analyses.sort(key=lambda each: (not each.is_of_masks, each.place, each.name))
     urls = _fitting([plot.forms for each in analyses for plot in each.plots], ROOM)
     return [
         replace(each, plots=tuple(replace(plot, url=next(urls)) for plot in each.plots))
@@ -165,12 +136,6 @@ def _is_own_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _importance(name: str) -> tuple[int, str]:
-    """Return the place of an analysis; a user's own come after those of masks."""
-    names = [*_OF_MASKS, "", *_OF_SCORES]
-    return names.index(name if name in HEADINGS else ""), name
-
-
 def _url(image: Path) -> str:
     """Return an image as a data URL; an SVG is shorter as text than in base64."""
     if image.suffix == ".svg":
@@ -191,6 +156,8 @@ def _findings(path: Path) -> Json:
     found = read_json(path)
     rows = found.get("rows") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise _foreign(path)
+    if not isinstance(found.get("place", 0), int):
         raise _foreign(path)
     return found
 
@@ -231,17 +198,19 @@ def _analysis(
     columns = found.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(shown(row.get(column)) for column in columns) for row in rows[:MOST_ROWS]]
     words = name.replace("_", " ").replace("-", " ").capitalize()
-    heading, *paragraphs = found.get("about") or [HEADINGS.get(name, words)]
+    heading, *paragraphs = found.get("about") or [found.get("heading") or words]
     return EmbeddedAnalysis(
-        name,
-        str(heading),
-        " ".join(map(str, paragraphs)) or str(found.get("summary", "")),
-        "",
-        "",
-        plots,
-        passages,
-        tuple(map(str, found.get("notes", ()))),
-        tuple(title(column) for column in columns),
-        tuple(cells),
-        max(0, len(rows) - MOST_ROWS),
+        name=name,
+        title=str(heading),
+        about=" ".join(map(str, paragraphs)) or str(found.get("summary", "")),
+        folder="",
+        run="",
+        plots=plots,
+        passages=passages,
+        notes=tuple(map(str, found.get("notes", ()))),
+        columns=tuple(title(column) for column in columns),
+        rows=tuple(cells),
+        more=max(0, len(rows) - MOST_ROWS),
+        is_of_masks=bool(found.get("of_masks")),
+        place=found.get("place", 0),
     )

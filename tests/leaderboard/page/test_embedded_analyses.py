@@ -11,6 +11,7 @@ import pytest
 
 from maskpolicy.leaderboard.page import embedded_analyses
 from maskpolicy.plugins import discovery, registry
+from maskpolicy.plugins.registry import Registered
 from maskpolicy.results.cell import fingerprint
 from tests.leaderboard.page.test_page import EVIL, POLICIES, rendered
 
@@ -21,11 +22,8 @@ def folder(tmp_path):
 
 
 def test_analyses_are_embedded(folder):
-    place = folder / "analyses" / "coverage"
-    place.mkdir(parents=True)
+    place = folders.put_analysis(folder, "coverage", rows=[{"policy": EVIL}], notes=["so it is"])
     (place / "hidden_tokens.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
-    found = {"analysis": "coverage", "rows": [{"policy": EVIL}], "notes": ["so it is"]}
-    (place / "coverage.json").write_text(json.dumps(found))
     text = rendered(folder)
     assert 'src="data:image/svg+xml,%3Csvg' in text
     assert "so it is" in text
@@ -55,8 +53,8 @@ def test_plots_that_are_too_large_are_named_instead(folder):
 
 @pytest.mark.slow
 def test_sixteen_analyses_are_below_three_megabytes_and_the_important_ones_are_there(folder):
-    names = list(embedded_analyses.HEADINGS)
-    for name in names[1:]:
+    names = [each.name for each in built_in()]
+    for name in set(names) - {"viewer"}:
         folders.put_analysis(folder, name, 100_000)
     folders.put_viewer(folder)
     text = rendered(folder)
@@ -75,10 +73,18 @@ def test_analyses_stand_in_order_of_importance_under_headings_in_words(folder):
         folders.put_analysis(folder, name, 10, summary=f"What {name} shows.")
     titles = re.findall(r"<h3>(.*?)</h3>\n(?:<p>(.*?)</p>)?", rendered(folder))
     shown = [title for title, about in titles if about]
-    headings = embedded_analyses.HEADINGS
+    headings = {each.name: each.facts["heading"] for each in built_in()}
     expected = ["coverage", "positions", "my-own", "efficiency", "returned-masks", "checkpoints"]
     assert shown == [headings.get(name, "My own") for name in expected]
     assert ("My own", "What my-own shows.") in titles
+
+
+def test_an_analysis_stands_where_its_facts_say_under_its_heading(folder):
+    folders.put_analysis(folder, "my-own", heading="What I saw", of_masks=True, place=15)
+    for name in ("efficiency", "coverage", "viewer"):
+        folders.put_analysis(folder, name)
+    assert [each.name for each in find(folder)] == ["viewer", "my-own", "coverage", "efficiency"]
+    assert find(folder)[1].title == "What I saw"
 
 
 def test_a_note_of_several_analyses_stands_there_once(folder):
@@ -120,8 +126,13 @@ def test_where_marks_overlap_the_masked_span_counts(folder):
     assert passage.parts == (("masked", "abc"), ("candidate", "defghi"), ("", "jkl"))
 
 
-def test_every_built_in_analysis_has_a_heading():
+def built_in() -> list[Registered]:
     discovery.load_builtin("analysis")
     analyses = [each for each in registry.entries() if each.kind == "analysis"]
-    names = {each.name for each in analyses if registry.is_builtin(each.plugin)}
-    assert set(embedded_analyses.HEADINGS) == names
+    return [each for each in analyses if registry.is_builtin(each.plugin)]
+
+
+def test_every_built_in_analysis_has_a_heading_and_a_place_of_its_own():
+    assert all(each.facts["heading"] for each in built_in())
+    places = [(each.facts["of_masks"], each.facts["place"]) for each in built_in()]
+    assert len(set(places)) == len(places)
