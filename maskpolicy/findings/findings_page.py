@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from maskpolicy import plots
+from maskpolicy.html_assets import asset, templates
 from maskpolicy.markdown import shown, title
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
     from maskpolicy.findings import Findings
+
+_PACKAGE = "maskpolicy.findings"
 
 
 def render(findings: Findings, name: str) -> str:
@@ -19,19 +21,11 @@ def render(findings: Findings, name: str) -> str:
 
     The cells of a column `verdict` have their first word as a class, for their colour.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader(__name__.rpartition(".")[0], "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = resources.files("maskpolicy.findings").joinpath("assets", "page.css")
     heading, *paragraphs = findings.about or (name.replace("_", " ").capitalize(),)
-    return environment.get_template("page.html").render(
+    page = templates(_PACKAGE).get_template("page.html")
+    return page.render(
         heading=heading,
         paragraphs=paragraphs,
         columns=[title(column) for column in findings.columns],
@@ -44,7 +38,7 @@ def render(findings: Findings, name: str) -> str:
             (each.title, each.about, Markup(plots.draw(each.plots, each.title)["svg"].decode()))
             for each in findings.figures
         ],
-        style=Markup(style.read_text(encoding="utf-8")),
+        style=asset(_PACKAGE, "page.css"),
     )
 
 

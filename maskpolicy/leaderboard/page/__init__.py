@@ -6,11 +6,11 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy.files import write_file
+from maskpolicy.html_assets import asset, templates
 from maskpolicy.leaderboard import description, report
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.page import (
@@ -49,18 +49,10 @@ def render(board: Board) -> str:
     the data block "record" with seconds, versions and machines, differs between two runs of one
     command. Raises DataError for a broken file.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader(__name__, "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(__name__)
     environment.filters |= {"data": data, "amount": _amount}
-    scripts = [_asset(name) for name in SCRIPTS]
-    style = _asset("page.css")
+    scripts = [asset(__name__, name) for name in SCRIPTS]
+    style = asset(__name__, "page.css")
     runs = board.runs
     table = view.table(board)
     analyses = embedded_analyses.find_analyses([run.folder for run in runs])
@@ -124,14 +116,6 @@ def _amount(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return str(count)
-
-
-def _asset(name: str) -> Markup:
-    """Return a file of the `assets` folder, marked as safe."""
-    from markupsafe import Markup
-
-    folder = resources.files(__name__).joinpath("assets")
-    return Markup(folder.joinpath(name).read_text(encoding="utf-8"))
 
 
 def _policy(style: str, scripts: list[Markup]) -> str:
