@@ -61,7 +61,7 @@ def _styled() -> Iterator[None]:
 
 
 def _figure(plots: Sequence[Plot], title: str) -> Figure:
-    from matplotlib.figure import Figure
+    from maskpolicy.plots.notebook_figure import NotebookFigure
 
     if plots and all(isinstance(plot, Marked) for plot in plots):
         return marked.figure([plot for plot in plots if isinstance(plot, Marked)])
@@ -75,7 +75,7 @@ def _figure(plots: Sequence[Plot], title: str) -> Figure:
     width = max(width for width, _ in sizes) * columns
     entries = _legend_columns(colors, width)
     legend = 0.19 * math.ceil(len(colors) / entries)  # inches
-    figure = Figure(figsize=(width, sum(heights) + 0.4 + legend), layout="constrained")
+    figure = NotebookFigure(figsize=(width, sum(heights) + 0.4 + legend), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=11)
     axes = list(figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat)

@@ -30,11 +30,11 @@ def wrapped(text: str, width: int = _WIDTH) -> list[tuple[int, str]]:
 
 def figure(plots: Sequence[Marked]) -> Figure:
     """Draw texts below each other; the x coordinate is the index of a character in its line."""
-    from matplotlib.figure import Figure
+    from maskpolicy.plots.notebook_figure import NotebookFigure
 
     broken = [wrapped(plot.text) for plot in plots]
     height = sum(1.6 + len(lines) for lines in broken)
-    drawn = Figure(figsize=(_WIDTH * 0.602 * _SIZE / 72, 0.19 * height))
+    drawn = NotebookFigure(figsize=(_WIDTH * 0.602 * _SIZE / 72, 0.19 * height))
     axis = drawn.add_axes((0, 0, 1, 1))
     axis.set_xlim(0, _WIDTH)
     axis.set_ylim(height, 0)

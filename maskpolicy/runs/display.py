@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -38,8 +39,8 @@ class Whole(Protocol):
 class Display:
     """Shows the parts of some work that are under way; any thread may report.
 
-    On a terminal each has a bar, below one of the whole. Elsewhere, as in a log file, each has a
-    line when it begins, and one every 30 seconds.
+    On a terminal each has a bar, below one of the whole. Elsewhere, as in a log file or a notebook
+    without ipywidgets, each has a line when it begins, and one every 30 seconds.
     """
 
     def __init__(self, console: Console, name: str, whole: Whole, detail: Detail) -> None:
@@ -59,7 +60,7 @@ class Display:
         self._ended = threading.Event()
         self._teller: threading.Thread | None = None
         self._bars: Progress | None = None
-        if console.is_interactive and detail != "quiet":  # rich would add an empty line to a file
+        if _has_bars(console) and detail != "quiet":
             self._bars = _bars(console)
             self._all = self._bars.add_task(name, total=_SCALE, words=_Live(self._summary))
 
@@ -161,6 +162,13 @@ class _Live:
 
     def __str__(self) -> str:
         return self._text()
+
+
+def _has_bars(console: Console) -> bool:
+    """Return whether bars can be drawn; in a file, rich would add an empty line for them."""
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        return False
+    return console.is_interactive
 
 
 def _bars(console: Console) -> Progress:

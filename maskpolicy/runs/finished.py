@@ -160,7 +160,7 @@ class Runs:
         from rich.console import Console
 
         text = io.StringIO()
-        Console(file=text, width=_WIDE).print(report.to_table(self.board))
+        Console(file=text, width=_WIDE, force_jupyter=False).print(report.to_table(self.board))
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:

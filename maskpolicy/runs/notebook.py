@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -67,7 +68,7 @@ def run(
     for name, count in (("jobs", jobs), ("threads", threads)):
         if count is not None:
             schema.check(count, Count, name)
-    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
+    _hide_bars_of_libraries()
     if jobs is not None:
         check_jobs(jobs)
     with _file_of(experiment) as file:
@@ -187,7 +188,7 @@ def pretrain(
     from maskpolicy.store.opening import open_store
 
     schema.check(workers, Count, "workers")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars, as for the command
+    _hide_bars_of_libraries()
     files = tuple(map(Path, _texts(plugins)))
     asked = text_to_folder.Request(model, policy, _texts(corpus), Path(out), overrides, files)
     prepared = text_to_folder.prepare(asked, open_store(store, cache))
@@ -202,6 +203,14 @@ def pretrain(
             raise outcome.exception
     text_to_folder.export(prepared)
     return prepared.out
+
+
+def _hide_bars_of_libraries() -> None:
+    """Hide the bars of other libraries, as commands do, and their advice to install widgets."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in a notebook without ipywidgets, the first import warns
+        import tqdm.auto  # noqa: F401
 
 
 def _default_jobs() -> int | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -110,3 +112,19 @@ def test_a_log_file_shows_life_before_the_first_stage(monkeypatch):
     text = Text("… run: reading the files\n")
     with Display(Console(file=text), "run", Preparation("reading the files"), "normal"):
         assert text.written.wait(PATIENCE)
+
+
+def test_a_notebook_without_widgets_gets_lines(monkeypatch):
+    shown = ModuleType("IPython.display")
+    said: list[str] = []
+    shown.display = lambda given: said.append(given.text)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    console = Console(force_jupyter=True, stderr=True)
+    with Display(console, "run", Tally(1, 4, "stages"), "normal") as display_:
+        display_.begin("k", "general")
+        display_.report("k", 3, 12, "loss 2.0")
+        display_.say("✓ general", "normal")
+        display_.end("k")
+    assert "".join(said) == "… general: started\n✓ general\n"

@@ -108,6 +108,15 @@ def test_a_notebook_shows_the_leaderboard(done, tmp_path):
     assert page.read_text().lower().startswith("<!doctype html")
 
 
+def test_in_a_notebook_the_leaderboard_is_a_text_too(done, monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "random" in repr(done)
+
+
+def test_a_figure_is_a_picture_in_a_notebook_that_has_not_imported_pyplot(done):
+    assert done.plot()._repr_png_().startswith(b"\x89PNG")
+
+
 def test_a_finished_run_is_loaded_with_its_store_and_joined(done, place):
     loaded = mp.load(place / "out", store=place / "store")
     assert loaded.scores().equals(done.scores())
@@ -238,3 +247,25 @@ def test_a_script_without_a_guard_runs_once(tmp_path):
     )
     assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
     assert (tmp_path / "runs" / "experiment" / "leaderboard.html").is_file()
+
+
+ADVICE = """
+import sys, types
+sys.modules["ipywidgets"] = None
+sys.modules["ipykernel.zmqshell"] = types.ModuleType("ipykernel.zmqshell")
+sys.modules["IPython"] = shell = types.ModuleType("IPython")
+shell.get_ipython = object
+import maskpolicy as mp
+try:
+    mp.run("no-such-file.yaml")
+except mp.ConfigError:
+    import tqdm.auto
+"""
+
+
+def test_a_notebook_without_widgets_gets_no_advice_of_other_libraries():
+    """Tqdm gives it once, when it is first imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", ADVICE], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert "IProgress" not in done.stderr
