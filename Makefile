@@ -63,7 +63,6 @@ pictures: install
 	$(BIN)/maskpolicy gallery --alone --text "$(PASSAGE)" --picture docs/pictures/masks.svg \
 		random whole-word span gap-sentences pmi salient-span > /dev/null
 	$(BIN)/maskpolicy run quickstart seeds=[0,1,2,3,4] intermediate_seeds=5 --out runs/pictures
-	$(BIN)/maskpolicy analyze viewer runs/pictures > /dev/null
 	cp runs/pictures/leaderboard.html docs/pictures/
 	$(BROWSER) --screenshot=docs/pictures/leaderboard.png file://$(CURDIR)/docs/pictures/leaderboard.html
 

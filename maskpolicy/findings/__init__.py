@@ -64,6 +64,7 @@ __getattr__, __dir__ = offers(__name__, _HOMES)
 
 FOLDER = "analyses"  # in a run's folder; has a folder for each analysis
 PAGE_FACTS = ("heading", "of_masks", "place")  # of `@analysis`, for the run's page
+ENDINGS = {"json", "md", "svg", "png", "html"}  # of the files of an analysis
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,14 @@ class Analysis(Protocol):
         ...
 
 
-def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
+def save(
+    findings: Findings, name: str, out: Path, of: str = "", *, pictures: bool = True
+) -> list[Path]:
     """Write NAME.json, NAME.md and, if there are plots, NAME.svg and NAME.png below `out`.
 
     With figures there is a page as well, NAME.html. `of` is the fingerprint of the run's results,
-    if there is one run. Returns the paths. Each file is written atomically; raises StoreError.
+    if there is one run. Files of earlier findings are removed. Returns the paths. Each file is
+    written atomically, the JSON last; raises StoreError.
     """
     claim_folder(out)
     content = {**to_json(findings, name), **({"results": of} if of else {})}
@@ -116,14 +120,17 @@ def save(findings: Findings, name: str, out: Path, of: str = "") -> list[Path]:
         content |= {"summary": entry.summary} | {fact: entry.facts[fact] for fact in PAGE_FACTS}
     document = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
-    if findings.plots:
+    if findings.plots and pictures:
         files |= plots.draw(findings.plots)
     if findings.figures:
         from maskpolicy.findings.findings_page import render
 
         files["html"] = render(findings, name).encode()
-    for ending, data in files.items():
-        write_file(out / f"{name}.{ending}", data)
+    if (out / f"{name}.json").is_file():
+        for ending in ENDINGS - files.keys():
+            (out / f"{name}.{ending}").unlink(missing_ok=True)
+    for ending in reversed(files):
+        write_file(out / f"{name}.{ending}", files[ending])
     return [out / f"{name}.{ending}" for ending in files]
 
 

@@ -71,6 +71,12 @@ class IntermediateStage:
         """The key of the stage's passages."""
         return self.inputs["corpus"]
 
+    @property
+    def read_by_policy(self) -> dict[str, str]:
+        """Name and key of the inputs that decide what is masked."""
+        own = ("corpus", "annotate", STATISTICS)
+        return {name: key for name, key in self.inputs.items() if name.startswith(own)}
+
 
 def intermediate_stages(
     runs: Sequence[Run], store: Store, *, every: bool = False
@@ -139,14 +145,15 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
     masker = Masker.of(policy, Denoising(), open_statistics(inputs, leaves))
     views = open_views(inputs, leaves)
     places, streams = sampling.places(len(views[0])), Streams()
-    pace = params.pace or (1, len(views[0]))  # one step: the progress is 0
-    order = Order(views[0].lengths, pace[1], params.seed)
     done, total = 0, sampling.draws * len(places)
     with RaggedWriter(out / FILE) as file:
         for epoch in range(sampling.draws):
-            steps = order.steps_of(places, epoch).clip(max=pace[0] - 1)
-            for place, step in zip(places.tolist(), steps.tolist(), strict=True):
-                progress = step / pace[0]
+            shares = np.zeros(len(places))
+            if params.pace is not None:
+                steps, size = params.pace
+                order = Order(views[0].lengths, size, params.seed)
+                shares = order.steps_of(places, epoch).clip(max=steps - 1) / steps
+            for place, progress in zip(places.tolist(), shares.tolist(), strict=True):
                 found = masker.select(views, [place], params.seed, [epoch], streams, progress)
                 spans = found.spans[0].astype(np.int32)
                 file.append({"spans": spans, "places": np.asarray([place])})

@@ -19,6 +19,7 @@ from maskpolicy.leaderboard.report import save_report
 from maskpolicy.results import collecting, predictions, run_record
 from maskpolicy.results.cell import Run
 from maskpolicy.results.run_folder_state import writing
+from maskpolicy.runs import masked_passages
 from maskpolicy.stages import Graph
 from maskpolicy.store.artifacts import Store
 from maskpolicy.types import Json
@@ -94,7 +95,11 @@ CONTENTS = (  # in the order in which they are written
             finished.graph.cells, finished.store, finished.folder
         ),
     ),
-    Content("analyses/", "the findings of `analyze`, which the page shows"),
+    Content(
+        "analyses/",
+        "the findings of `analyze`, which the page shows, and what was masked in a few passages",
+        lambda finished: masked_passages.save(finished.run, finished.store),
+    ),
     Content(
         PAGE,
         "the page, made from all of the above",
