@@ -22,7 +22,13 @@ from maskpolicy.graph.nodes import params_of, version_of
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.plots import Bars, Series
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import code_digests, find_plugin, instance, plugin_of_run
+from maskpolicy.plugins.discovery import (
+    changed_since,
+    code_digests,
+    find_plugin,
+    instance,
+    plugin_of_run,
+)
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.results.cell import plugin_files
 from maskpolicy.stages.general_loss import LOSS, GeneralLossParams
@@ -183,7 +189,7 @@ def _check_code(own: GeneralParams, run: Run) -> None:
     """Raise ConfigError if the code of a general stage's policy was changed since."""
     files = plugin_files(run.folder)
     for name, trained in {own.policy: own.code, **(own.member_code or {})}.items():
-        if code_digests(plugin_of_run("policy", name, files)) != (trained or {}):
+        if changed_since(plugin_of_run("policy", name, files), trained or {}):
             raise ConfigError(
                 f"policy {name} has changed since the general stage: run its experiment again"
             )

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy.errors import ConfigError
-from maskpolicy.files import sha256
 from maskpolicy.keys import digest
+from maskpolicy.plugins.sourcecode import code_digest
 from maskpolicy.store.opening import is_url
 from maskpolicy.store.place import DEFAULT
 from maskpolicy.version import VERSION
@@ -63,7 +63,7 @@ def plan_digest(order: Iterable[Stage]) -> str:
     """
     stages = list(order)
     files = {Path(file) for stage in stages for file in stage.local.plugins}
-    plugins = sorted(sha256(file) for file in files if file.is_file())
+    plugins = sorted(code_digest(file) for file in files if file.is_file())
     keys = sorted(stage.key for stage in stages)
     return f"{VERSION}:{digest([keys, plugins])[:_SHOWN]}"
 

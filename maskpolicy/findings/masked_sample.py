@@ -18,7 +18,7 @@ from maskpolicy.graph.nodes import params_of, stage, version_of
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
 from maskpolicy.masking.members import Masker
-from maskpolicy.plugins.discovery import code_digests, instance, plugin_of_run
+from maskpolicy.plugins.discovery import changed_since, code_digests, instance, plugin_of_run
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.ragged import Ragged, RaggedWriter
 from maskpolicy.results.cell import Run, plugin_files
@@ -220,17 +220,13 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     the masking has changed since the training.
     """
     files, trained = plugin_files(row.run.folder), row.params
-    code = code_digests(plugin_of_run("policy", trained.policy, files))
-    members = {
-        name: code_digests(plugin_of_run("policy", name, files))
-        for name in trained.member_code or {}
-    }
-    if code != trained.code or members != (trained.member_code or {}):
+    recorded = {**(trained.member_code or {}), trained.policy: trained.code}
+    plugins = {name: plugin_of_run("policy", name, files) for name in recorded}
+    if any(changed_since(plugins[name], recorded[name]) for name in recorded):
         raise ConfigError(
             f"policy {trained.policy} has changed since its training: run its experiment again"
         )
-    own = ("corpus", "annotate", STATISTICS)
-    inputs = {name: key for name, key in row.inputs.items() if name.startswith(own)}
+    inputs = row.read_by_policy
     if FEEDBACK in row.inputs:
         raise ConfigError(
             "masks by what the model in training predicts, which is dropped after use: these masks "
@@ -247,8 +243,9 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
         masking=row.version,
         policy=trained.policy,
         fields=trained.fields,
-        code=code,
-        member_code=trained.member_code,
+        code=code_digests(plugins[trained.policy]),
+        member_code={name: code_digests(plugins[name]) for name in trained.member_code or {}}
+        or None,
         seed=trained.spec.seed,
         sampling=sampling,
         pace=(trained.spec.steps, trained.spec.batch_size) if follows else None,

@@ -112,7 +112,7 @@ def compare_files(entry: Registered, code: Mapping[str, str]) -> None:
     home = isolation.home_with(Path(entry.file))
     for name, digest in code.items():
         path = Path(os.path.normpath(discovery.folder_of(entry) / name))
-        now = sha256(path) if path.is_file() else ""
+        now = discovery.digest_of(entry, path)
         runs = now if home is None else home.runs(path, now)
         if runs != digest:
             raise ConfigError(isolation.changed(path))

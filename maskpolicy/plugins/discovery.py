@@ -189,11 +189,12 @@ def _registers(module: ModuleType, before: Sequence[Registered]) -> bool:
 
 
 def code_digests(entry: Registered) -> dict[str, str]:
-    """Return the sha256 of each file of a user's plugin, by its name relative to `folder_of`.
+    """Return a digest of each file of a user's plugin, by its name relative to `folder_of`.
 
     These are the plugin's file, the modules in its folder that it imports, at any depth, and the
-    files that its class declares; imports of installed distributions are left out. Built-in
-    plugins have none: the VERSION of their stages stands for their code.
+    files that its class declares; imports of installed distributions are left out. Of a module, it
+    is the digest of its code: comments and layout do not count. Built-in plugins have none: the
+    VERSION of their stages stands for their code.
     """
     path = Path(entry.file)
     if registry.is_builtin(entry.plugin) or not path.is_file():
@@ -205,11 +206,38 @@ def code_digests(entry: Registered) -> dict[str, str]:
     modules = sourcecode.closure(path, home.folder)
     if path not in home.roots:
         modules |= sourcecode.closure(root, home.folder)
-    files = {each: home.compiled.get(each) or sha256(each) for each in modules}
+    files = {each: home.code.get(each) or home.digest_of(each) for each in modules}
     for data in _files(entry):
         files[data] = sha256(data)
     home.keyed |= files
     return {os.path.relpath(each, home.folder): digest for each, digest in sorted(files.items())}
+
+
+def digest_of(entry: Registered, path: Path) -> str:
+    """Return the digest of a plugin's file on disk as `code_digests` has it, "" without a file."""
+    if not path.is_file():
+        return ""
+    home = isolation.home_with(Path(entry.file))
+    if home is not None:
+        return home.digest_of(path)
+    return sha256(path) if path in _files(entry) else sourcecode.code_digest(path)
+
+
+def changed_since(entry: Registered, recorded: Mapping[str, str]) -> list[str]:
+    """Return the names of a plugin's files that are not those of a finished run.
+
+    `recorded` are the digests in its keys; those of earlier versions are of a file's bytes.
+    """
+    now, folder = code_digests(entry), folder_of(entry)
+
+    def is_same(name: str) -> bool:
+        path = folder / name
+        before = recorded.get(name)
+        return before == now.get(name) or (
+            before is not None and name in now and path.is_file() and before == sha256(path)
+        )
+
+    return sorted(name for name in {*recorded, *now} if not is_same(name))
 
 
 def folder_of(entry: Registered) -> Path:
@@ -226,7 +254,8 @@ def _installed(entry: Registered) -> dict[str, str]:
         path, base = Path(entry.file), folder_of(entry)
         top = base / entry.plugin.__module__.partition(".")[0]
         own = [each for each in sourcecode.closure(path, base) if top in (each, *each.parents)]
-        files = {each: sha256(each) for each in (path, *own, *_files(entry))}
+        files = {each: sourcecode.code_digest(each) for each in (path, *own)}
+        files |= {each: sha256(each) for each in _files(entry)}
         _INSTALLED[entry.plugin] = {
             each.relative_to(base).as_posix(): digest for each, digest in files.items()
         }

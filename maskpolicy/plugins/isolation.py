@@ -1,8 +1,8 @@
 """Import the user's plugin files, each folder in its own namespace, and check what they read.
 
 A stage's key holds digests of a plugin's code and of the files that it declares. So modules are
-compiled from the bytes that were hashed, and a plugin may not import or open any other file of its
-folder.
+compiled from the bytes whose code was hashed, and a plugin may not import or open any other file of
+its folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.files import sha256
-from maskpolicy.plugins.sourcecode import STANDARD, closure
+from maskpolicy.plugins.sourcecode import STANDARD, closure, code_digest, digest_of_code
 
 PREFIX = "maskpolicy_plugin_"
 _FORMER = {  # modules that plugins of the first version import from, and their new names
@@ -49,7 +49,8 @@ class Home:
     package: str
     roots: list[Path] = field(default_factory=list)  # the files that the user named
     followed: set[Path] = field(default_factory=set)  # modules that a key covers
-    compiled: dict[Path, str] = field(default_factory=dict)  # digests of imported modules
+    compiled: dict[Path, str] = field(default_factory=dict)  # digests of imported modules' bytes
+    code: dict[Path, str] = field(default_factory=dict)  # and of their code, as a key holds them
     keyed: dict[Path, str] = field(default_factory=dict)  # digests that a key holds
     declared: set[Path] = field(default_factory=set)  # data files and folders of `files`
     early: list[Path] = field(default_factory=list)  # opened before `files` was known
@@ -84,6 +85,7 @@ class Home:
         """Forget a plugin file that could not be used."""
         sys.modules.pop(self.name_of(path), None)
         self.compiled.pop(path, None)
+        self.code.pop(path, None)
         self.early.clear()
         self.refused = ""
         if path in self.roots:
@@ -97,6 +99,9 @@ class Home:
                 f" follow: write `import {path.stem}`"
             )
         self.compiled[path] = digest = hashlib.sha256(data).hexdigest()
+        if path.suffix == ".py" and not self._is_declared(path):
+            digest = digest_of_code(data)
+        self.code[path] = digest
         self.compare(path, digest)
 
     def compare(self, path: Path, digest: str) -> None:
@@ -110,8 +115,8 @@ class Home:
         A module that is imported later is compared with the key then. For a declared file it is
         `now`, because libraries may read such a file unnoticed.
         """
-        if path in self.compiled:
-            return self.compiled[path]
+        if path in self.code:
+            return self.code[path]
         return now if self._is_declared(path) else self.keyed.get(path, now)
 
     def open(self, path: Path) -> None:
@@ -128,9 +133,15 @@ class Home:
     def declare(self, paths: Iterable[Path]) -> None:
         """Add the paths that the classes of an imported file declare as `files`."""
         self.declared |= set(paths)
+        for path in filter(self._is_declared, self.code):  # modules that are read as data, too
+            self.code[path] = self.keyed[path] = self.compiled[path]
         early, self.early = self.early, []
         for path in early:
             self.open(path)
+
+    def digest_of(self, path: Path) -> str:
+        """Return the digest of a file on disk as a key holds it: of a module, that of its code."""
+        return sha256(path) if self._is_declared(path) else code_digest(path)
 
     def has(self, top: str, importer: str) -> bool:
         """Return whether `import top` in a plugin's module means a module in its folder."""
@@ -294,6 +305,7 @@ class State:
 
     roots: tuple[Path, ...]
     keyed: Mapping[Path, str]
+    declared: frozenset[Path]
     given: frozenset[str]
 
 
@@ -301,14 +313,16 @@ def state() -> State:
     """Return the state for `take` in another process."""
     roots = tuple(path for home in _HOMES.values() for path in home.roots)
     keyed = {path: known for home in _HOMES.values() for path, known in home.keyed.items()}
-    return State(roots, keyed, frozenset(_GIVEN))
+    declared = frozenset(path for home in _HOMES.values() for path in home.declared)
+    return State(roots, keyed, declared, frozenset(_GIVEN))
 
 
 def take(given: State) -> None:
-    """Record the digests of another process's plugin files; importing other bytes is an error."""
+    """Record the digests of another process's plugin files; importing other code is an error."""
     _GIVEN.update(given.given)
     for root in given.roots:
         home = home_of(root.parent)
+        home.declared |= {path for path in given.declared if home.folder in path.parents}
         home.keyed |= {
             path: known for path, known in given.keyed.items() if home.folder in path.parents
         }

@@ -1,14 +1,67 @@
-"""Find the modules that a Python file imports from its own folder, without running it."""
+"""Read a Python file without running it: a digest of its code, and the modules it imports."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 STANDARD = sys.stdlib_module_names
+
+
+def code_digest(path: Path) -> str:
+    """Return the sha256 of the code in a Python file, or of the bytes of any other file."""
+    data = path.read_bytes()
+    return digest_of_code(data) if path.suffix == ".py" else hashlib.sha256(data).hexdigest()
+
+
+def digest_of_code(data: bytes) -> str:
+    """Return the sha256 of the syntax tree of a Python file's bytes.
+
+    Comments and layout do not count, nor do statements that are only a text, such as docstrings,
+    unless the file mentions `__doc__` or `getdoc`. Bytes that are no Python are hashed themselves.
+    """
+    try:
+        parsed = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return hashlib.sha256(data).hexdigest()
+    found = hashlib.sha256()
+    for word in _words(parsed, with_texts=b"__doc__" in data or b"getdoc" in data):
+        found.update(word.encode() + b"\n")
+    return found.hexdigest()
+
+
+def _words(parsed: ast.Module, *, with_texts: bool) -> Iterator[str]:
+    """Yield the nodes of a syntax tree and their values in their order, without positions.
+
+    Empty fields are left out: versions of Python differ in which they have.
+    """
+    waiting: list[tuple[str, object]] = [("", parsed)]  # a stack: trees may be deep
+    while waiting:
+        kind, each = waiting.pop()
+        if kind == "word":
+            yield str(each)
+        elif isinstance(each, ast.AST):
+            yield f"({type(each).__name__}"
+            waiting.append(("word", ")"))
+            for name, value in reversed(list(ast.iter_fields(each))):
+                if value is not None and value != [] and name != "kind":  # kind: u"text"
+                    waiting += [("", value), ("word", f"{name}=")]
+        elif isinstance(each, list):
+            yield "["
+            items = [item for item in each if with_texts or not _is_text(item)]
+            waiting += [("word", "]"), *(("", item) for item in reversed(items))]
+        else:  # ascii() and hex() give the same everywhere, of any text and any size
+            yield hex(each) if type(each) is int else ascii(each)
+
+
+def _is_text(node: object) -> bool:
+    """Return whether a node is a statement that is only a text."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def closure(path: Path, base: Path) -> set[Path]:

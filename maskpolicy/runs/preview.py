@@ -22,7 +22,7 @@ from maskpolicy.masking.denoising import denoising_pair
 from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import code_digests, find_plugin, instance
+from maskpolicy.plugins.discovery import changed_since, find_plugin, instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.results.cell import Run, read_run
@@ -163,8 +163,7 @@ def tell_edited(row: PolicyOfRun, store: Store) -> None:
     if known is None:
         return
     before = known["record"]["params"].get("code") or {}
-    now = code_digests(find_plugin("policy", row.policy["name"]))
-    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    changed = changed_since(find_plugin("policy", row.policy["name"]), before)
     if changed:
         log.warning(
             "%s: %s changed since the run: what is shown may not be what the run masked",

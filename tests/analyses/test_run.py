@@ -285,7 +285,7 @@ def test_forgetting_reads_a_text_again_that_has_changed(analyse, tmp_path):
 
 def test_what_a_changed_policy_hid_is_not_known(analyse, home):
     file = home / "guess.py"
-    file.write_text(f"{PLUGIN}# changed\n")
+    file.write_text(f"{PLUGIN}CHANGED = 1\n")
     try:
         found = analyse("lengths", "passages=50")
     finally:

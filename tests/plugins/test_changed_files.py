@@ -174,7 +174,7 @@ def test_an_installed_plugin_edited_under_way_is_refused(tmp_path, monkeypatch):
         for name in names:
             changed_files.compare_files(entry, code)
             before = (folder / name).read_text()
-            (folder / name).write_text(f"{before}\n")
+            (folder / name).write_text(f"{before}\nX = 1\n")
             with pytest.raises(ConfigError, match=rf"{name}: was changed while a command"):
                 changed_files.compare_files(entry, code)
             assert code_digests(entry) == code  # of what is imported

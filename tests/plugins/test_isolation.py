@@ -136,7 +136,7 @@ def test_a_change_in_any_module_that_is_imported_is_in_the_key(write, head, besi
     assert names < set(before)
     for name in names:
         changed = path.parent / name
-        changed.write_text(changed.read_text() + "# other\n")
+        changed.write_text(changed.read_text() + "OTHER = 1\n")
         after = code(path)
         assert {each for each in before if before[each] != after[each]} == {name}
         before = after
@@ -295,11 +295,30 @@ def test_what_a_plugin_prints_is_no_output_of_the_command(write, capfd):
     assert err.splitlines() == ["imported", "selects: 1"]
 
 
+def test_a_comment_and_a_docstring_are_in_no_key(write):
+    path = write("from helper import COUNT", helper_py="COUNT = 1\n")
+    before = code(path)
+    path.write_text(path.read_text().replace("class Mine:", "class Mine:  # so named"))
+    path.with_name("helper.py").write_text('"""How many."""\nCOUNT = (\n    1\n)\n')
+    assert code(path) == before
+
+
+def test_a_module_that_is_declared_is_in_the_key_with_its_comments(write):
+    body = "text = open(__file__.replace('mine.py', 'helper.py')).read()\n        COUNT = len(text)"
+    path = write("import helper", body, files="files = ['helper.py']", helper_py="# a\n")
+    before = code(path)
+    assert hidden(path) == len("# a\n")
+    path.with_name("helper.py").write_text("# abc\n")
+    after = code(path)
+    assert {name for name in before if before[name] != after[name]} == {"helper.py"}
+    assert hidden(path) == len("# abc\n")
+
+
 def test_the_key_is_of_the_bytes_that_were_compiled(write):
     path = write("COUNT = 1")
     made = entry(path)
     before = code_digests(made)
-    path.write_text(path.read_text() + "# edited while it is in use\n")
+    path.write_text(path.read_text() + "EDITED_IN_USE = 1\n")
     assert code_digests(made) == before
     assert code(path) != before
 
@@ -348,7 +367,7 @@ def test_worker_processes_refuse_what_was_edited_since(shards, file):
     made = entry(path)
     code_digests(made)
     edited = path.with_name(file)
-    edited.write_text(edited.read_text() + "# edited\n")
+    edited.write_text(edited.read_text() + "EDITED = 1\n")
     with pytest.raises(ConfigError, match=rf"{file}: was changed while a command that uses it"):
         annotation.annotate(made.plugin(), passages, workers=2)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from maskpolicy.files import sha256
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.runs.preview import PolicyOfRun, tell_edited
@@ -39,3 +40,20 @@ def test_an_edited_plugin_is_told(tmp_path, caplog):
         tell_edited(row, store)
     line = "mine: mine.py changed since the run: what is shown may not be what the run masked"
     assert caplog.messages == [line]
+
+
+def test_a_run_whose_key_holds_the_bytes_of_the_file_is_known(tmp_path, caplog):
+    """Keys of earlier versions do."""
+    path, store = tmp_path / "mine.py", Store(tmp_path / "store")
+    path.write_text(PLUGIN.replace("edited-since", "kept-since"))
+    discovery.load_files([path], fresh=True)
+    with store.write(KEY, {"params": {"code": {"mine.py": sha256(path)}}}):
+        pass
+    row = PolicyOfRun({"name": "kept-since"}, Path(), "mine", {}, KEY)
+    with caplog.at_level(logging.WARNING):
+        tell_edited(row, store)
+        assert caplog.messages == []
+        path.write_text(path.read_text() + "# a comment\n")
+        discovery.load_files([path], fresh=True)
+        tell_edited(row, store)
+    assert len(caplog.messages) == 1

@@ -466,11 +466,13 @@ def plugin(tmp_path):
     return path
 
 
-def test_a_plugins_bytes_and_its_neighbours_are_in_the_key(keys, plugin, tmp_path):
+def test_a_plugins_code_and_its_neighbours_are_in_the_key(keys, plugin, tmp_path):
     rows = f"policies=[none, random, mine-{tmp_path.name}]"
     mine = behind(f"mine-{tmp_path.name}")
     before = keys(rows, plugin=[plugin])
-    plugin.write_text(plugin.read_text() + "# changed\n")
+    plugin.write_text(plugin.read_text() + "\n# a comment\n")
+    assert not moved(before, keys(rows, plugin=[plugin]))
+    plugin.write_text(plugin.read_text() + "CHANGED = 1\n")
     after = keys(rows, plugin=[plugin])
     assert moved(before, after) == mine
     plugin.with_name("counts_of_mine.py").write_text("COUNT = 2\n")
