@@ -26,10 +26,6 @@ Keys: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. intermediate.steps=2000."),
 ]
-PolicyKeys: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set, e.g. policy.ratio=0.3."),
-]
 TaskKeys: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Fields of the task, e.g. task.prefix=x."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from maskpolicy.cli.arguments import Cache, Plugins, RunStore, console, log_to
 from maskpolicy.errors import ConfigError
+from maskpolicy.runs.command_words import row_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def gallery(
     masked: dict[str, MaskedText] = {}
     others, asking = [], []
     for row in (*(() if alone else _policies(plugin or ())), *(rows or ())):
-        name, *words = _words(row)
+        name, *words = row_words(row)
         if lacking := "" if words else _lacking(name):
             others.append(f"`{name}` {lacking}")
             continue
@@ -109,17 +109,6 @@ def _policies(files: Sequence[Path]) -> list[str]:
     entries = [registry.entry("policy", name) for name in names]
     own = [each.name for each in entries if registry.is_builtin(each.plugin)]
     return own + [each.name for each in entries if each.file in given]
-
-
-def _words(row: str) -> list[str]:
-    """Return the words of a row, quoted as in a shell; raises ConfigError if it has none."""
-    try:
-        words = shlex.split(row)
-    except ValueError as error:
-        raise ConfigError(f"gallery {row!r}: {error}: close each quote") from None
-    if not words:
-        raise ConfigError("gallery: a row is empty: write a policy's name, and keys after it")
-    return words
 
 
 def _lacking(name: str) -> str:

@@ -5,38 +5,47 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maskpolicy.cli.arguments import (
-    AsJson,
-    Cache,
-    Plugins,
-    PolicyKeys,
-    RunStore,
-    console,
-    log_to,
-)
-from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.runs.command_words import policy_keys
+from maskpolicy.cli.arguments import AsJson, Cache, Plugins, RunStore, console, log_to
+from maskpolicy.errors import ConfigError, DataError, unknown
+from maskpolicy.runs.command_words import policy_keys, row_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.text import Text
 
     from maskpolicy.runs.preview import MaskedText
+    from maskpolicy.runs.preview_page import Preview
+    from maskpolicy.store.artifacts import Store
+    from maskpolicy.types import Json
 
 log = logging.getLogger(__name__)
 DEFAULT = "mini"  # the model whose tokenizer is used
+MOST = 20  # texts of a file
 
 
 def show(
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help="A policy; with --run, a row.")],
-    text: Annotated[str, typer.Option(metavar="TEXT", help="The text to mask.")],
-    keys: PolicyKeys = None,
+    policies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="POLICY... [KEY=VALUE]...",
+            help="Policies (with --run, rows of it), and keys for all of them, such as "
+            'policy.ratio=0.3; "POLICY KEY=VALUE", quoted, is a policy with keys of its own.',
+        ),
+    ],
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to mask.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=f"A file of texts, of which the first {MOST} are masked."
+        ),
+    ] = None,
     plugin: Plugins = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")
@@ -45,33 +54,85 @@ def show(
         Path | None, typer.Option(metavar="DIR", help="A run with the row and its fitted policy.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the masks.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --seed on.")] = 1,
     progress: Annotated[
         float, typer.Option(min=0, metavar="SHARE", help="Share of the training done, below 1.")
     ] = 0.0,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page as well.")] = None,
     store: RunStore = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a policy masks in a text, and the resulting source and target."""
-    from maskpolicy.config import policy_blocks
-    from maskpolicy.models import bart as models
+    """Show what policies mask in a text, and the resulting source and target."""
+    from maskpolicy.files import write_file
     from maskpolicy.plugins import discovery
-    from maskpolicy.plugins.discovery import plugin_of_run
-    from maskpolicy.results import cell, run_record
-    from maskpolicy.runs import preview, preview_inputs
+    from maskpolicy.results import run_record
+    from maskpolicy.runs import preview_page
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
     if progress >= 1:
         raise ConfigError(f"--progress: must be below 1, not {progress:g}")
-    runs = [run] if run else []
+    first, *others = policies
+    keys = [word for word in others if "=" in word.partition(" ")[0]]
+    rows = [first, *(word for word in others if word not in keys)]
+    texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
-    artifacts = open_store(run_record.trusted_store(store, runs), cache)
+    artifacts = open_store(run_record.trusted_store(store, [run] if run else []), cache)
+    maskings = {row: _masking(row, keys, run, model, artifacts) for row in dict.fromkeys(rows)}
+    found = [
+        preview_page.Preview(row, number, masking(each, number, progress))
+        for each in texts
+        for row, masking in maskings.items()
+        for number in range(seed, seed + seeds)
+    ]
+    if html is not None:
+        write_file(html, preview_page.render(found).encode(), "--html")
+    if as_json:
+        typer.echo(json.dumps(_json(found), ensure_ascii=False))
+    else:
+        _print(found)
+    if html is not None:
+        typer.echo(f"written to {html}", err=as_json)
+
+
+def _texts(text: str | None, file: Path | None) -> list[str]:
+    """Return the text, or the first texts of the file; one of both must be given."""
+    from maskpolicy.datafiles import fields, readers
+    from maskpolicy.datafiles.rows import Layout
+
+    if (text is None) == (file is None):
+        raise ConfigError("show: give the text to mask by --text TEXT, or texts by --file FILE")
+    if file is None:
+        return [str(text)]
+    found = []
+    for row in islice(readers.rows(file, Layout(keys=["text"])), MOST):
+        try:
+            found.append(fields.text(row.value or {}, "text"))
+        except DataError as error:
+            raise DataError(f"{row.place}: {row.error or error}") from None
+    if not found:
+        raise DataError(f"{file}: has no text")
+    return found
+
+
+def _masking(
+    row: str, keys: Sequence[str], run: Path | None, model: str | None, artifacts: Store
+) -> Callable[[str, int, float], MaskedText]:
+    """Return the function that masks (text, seed, progress) as one row does."""
+    from maskpolicy.config import policy_blocks
+    from maskpolicy.models import bart as models
+    from maskpolicy.plugins.discovery import plugin_of_run
+    from maskpolicy.results import cell
+    from maskpolicy.runs import preview, preview_inputs
+
+    policy, *own = [row] if run else row_words(row)
     of_run = preview.from_run(run, policy, artifacts) if run else None
     if run and of_run:
         plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
         preview.tell_edited(of_run, artifacts)
-    block = policy_blocks.policy_block(given_block(policy, keys or (), of_run), "policy", {})
+    given = given_block(policy, [*keys, *own], of_run)
+    block = policy_blocks.policy_block(given, "policy", {})
     block = replace(block, label=of_run.label) if of_run else block
     if of_run and model is None:
         tokenizer = models.load_tokenizer(str(of_run.tokenizer))
@@ -83,16 +144,32 @@ def show(
         )
     read = preview_inputs.statistics_of(block, model or DEFAULT, of_run, artifacts)
     fitted = of_run.fitted if of_run else None
-    masked = preview.show(text, block, tokenizer, fitted, seed, progress, read)
-    if as_json:
-        found = {"spans": masked.spans, "source": masked.source, "target": masked.target}
-        typer.echo(json.dumps(found, ensure_ascii=False))
-        return
+
+    def mask(text: str, seed: int, progress: float) -> MaskedText:
+        return preview.show(text, block, tokenizer, fitted, seed, progress, read)
+
+    return mask
+
+
+def _json(found: Sequence[Preview]) -> Json:
+    """Return a list of what was masked; of one preview alone, an object without policy and seed."""
+    if len(found) > 1:
+        return [each.to_json() for each in found]
+    return {key: found[0].to_json()[key] for key in ("spans", "source", "target")}
+
+
+def _print(found: Sequence[Preview]) -> None:
     screen = console()
-    hidden = " | ".join(part for _, _, part in masked.spans) or "nothing"
-    parts = (_coloured(masked), hidden, masked.source, masked.target or "–")
-    for name, part in zip(("text", "hidden", "source", "target"), parts, strict=True):
-        screen.print(f"{name:<8}", part, sep="", soft_wrap=True)
+    has_seeds = len({each.seed for each in found}) > 1
+    for number, each in enumerate(found):
+        masked = each.masked
+        if len(found) > 1:
+            name = f"{each.row}, seed {each.seed}" if has_seeds else each.row
+            screen.print(*([""] if number else []), name, sep="\n", style="bold", soft_wrap=True)
+        hidden = " | ".join(part for _, _, part in masked.spans) or "nothing"
+        parts = (_coloured(masked), hidden, masked.source, masked.target or "–")
+        for heading, part in zip(("text", "hidden", "source", "target"), parts, strict=True):
+            screen.print(f"{heading:<8}", part, sep="", soft_wrap=True)
 
 
 def given_block(name: str, words: Sequence[str], of_run: Any) -> dict[str, Any]:

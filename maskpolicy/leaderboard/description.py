@@ -94,9 +94,8 @@ def facts(board: Board, most: int | None = _NAMED) -> dict[str, str]:
     texts["embedded world"] = by_row(_world)
     texts["data"] = "; ".join(_data(board))
     texts["seeds"] = by_row(lambda result: str(result.seed))
-    texts["intermediate runs"] = by_row(
-        lambda result: str(result.config.get("intermediate_seed", ""))
-    )
+    runs = by_row(lambda result: str(result.config.get("intermediate_seed", "")))
+    texts["intermediate runs"] = f"one, number {runs}" if runs.isdecimal() else runs
     texts["general models"] = by_row(general_model)
     return {name: text for name, text in texts.items() if text}
 

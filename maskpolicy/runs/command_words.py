@@ -23,6 +23,20 @@ def policy_keys(name: str, words: Sequence[str]) -> tuple[dict[str, Any], dict[s
     return {"name": name, **own}, rest
 
 
+def row_words(row: str) -> list[str]:
+    """Return the words of a row, "POLICY KEY=VALUE ..", quoted as in a shell.
+
+    Raises ConfigError if it has none, or if a quote is not closed.
+    """
+    try:
+        words = shlex.split(row)
+    except ValueError as error:
+        raise ConfigError(f"{row!r}: {error}: close each quote") from None
+    if not words:
+        raise ConfigError("a row is empty: write a policy's name, and keys after it")
+    return words
+
+
 def as_typed(*words: str | Path) -> str:
     """Return a command as shown in a model card, to be run in the folder of its files.
 

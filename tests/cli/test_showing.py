@@ -278,6 +278,40 @@ def test_a_picture_of_another_format_is_refused(refused):
     assert "--picture: rows.gif: end the name in .svg or .png" in said
 
 
+def test_policies_and_seeds_stand_side_by_side(call, bart, tmp_path):
+    page = tmp_path / "new" / "it.html"
+    rows = ("random", "regex policy.pattern=Mukby", "target=full", "--seeds", 2)
+    words = ("show", *rows, "--text", f"{TEXT} <b>", "--model", bart, "--html", page)
+    code, out, err = call(*words, "--json")
+    assert code == 0 and f"written to {page}" in err
+    found = json.loads(out)
+    named = ("random", "regex policy.pattern=Mukby")
+    assert [(each["policy"], each["seed"]) for each in found] == [
+        (row, seed) for row in named for seed in (0, 1)
+    ]
+    assert all(each["target"] == each["text"] == f"{TEXT} <b>" for each in found)
+    assert found[0]["spans"] != found[1]["spans"]
+    assert [part for _, _, part in found[2]["spans"]] == ["Mukby"]
+    html = page.read_text(encoding="utf-8")
+    assert "<b>" not in html and html.count("<mark>Mukby</mark>") == 2
+    assert html.count("<h2>") == 1 and html.count("the full text") == 4
+    assert "regex policy.pattern=Mukby, seed 1\ntext    " in call(*words)[1]
+
+
+def test_the_texts_of_a_file_are_shown(call, refused, bart, tmp_path):
+    texts, rows = tmp_path / "it.txt", tmp_path / "it.jsonl"
+    texts.write_text("".join(f"Mukby {number}.\n\n" for number in range(30)))
+    words = ("regex", "policy.pattern=Mukby", "--model", bart, "--json")
+    found = json.loads(call("show", *words, "--file", texts)[1])
+    assert [each["text"] for each in found] == [f"Mukby {number}." for number in range(20)]
+    rows.write_text('{"text": "Mukby."}\n{"text": 3}\n')
+    assert "it.jsonl, line 2: key 'text' must be text" in refused("show", *words, "--file", rows)
+    rows.write_text("")
+    assert "it.jsonl: has no text" in refused("show", *words, "--file", rows)
+    assert "by --text TEXT, or texts by --file FILE" in refused("show", *words)
+    assert "--file FILE" in refused("show", *words, "--file", texts, "--text", "Mukby")
+
+
 def test_none_hides_nothing(refused, bart):
     assert "masks nothing" in refused("show", "none", "--text", TEXT, "--model", bart)
 

@@ -139,7 +139,9 @@ def test_a_mark_needs_three_seeds_with_runs_of_their_own(tmp_path):
 
 def test_a_note_names_one_shared_run(tmp_path):
     folder = folders.write(tmp_path / "x", POLICIES, seeds=3, runs=1)
-    assert "its noise is part of the difference" in rendered(folder)
+    page = rendered(folder)
+    assert "its noise is part of the difference" in page
+    assert "<dt>intermediate runs</dt><dd>one, number 0</dd>" in page
 
 
 def test_only_the_baselines_row_is_called_so(folder):
