@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from maskpolicy.html_assets import templates
 from maskpolicy.runs.preview import MaskedText
 from maskpolicy.types import Json
 
@@ -37,15 +38,7 @@ class Preview:
 
 def render(previews: Sequence[Preview]) -> str:
     """Return a page with a table for each text; `previews` of one text follow one another."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader(__name__.rpartition(".")[0], "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     texts = [list(each) for _, each in groupby(previews, lambda each: each.masked.text)]
     has_seeds = len({each.seed for each in previews}) > 1
-    return environment.get_template("preview.html").render(texts=texts, has_seeds=has_seeds)
+    page = templates("maskpolicy.runs").get_template("preview.html")
+    return page.render(texts=texts, has_seeds=has_seeds)

@@ -50,7 +50,7 @@ def render(board: Board) -> str:
     command. Raises DataError for a broken file.
     """
     environment = templates(__name__)
-    environment.filters |= {"data": data, "amount": _amount}
+    environment.filters |= {"data": data, "amount": _amount, "code": _code}
     scripts = [asset(__name__, name) for name in SCRIPTS]
     style = asset(__name__, "page.css")
     runs = board.runs
@@ -116,6 +116,17 @@ def _amount(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return str(count)
+
+
+def _code(text: str) -> Markup:
+    """Return a text as HTML, in which what stands between backticks is code."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # a backtick of a user's own
+        return escape(text)
+    marked = (Markup("<code>%s</code>") % each if i % 2 else each for i, each in enumerate(parts))
+    return Markup("").join(marked)
 
 
 def _policy(style: str, scripts: list[Markup]) -> str:

@@ -144,6 +144,11 @@ def test_a_note_names_one_shared_run(tmp_path):
     assert "<dt>intermediate runs</dt><dd>one, number 0</dd>" in page
 
 
+def test_what_stands_between_backticks_is_shown_as_code(tmp_path):
+    page = rendered(folders.write(tmp_path / "x", {"none": 0.2, "span": 0.5}))
+    assert "runs of 1 to <code>longest</code> words" in page
+
+
 def test_only_the_baselines_row_is_called_so(folder):
     rows = re.findall(r'<tr data-row="(\d)" class="(\w*)">', rendered(folder))
     assert rows == [("0", "baseline"), ("1", ""), ("2", "")]
