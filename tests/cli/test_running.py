@@ -381,6 +381,8 @@ def test_a_run_writes_leaderboard_results_predictions_and_its_record(finished):
         "leaderboard.csv",
         "leaderboard.tex",
         "leaderboard.html",
+        "analyses/viewer/viewer.json",
+        "analyses/viewer/viewer.md",
         "questions/zsre.jsonl",
         "results/none--zsre--0.json",
         "results/random--zsre--0.json",
