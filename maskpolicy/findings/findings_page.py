@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from maskpolicy import plots
-from maskpolicy.html_assets import asset, templates
+from maskpolicy.leaderboard.page.html_assets import asset, templates
 from maskpolicy.markdown import shown, title
 from maskpolicy.types import Json
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from maskpolicy.html_assets import templates
+from maskpolicy.leaderboard.page.html_assets import templates
 from maskpolicy.runs.preview import MaskedText
 from maskpolicy.types import Json
 

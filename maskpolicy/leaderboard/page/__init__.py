@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskpolicy.files import write_file
-from maskpolicy.html_assets import asset, templates
 from maskpolicy.leaderboard import description, report
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.page import (
@@ -22,6 +21,7 @@ from maskpolicy.leaderboard.page import (
     provenance,
     view,
 )
+from maskpolicy.leaderboard.page.html_assets import asset, templates
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.results.cell import Run

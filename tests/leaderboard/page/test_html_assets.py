@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jinja2 import UndefinedError
 
-from maskpolicy.html_assets import asset, templates
+from maskpolicy.leaderboard.page.html_assets import asset, templates
 
 PACKAGE = "maskpolicy.findings"
 
