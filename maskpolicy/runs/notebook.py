@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,9 +209,9 @@ def pretrain(
 def _hide_bars_of_libraries() -> None:
     """Hide the bars of other libraries, as commands do, and their advice to install widgets."""
     os.environ.setdefault("TQDM_DISABLE", "1")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")  # in a notebook without ipywidgets, the first import warns
-        import tqdm.auto  # noqa: F401
+        importlib.import_module("tqdm.auto")  # whose bars other libraries draw
 
 
 def _default_jobs() -> int | None:
