@@ -156,6 +156,21 @@ def row_trainings(
     return found
 
 
+def settled(spec: Training, stage: str) -> Training:
+    """Return a budget as the key of a training holds it: "auto" resolved, idle settings at 0.
+
+    Only `fit` and `finetune` validate. There, `eval_every` is idle if no evaluation comes before
+    the end, since the last weights are then the only ones to choose from; a fitted policy reports
+    an evaluation at its very end. `patience` is idle if it could not stop the training earlier.
+    """
+    spec = resolve_auto(spec)
+    last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, 0)
+    every = spec.eval_every if spec.eval_every <= last else 0
+    earliest = (spec.patience + 1) * every  # the first step after which patience may end
+    patience = spec.patience if every and earliest < spec.steps else 0
+    return replace(spec, eval_every=every, patience=patience)
+
+
 def resolve_auto(spec: Training) -> Training:
     """Replace "auto" in `spec` by the choice for this machine.
 

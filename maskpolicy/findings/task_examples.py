@@ -29,19 +29,23 @@ def column_examples(run: Run, store: Store) -> tuple[list[ColumnExamples], list[
     """Return the examples of every column, and a note for each column whose are not stored."""
     from maskpolicy.stages.evaluation import read_examples
 
-    keys: dict[str, str] = {}
+    keys: dict[str, dict[str, str]] = {}
     for result in run.results:
-        key = result.stage_key("examples")
-        if key is not None:
-            keys.setdefault(result.task, key)
+        known = {split: result.examples_key(split) for split in SPLITS}
+        if read := {split: key for split, key in known.items() if key}:
+            keys.setdefault(result.task, read)
     order = [task for task in run.tasks if task in keys]
     found, notes = [], []
     for task in [*order, *(task for task in keys if task not in order)]:
-        artifact = store.get(keys[task])
-        if artifact is None:
+        read = {split: store.get(key) for split, key in keys[task].items()}
+        splits = {
+            split: read_examples(artifact.path, split)
+            for split, artifact in read.items()
+            if artifact is not None
+        }
+        if len(splits) < len(read):
             notes.append(f"{task}: its examples are not in the store {store.place}")
             continue
-        splits = {split: read_examples(artifact.path, split) for split in SPLITS}
         found.append(ColumnExamples(task, splits))
     return found, notes
 

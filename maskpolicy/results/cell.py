@@ -13,6 +13,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.files import json_bytes, read_json, slug
 from maskpolicy.metrics import Total
 from maskpolicy.results.run_folder_state import check_whole
+from maskpolicy.stages.params import EXAMPLES
 from maskpolicy.types import Json
 
 VERSION = 1
@@ -56,6 +57,14 @@ class Result:
         """Return the key of the first stage with this name (kind and label) or kind, if any."""
         keys = (key for known, key in self.stages.items() if name in (known, known.split(" ")[0]))
         return next(keys, None)
+
+    def examples_key(self, split: str) -> str | None:
+        """Return the key of the stage that read a split of the task, if any.
+
+        In results of earlier versions, one stage "examples" read all splits.
+        """
+        kind = EXAMPLES[split]
+        return self.stage_key(kind) or self.stage_key("examples")
 
     @property
     def corpus_key(self) -> str | None:

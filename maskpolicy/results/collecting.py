@@ -12,7 +12,7 @@ from typing import Any
 
 from maskpolicy import keys
 from maskpolicy.config import learned_policies
-from maskpolicy.config.budgets import TRAININGS, resolve_auto
+from maskpolicy.config.budgets import TRAININGS, settled
 from maskpolicy.config.experiment import (
     HUB,
     WORLD,
@@ -131,7 +131,7 @@ def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, se
     """
     specs: dict[str, Any] = {"general": experiment.general}
     specs |= {name: experiment.budget(name, policy) for name in ROW_TRAININGS}
-    specs = {name: resolve_auto(spec) for name, spec in specs.items()}
+    specs = {name: settled(spec, name) for name, spec in specs.items()}
     corpus = experiment.corpus_of(policy)
     whole = resolved(replace(experiment, corpus=corpus, **specs))
     for name in TRAININGS:

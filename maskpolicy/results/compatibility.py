@@ -10,6 +10,7 @@ from maskpolicy import keys
 from maskpolicy.config.budgets import TRAININGS, Training
 from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock, TaskBlock, untuned
 from maskpolicy.config.general_policy import GeneralBlock
+from maskpolicy.formats.sources import SPLITS
 from maskpolicy.results.cell import Result
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
@@ -216,7 +217,9 @@ def notes(results: Iterable[Result]) -> list[str]:
 def _questions(result: Result) -> dict[str, ComparedPart]:
     """Return the parts of a result's column: the questions, and how answers are scored."""
     task = _settings("task", result.config.get("task", {}), HARMLESS)
-    found = {f"{result.task}.task": ComparedPart(task, result.stage_key("examples"))}
+    read = [result.examples_key(split) for split in SPLITS]
+    key = keys.digest(read) if all(read) else None
+    found = {f"{result.task}.task": ComparedPart(task, key)}
     if result.metrics is not None:
         scored = {
             "metric": result.metrics.metric,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from maskpolicy.config import learned_policies
-from maskpolicy.config.budgets import Training, resolve_auto
+from maskpolicy.config.budgets import Training, settled
 from maskpolicy.config.experiment import Experiment, PolicyBlock, TaskBlock
 from maskpolicy.config.general_policy import GENERAL_POLICY
 from maskpolicy.config.policy_blocks import leaf_blocks
@@ -162,7 +162,7 @@ class _Builder:
         params = GeneralParams(
             **self._general_objective(),
             preset=model.name,
-            spec=resolve_auto(replace(spec, seed=spec.seed + number)),
+            spec=settled(replace(spec, seed=spec.seed + number), "general"),
             layers=model.layers,
             relative_positions=model.relative_positions,
             **self.inputs.of_kind(),
@@ -213,7 +213,7 @@ class _Builder:
     def spec(self, block: PolicyBlock, run: int) -> Training:
         """The budget of a row's intermediate run."""
         spec = self.experiment.budget("intermediate", block)
-        return resolve_auto(replace(spec, seed=spec.seed + run))
+        return settled(replace(spec, seed=spec.seed + run), "intermediate")
 
     def kept(self, block: PolicyBlock, run: int, steps: range) -> dict[str, Stage]:
         """The models at those of checkpoint_steps that a training passes on its way."""
@@ -290,8 +290,8 @@ class _Builder:
     ) -> Stage:
         """Fine-tune a row's model on a task, and answer the examples of a split."""
         column, spec = self.columns.column(task), self.experiment.budget("finetune", block)
-        inputs = {"tokenizer": self.inputs.tokenizer, "examples": column.examples}
-        shared = column.params | {"spec": resolve_auto(replace(spec, seed=seed))}
+        spec = settled(replace(spec, seed=seed), "finetune")
+        shared = column.params | {"spec": spec}
         metric, *others = column.metrics
         chooses = bool(spec.eval_every)  # the metric chooses the weights
         finetune = FinetuneParams(
@@ -299,6 +299,8 @@ class _Builder:
             metric=metric.name if chooses else column.own_metric,
             metric_version=metric.version if chooses else 1,
         )
+        tokenizer, learnt = self.inputs.tokenizer, self.tasks.examples(task, "train")
+        inputs = {"tokenizer": tokenizer, "examples": learnt}
         tuned = self.inputs.stage("finetune", label, finetune, model=model, **inputs)
         tuned = tuned.adjusted(transient="finetune" not in self.experiment.keep_models)
         tuned = self.inputs.resumable(tuned, spec)
@@ -310,4 +312,5 @@ class _Builder:
             split=split,
         )
         name = label if split == "test" else f"{label}, {split}"
+        inputs = {"tokenizer": tokenizer, "examples": self.tasks.examples(task, split)}
         return self.inputs.stage("evaluate", name, evaluate, model=tuned, **inputs)

@@ -15,7 +15,6 @@ from maskpolicy.errors import DataError
 from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.formats import audit as audits
 from maskpolicy.formats import examples as task_examples
-from maskpolicy.formats.sources import SPLITS
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.metrics import Total
@@ -31,13 +30,31 @@ RESULT, PREDICTIONS = "result.json", "predictions.jsonl"
 log = logging.getLogger(__name__)
 
 
-@stage("examples", version=2)
-def examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
-    """Read the train, dev and test examples of a task."""
+@stage("train-examples")
+def train_examples(
+    params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun
+) -> None:
+    """Read the train and dev examples of a task."""
+    _read_splits(("train", "dev"), params, inputs, out, run)
+
+
+@stage("test-examples")
+def test_examples(params: TaskParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
+    """Read the test examples of a task."""
+    _read_splits(("test",), params, inputs, out, run)
+
+
+def _read_splits(
+    splits: Sequence[str],
+    params: TaskParams,
+    inputs: Mapping[str, Path],
+    out: Path,
+    run: StageRun,
+) -> None:
     plugin_files.load_files(run.local.plugins)
     block = params.task
     folder = inputs["world"] / "tasks" if "world" in inputs else Path(run.local.folder or ".")
-    for split in SPLITS:
+    for split in splits:
         found = task_examples.read_split(block, split, folder, contexts=False)
         task_examples.write_rows(out / f"{split}.jsonl", found.examples)
         run.facts[split] = {
@@ -62,7 +79,7 @@ def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: Stage
     spec = models.within(asked, most)
     head = TASK_HEADS[params.head]
     tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    train, test = (read_examples(inputs["examples"], split) for split in ("train", "test"))
+    train, test = (read_examples(inputs[split], split) for split in ("train", "test"))
     cuts = [
         {
             "split": split,
@@ -80,7 +97,7 @@ def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: Stage
 
 
 def read_examples(folder: Path, split: str) -> list[Example]:
-    """Return the examples of a split from an "examples" artifact."""
+    """Return the examples of a split from the artifact of a stage EXAMPLES[split]."""
     return task_examples.read_rows(folder / f"{split}.jsonl")
 
 
@@ -95,7 +112,8 @@ def labelled(folder: Path, split: str) -> list[Example]:
 @stage("majority", version=3)
 def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Guess the test answers of a task without a model, and score the guesses."""
-    train, dev, test = (read_examples(inputs["examples"], split) for split in SPLITS)
+    train, dev = (read_examples(inputs["train"], split) for split in ("train", "dev"))
+    test = read_examples(inputs["test"], "test")
     material = guesses.Material(
         train, metric=params.metric, keep=params.keep, unanswerable=params.unanswerable
     )

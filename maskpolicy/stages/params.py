@@ -20,6 +20,8 @@ from maskpolicy.models.model_kinds import FreshParams, ModelParams
 from maskpolicy.types import Denoising, Json
 
 Split = Literal["train", "dev", "test"]
+# the kind of stage that reads a split: fine-tuning depends on none of the files of test
+EXAMPLES = {"train": "train-examples", "dev": "train-examples", "test": "test-examples"}
 Digests = tuple[tuple[str, str], ...]  # (name, sha256) of each file
 
 

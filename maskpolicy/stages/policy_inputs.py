@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from maskpolicy.config import learned_policies
-from maskpolicy.config.budgets import resolve_auto
+from maskpolicy.config.budgets import settled
 from maskpolicy.config.experiment import SEQ2SEQ, PolicyBlock, TaskBlock
 from maskpolicy.config.policy_blocks import leaf_blocks, member_code
 from maskpolicy.errors import ConfigError
@@ -85,7 +85,7 @@ class PolicyInputs:
         from_labels = hooks.LEARNS_FROM.of(made) == "labels"
         params = FitParams(
             **policy,
-            spec=resolve_auto(replace(spec, seed=spec.seed + run)),
+            spec=settled(replace(spec, seed=spec.seed + run), "fit"),
             how=block.denoising if learned_policies.fits_to_denoising(block) else None,
             depends=(hooks.DEPENDS.of(made)() or None) if from_labels else None,
         )
@@ -116,6 +116,7 @@ class PolicyInputs:
         """
         made, spec = sources.task(task), self.experiment.budget("finetune", block)
         seed = self.experiment.budget("fit", block).seed
+        spec = settled(replace(spec, seed=seed + run), "finetune")
         is_text = "label" not in self.inputs.kind.tasks
         params = FinetuneParams(
             head="text" if is_text else "label",
@@ -123,7 +124,7 @@ class PolicyInputs:
             keep=made.facts.keep,
             metric=made.metric.name,
             metric_version=made.metric.version if spec.eval_every else 1,
-            spec=resolve_auto(replace(spec, seed=seed + run)),
+            spec=spec,
         )
         tuned = self.inputs.stage(
             "finetune-classifier",

@@ -20,9 +20,8 @@ from maskpolicy.stages.task_inputs import TaskInputs
 
 @dataclass(frozen=True)
 class Column:
-    """What the cells of a task share: its examples, and parameters of their stages."""
+    """What the cells of a task share: parameters of their stages, and metrics."""
 
-    examples: Stage
     params: dict[str, Any]
     own_metric: str  # of the task, whatever its block names
     metrics: tuple[Metric, ...]  # the first ranks
@@ -41,9 +40,7 @@ class Columns:
             made = sources.task(task)
             self.check(task, made.facts.kind)
             params = {"keep": made.facts.keep, **self.head(task)}
-            self.columns[task.label] = Column(
-                self.tasks.examples(task), params, made.own_metric, made.metrics
-            )
+            self.columns[task.label] = Column(params, made.own_metric, made.metrics)
         return self.columns[task.label]
 
     def head(self, task: TaskBlock) -> dict[str, Any]:
@@ -67,7 +64,7 @@ class Columns:
             task.label,
             params,
             tokenizer=self.inputs.tokenizer,
-            examples=self.tasks.examples(task),
+            **self.examples(task),
             model=None if model.is_scratch else self.inputs.weights,
         )
 
@@ -82,8 +79,11 @@ class Columns:
             keep=facts.keep,
             unanswerable=facts.unanswerable,
         )
-        examples = self.tasks.examples(task)
-        return self.inputs.stage("majority", task.label, params, examples=examples)
+        return self.inputs.stage("majority", task.label, params, **self.examples(task))
+
+    def examples(self, task: TaskBlock) -> dict[str, Stage]:
+        """All examples of a task, as inputs of a stage."""
+        return {split: self.tasks.examples(task, split) for split in ("train", "test")}
 
     def check(self, task: TaskBlock, kind: str) -> None:
         """Raise ConfigError if the model cannot be fine-tuned on the task as configured."""

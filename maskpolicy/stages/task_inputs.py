@@ -16,7 +16,7 @@ from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages.input_graph import Inputs, Text
-from maskpolicy.stages.params import TaskParams
+from maskpolicy.stages.params import EXAMPLES, Split, TaskParams
 
 
 class TaskInputs:
@@ -24,7 +24,7 @@ class TaskInputs:
 
     def __init__(self, inputs: Inputs) -> None:
         self.experiment, self.inputs = inputs.experiment, inputs
-        self.known: dict[str, Stage] = {}  # by the task's label
+        self.known: dict[tuple[str, str], Stage] = {}  # by the task's label and kind
 
     def contexts(self, block: TaskBlock, text: Text) -> Stage:
         """The contexts of a task's train and dev for learned policies, looked up in `text`.
@@ -38,12 +38,19 @@ class TaskInputs:
         outside = hooks.READING.of(task.plugin) is None
         return self.of_task("contexts", block, task_contexts.SPLITS, outside, corpus=corpus)
 
-    def examples(self, block: TaskBlock) -> Stage:
-        """The examples of a task."""
-        if block.label not in self.known:
-            made = self.of_task("examples", block, sources.SPLITS, contexts=False)
-            self.known[block.label] = made
-        return self.known[block.label]
+    def examples(self, block: TaskBlock, split: Split) -> Stage:
+        """The stage with the examples of a split of a task.
+
+        Train and dev are one stage and test is another, so that fine-tuning depends on no file of
+        test.
+        """
+        kind = EXAMPLES[split]
+        if (block.label, kind) not in self.known:
+            splits = [each for each in sources.SPLITS if EXAMPLES[each] == kind]
+            others = {each: 0 for each in sources.SPLITS if each not in splits}
+            own = replace(block, limit=replace(block.limit, **others))
+            self.known[block.label, kind] = self.of_task(kind, own, splits, contexts=False)
+        return self.known[block.label, kind]
 
     def check_world(self, block: TaskBlock) -> None:
         """Raise ConfigError, naming all affected tasks, if the world lacks a task's subjects."""

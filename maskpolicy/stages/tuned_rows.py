@@ -68,7 +68,7 @@ class TunedRow:
             for index, candidate in enumerate(self.block.candidates)
         }
         name = f"{self.block.label} at {until}" if until else self.block.label
-        inputs = {picking.CHOICE: self.choice(task), "examples": self.tasks.examples(task)}
+        inputs = {picking.CHOICE: self.choice(task), "examples": self.tasks.examples(task, "test")}
         label = f"{name}, {task.label}, seed {seed}"
         return self.inputs.stage("take", label, TakeParams(), **inputs, **options)
 

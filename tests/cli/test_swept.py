@@ -98,7 +98,7 @@ def test_only_what_is_new_is_computed(swept):
     found = planned(swept, "policies.1.grid.ratio=[0.15, 0.3]", "seeds=[0, 1]")
     assert found == cells(*(f"{row}, zsre, seed 1" for row in ROWS))
     found = planned(swept, "tasks=[zsre, wow]")
-    data = {"examples wow", "audit wow", "majority wow"}
+    data = {f"{kind} wow" for kind in ("train-examples", "test-examples", "audit", "majority")}
     assert found == cells(*(f"{row}, wow, seed 0" for row in ROWS)) | data
 
 

@@ -160,7 +160,7 @@ def test_more_seeds_tasks_and_values_compute_only_what_is_new(tuned):
     found = planned(tuned, "tune.intermediate.lr=[1e-3, 1e-4, 1e-5, 1e-2]")
     assert found == {"intermediate": 1, "finetune": 2, "evaluate": 2, "choose": 1, "take": 2}
     found = planned(tuned, "tasks=[zsre, wow, triviaqa]")
-    data = {"examples": 1, "audit": 1, "majority": 1}
+    data = {"train-examples": 1, "test-examples": 1, "audit": 1, "majority": 1}
     assert found == {**{kind: 4 * n for kind, n in one.items()}, **data, "choose": 1, "take": 3}
 
 

@@ -226,7 +226,7 @@ def test_majority_is_behind_no_cell_and_a_target_of_the_run():
     guess = plan.majority["triviaqa"]
     assert guess in plan.targets
     assert guess.key not in {stage.key for stage in topological(plan.stages)}
-    assert guess.inputs["examples"].key == plan.stages[0].inputs["examples"].key
+    assert guess.inputs["test"].key == plan.stages[0].inputs["examples"].key
 
 
 @pytest.fixture

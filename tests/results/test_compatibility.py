@@ -186,7 +186,8 @@ def test_a_setting_that_an_older_result_lacks_stands_for_its_default():
 def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place():
     moved = whole()
     moved["task"]["data"], moved["corpus"]["files"] = "/elsewhere", ["/elsewhere/a.txt"]
-    keys = {"examples zsre": "a" * 64, "corpus intermediate": "b" * 64, "tokenizer x": "c" * 64}
+    names = ("train-examples zsre", "test-examples zsre", "corpus intermediate", "tokenizer x")
+    keys = {name: f"{number}" * 64 for number, name in enumerate(names)}
     one = cell(whole(), stages=keys)
     assert len(joined(one, cell(moved, stages=keys)).rows) == 2
     for name in keys:

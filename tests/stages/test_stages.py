@@ -41,6 +41,7 @@ from maskpolicy.types import Denoising, Example
 from maskpolicy.world import make, write
 from maskpolicy.world.settings import SUBJECT_KINDS
 
+TASKS = ("triviaqa", "zsre")
 POLICIES = ("random", "whole-word", "span", "poisson", "salient-span")
 HOWS = (
     Denoising(),
@@ -252,7 +253,8 @@ def test_worlds_that_differ_in_tasks_alone_share_every_model(keys):
     assert text == ("world", "text")
     assert after.pop(text) == before["world", ""]
     assert moved(before, after) == {
-        *(("world", ""), ("examples", "triviaqa"), ("examples", "zsre")),
+        ("world", ""),
+        *((f"{part}-examples", task) for part in ("train", "test") for task in TASKS),
         *tuned(*ROWS),
     }
 
@@ -260,13 +262,15 @@ def test_worlds_that_differ_in_tasks_alone_share_every_model(keys):
 def test_a_limit_moves_the_keys_of_its_own_task_only(keys):
     same = keys("tasks.0={name: triviaqa, limit: {train: 0}}")
     assert same == keys()
-    found = {
-        (kind, label)
-        for (kind, label), key in keys("tasks.0={name: triviaqa, limit: {train: 5}}").items()
-        if key not in same.values()
-    }
-    assert {kind for kind, _ in found} == {"examples", "finetune", "evaluate"}
-    assert all("triviaqa" in label for _, label in found)
+    for split, kinds in (
+        ("train", {"train-examples", "finetune", "evaluate"}),
+        ("dev", {"train-examples", "finetune", "evaluate"}),
+        ("test", {"test-examples", "evaluate"}),
+    ):
+        limited = keys(f"tasks.0={{name: triviaqa, limit: {{{split}: 5}}}}")
+        found = [name for name, key in limited.items() if key not in same.values()]
+        assert {kind for kind, _ in found} == kinds
+        assert all("triviaqa" in label for _, label in found)
 
 
 def test_what_is_learnt_depends_on_the_limits_of_train_and_dev_alone(keys):
@@ -405,9 +409,8 @@ def test_more_general_models_leave_the_keys_of_the_first(keys):
     new = {("general", "mini, model 1")}
     assert two.keys() - one.keys() == new
     rests = {name for name in one if "run 1" in name[1] or "seed 1" in name[1]}
-    trained = {name for name in rests if name[0] != "examples"}
-    assert {name for name in one if one[name] != two[name]} == trained
-    assert {"fit", "annotate", "intermediate", "finetune", "evaluate"} == {k for k, _ in trained}
+    assert {name for name in one if one[name] != two[name]} == rests
+    assert {"fit", "annotate", "intermediate", "finetune", "evaluate"} == {k for k, _ in rests}
 
 
 def test_runs_on_several_machines_share_the_general_models(keys):
@@ -496,12 +499,13 @@ def test_a_data_folder_is_known_by_its_files_and_not_by_its_path(keys, data, tmp
     train = next(data.rglob("structured_zeroshot-train*"))
     dev = next(data.rglob("structured_zeroshot-dev*"))
     texts = train.read_bytes(), dev.read_bytes()
-    dev.write_bytes(texts[1] + texts[0][: texts[0].index(b"\n") + 1])
-    assert ("examples", "zsre") in moved(before, keys(f"data={data}"))
+    dev.write_bytes(texts[1] + texts[0][: texts[0].index(b"\n") + 1])  # which serves as test
+    found = moved(before, keys(f"data={data}"))
+    assert found == {("test-examples", "zsre"), *(("evaluate", row) for row in ROWS)}
     train.write_bytes(texts[1])
     dev.write_bytes(texts[0])
-    assert ("examples", "zsre") in moved(before, keys(f"data={data}"))
-    assert ("examples", "triviaqa") not in moved(before, keys(f"data={data}"))
+    found = moved(before, keys(f"data={data}"))
+    assert found == {("train-examples", "zsre"), ("test-examples", "zsre"), *tuned(*ROWS)}
 
 
 def test_data_files_are_hashed_by_the_function_that_is_given(keys, data):
