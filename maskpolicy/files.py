@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -77,7 +78,7 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
 
     Raises StoreError, which names the `option` that gave the path.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    temporary = part_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -90,6 +91,30 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
             temporary.unlink()
         reason = error.strerror or type(error).__name__
         raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
+
+
+def part_of(path: Path) -> Path:
+    """Return the name under which this process writes a file before it renames it to `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
+
+
+def remove_parts(folder: Path, name: str = "") -> None:
+    """Remove what processes that have ended left half written in a folder; with `name`, of it."""
+    for path in folder.glob(f".{glob.escape(name)}*{PART}"):
+        of, _, writer = path.name.removesuffix(PART).rpartition(".")
+        is_wanted = not name or of == f".{name}"
+        if is_wanted and writer.isdecimal() and not _is_alive(int(writer)):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def read_json(path: Path) -> Json:

@@ -59,6 +59,7 @@ def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
         assert code == 2
         assert len(err.splitlines()) == 1
         assert err.startswith("error: ")
+        assert len(err) <= 540
         return err
 
     return refused

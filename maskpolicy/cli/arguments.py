@@ -100,9 +100,9 @@ STORE = DEFAULT
 
 def console(*, err: bool = False) -> Console:
     """Return a console without markup on stdout or stderr; _WIDE columns without a terminal."""
-    from rich.console import Console
+    from maskpolicy.cli.screen import Screen
 
-    screen = Console(stderr=err, highlight=False, markup=False, emoji=False)
+    screen = Screen(stderr=err, highlight=False, markup=False, emoji=False)
     if not screen.is_terminal:
         screen.width = _WIDE
     return screen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from maskpolicy.config.experiment import (
     resolved_task,
 )
 from maskpolicy.config.policy_blocks import compares_corpora
-from maskpolicy.files import PART, json_bytes, read_json, write_file
+from maskpolicy.files import json_bytes, read_json, remove_parts, write_file
 from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage, topological
 from maskpolicy.graph.outcomes import Outcome
@@ -288,22 +287,9 @@ def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
 
 
 def _remove_broken(out: Path) -> None:
-    """Remove partial files of processes that have ended."""
+    """Remove what processes that have ended left half written in a run's folder."""
     for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
-        for path in folder.glob(f".*{PART}"):
-            writer = path.name.removesuffix(PART).rpartition(".")[2]
-            if writer.isdecimal() and not _is_alive(int(writer)):
-                path.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+        remove_parts(folder)
 
 
 def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from maskpolicy.config import verbatim
 from maskpolicy.errors import ConfigError, DataError, StoreError
-from maskpolicy.files import PART, claim_folder, sync, write_file
+from maskpolicy.files import PART, claim_folder, part_of, sync, write_file
 
 BEING_WRITTEN = ".being-written"
 _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
@@ -42,8 +41,12 @@ def check_labels(folder: Path, labels: Sequence[str]) -> None:
 
 
 def _ignores_case(folder: Path) -> bool:
-    with NamedTemporaryFile(dir=folder, prefix=".Case-", suffix=PART) as probe:
-        return (folder / Path(probe.name).name.swapcase()).exists()
+    probe = part_of(folder / "Case")
+    probe.touch()
+    try:
+        return probe.with_name(probe.name.swapcase()).exists()
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from maskpolicy import hub
 from maskpolicy.errors import ConfigError, DataError, StoreError
-from maskpolicy.files import PART
+from maskpolicy.files import PART, part_of, remove_parts
 from maskpolicy.results.cell import read_run
 from maskpolicy.runs.contents import CONTENTS
 
@@ -30,9 +30,10 @@ def pack(run: Path, out: Path) -> Path:
     StoreError if the file cannot be written.
     """
     name = read_run(run).name
-    temporary = out.with_name(f".{out.name}{PART}")
+    temporary = part_of(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        remove_parts(out.parent, out.name)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
             for path in _files(run):
                 entry = zipfile.ZipInfo(f"{name}/{path.relative_to(run).as_posix()}", _DATE)

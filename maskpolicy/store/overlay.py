@@ -36,6 +36,20 @@ class Overlay(Store):
         """Return whether either store has an artifact."""
         return super().has(key) or self._base.has(key)
 
+    def committed(self) -> set[str]:
+        """Return the keys of all artifacts of both stores."""
+        return super().committed() | self._base.committed()
+
+    def records(self, dropped: bool = True) -> list[Json]:
+        """Return the manifests of all artifacts of both stores, each key once."""
+        found = {known["key"]: known for known in self._base.records(dropped)}
+        found |= {known["key"]: known for known in super().records(dropped)}
+        return list(found.values())
+
+    def read(self, key: str) -> Artifact | None:
+        """Return the verified artifact of either store, or None; raises manifest.Damaged."""
+        return super().read(key) or self._base.read(key)
+
     def peek(self, key: str) -> Json | None:
         """Return the manifest of either store, or None."""
         return super().peek(key) or self._base.peek(key)

@@ -72,9 +72,24 @@ class Optimization:
             torch.nn.utils.clip_grad_norm_(parts, self.spec.max_grad_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate(self.spec, number)
-        self.optimizer.step()
-        self.weights.spread()
+        self._change_weights(number)
         return True
+
+    def _change_weights(self, number: int) -> None:
+        """Let the optimizer change the weights; raises StageError if memory runs out in it.
+
+        Smaller micro-batches would not help: their activations have been released.
+        """
+        try:
+            self.optimizer.step()
+        except Exception as error:
+            if not memory.ran_out(error):
+                raise
+            raise StageError(
+                f"memory ran out for the optimizer in step {number + 1}, where smaller "
+                "micro-batches do not help: take a smaller model, or a machine with more memory"
+            ) from error
+        self.weights.spread()
 
     def _gradient(self, data: Step, loss: Loss) -> Any:
         """Accumulate this process's part of the gradient, and return the sum of its losses.

@@ -253,6 +253,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(refused, monkeypatch, tmp_path, w
     assert says in refused(*words)
 
 
+def test_a_message_of_any_length_is_cut_in_its_middle(refused):
+    line = refused("plan", "quickstart", f"policies=[{'x' * 3000}]")
+    assert "policies" in line and " .. " in line
+
+
 def test_a_traceback_comes_with_debug_only():
     for words, traceback in (([], False), (["--debug"], True)):
         done = subprocess.run(

@@ -209,6 +209,15 @@ def test_bad_input_is_one_line_with_file_and_row(tmp_path, name, content, keys, 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_parquet_whose_text_is_not_utf8_is_one_line(tmp_path, on_error):
+    texts = pyarrow.array([b"A.", b"\xff"], pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: a text is not UTF-8") as caught:
+        read(tmp_path / "a.parquet", on_error=on_error)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["a.docx", "json", "txt", ".txt", "a.txt.bz2"])
 def test_an_unknown_kind_of_file_is_refused_before_anything_is_read(name):
     with pytest.raises(ConfigError, match=r"its format is unknown: the name must end in \.txt"):

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from faults import forks, fuzzing
 from faults.corruption import DAMAGES, Corruption
-from faults.kills import EXPERIMENT, Kills, Wrong, outputs
+from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs
 
 ROOT = Path(__file__).parents[2]
 _TASKS = ("triviaqa", "zsre", "wow", "nq", "webquestions", "aidayago2", "cola", "squad")
-_RANKS = ("torchrun", "--nproc-per-node", "2", "--master-port", "0")
+_RANKS = "resources: {intermediate: {processes: 2}}\n"
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Kind:
     trial: Callable[[int, random.Random], Counter[str]]
     share: float = 1.0  # of the kills, or of the fuzzed files, that are asked for
     counts: str = "kills"  # what is counted towards that number
+    place: str = ""  # what a trial changes in place, so that one of them at a time is made
 
 
 class Campaign:
@@ -41,6 +42,7 @@ class Campaign:
         """Run the experiment without faults, and write what the fuzzers change."""
         self.folder = folder
         self.kills = Kills(folder / "kills")
+        self.ranks = Kills(folder / "ranks", SHORT + _RANKS)
         self.deep = folder / "fuzz" / "a" / "b"  # so that ../../x stays inside
         self.deep.mkdir(parents=True)
         self._write_originals()
@@ -50,7 +52,8 @@ class Campaign:
         """Yield the kinds of trials, each with its number of kills or of files."""
         for kind in self._killing():
             yield kind, round(kills * kind.share)
-        yield Kind("file of a finished store damaged", "damages", self._corrupt), kills
+        name = "file of a finished store damaged"
+        yield Kind(name, "damages", self._corrupt, place="store"), kills
         for kind in self._fuzzing():
             yield kind, round(files * kind.share)
 
@@ -67,7 +70,8 @@ class Campaign:
         yield Kind("two workers over two paths killed", "kills", run.shared, 0.2)
         jobs = partial(run.grouped, words=("--jobs", "2"))
         yield Kind("run --jobs 2 killed at any time", "kills", jobs, 0.05)
-        yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.05)
+        yield Kind("training of two processes killed at any time", "kills", self._ranks, 0.02)
+        yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.03)
 
     def _fuzzing(self) -> Iterator[Kind]:
         fuzz = {
@@ -78,7 +82,7 @@ class Campaign:
             "mutated files of a run": (self._results, 0.1),
         }
         for name, (trial, share) in fuzz.items():
-            yield Kind(name, "files", trial, share, counts="trials")
+            yield Kind(name, "files", trial, share, counts="trials", place="files")
 
     def _write_originals(self) -> None:
         from maskpolicy import world
@@ -120,6 +124,9 @@ class Campaign:
         found = self.corruption.trial(index, how, rng)
         return Counter({**found, "kills": found["trials"]})
 
+    def _ranks(self, number: int, rng: random.Random) -> Counter[str]:
+        return self.ranks.grouped(number, rng, ("--jobs", "1"))
+
     def _bucket(self, number: int, rng: random.Random) -> Counter[str]:
         """Kill the tiny graph at one of its requests to a bucket, in a script of its own."""
         there = self.folder / f"bucket{number}"
@@ -137,6 +144,7 @@ class Campaign:
         )
         if done.returncode not in (0, 1) or done.stderr:
             raise Wrong(f"bucket{number}: exit code {done.returncode}: {done.stderr[-300:]}")
+        shutil.rmtree(there)
         return Counter(trials=1, kills=1)
 
     def _experiment(self, number: int, rng: random.Random) -> Counter[str]:

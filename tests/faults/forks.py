@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -47,9 +49,19 @@ def start(call: Callable[[], int], said: Path) -> int:
         os._exit(code)
 
 
-def wait(child: int) -> int:
-    """Return the exit code of a forked process; -9 if it was killed."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def wait(child: int, limit: float = 1200) -> int:
+    """Return the exit code of a forked process; -9 if it was killed.
+
+    Raises TimeoutError if it does not end within `limit` seconds, and kills it with its children.
+    """
+    until = time.monotonic() + limit
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise TimeoutError(f"process {child} did not end within {limit:g} s")
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def command(*words: object) -> Callable[[], int]:

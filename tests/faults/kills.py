@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections import Counter
@@ -27,6 +28,8 @@ fit: {steps: 6, warmup: 2, batch_size: 4, eval_every: 3, checkpoint_every: 0.01}
 intermediate: {steps: 6, warmup: 2, batch_size: 4, dropout: 0.1, checkpoint_every: 0.01}
 finetune: {steps: 4, warmup: 2, batch_size: 4, eval_every: 2, checkpoint_every: 0.01}
 """
+SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswith("keep_models"))
+SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "") + "\n"
 _FORMS = ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")
 _PARTS = ("results", "predictions", "questions")
 
@@ -160,6 +163,7 @@ class Kills:
         names = ("temporary/*", "checkpoints/*", *(("quarantine/*",) if spotless else ()))
         if left := [path for name in names for path in store.root.glob(name)]:
             raise Wrong(f"{there}: left over: {left[0]}")
+        shutil.rmtree(self.folder / there)
 
     def _said(self, there: str) -> Path:
         return self.folder / f"{there}.said"

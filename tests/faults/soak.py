@@ -1,26 +1,26 @@
 """The whole campaign of faults (`make soak`), whose figures it writes into a page.
 
-python -m faults.soak [--kills 200] [--files 5000] [--minutes 30] [--seed 0] [--write PAGE]
+python -m faults.soak [--kills 200] [--files 5000] [--minutes 30] [--jobs N] [--seed 0]
+    [--write PAGE]
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import platform
-import random
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
 from faults import forks
 from faults.campaign import Campaign, Kind
-from faults.kills import Wrong
+from faults.lanes import Lanes
 
 BEGIN, END = "<!-- written by make soak -->", "<!-- end of what make soak writes -->"
 
@@ -30,7 +30,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--files", type=int, default=5000, help="that are fuzzed")
-    parser.add_argument("--minutes", type=float, default=30, help="after which nothing begins")
+    parser.add_argument("--minutes", type=float, default=30, help="in which all ends")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, metavar="PAGE", help="the page for the figures")
     options = parser.parse_args()
@@ -42,40 +43,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=fast) as folder:
         campaign = Campaign(Path(folder))
         kinds = list(campaign.kinds(options.kills, options.files))
-        found = [_all(kind, wanted, options.seed, until) for kind, wanted in kinds]
-    rows = [(kind, done) for (kind, _), done in zip(kinds, found, strict=True)]
-    text = _page(rows, options, time.monotonic() - started)
+        lanes = Lanes(kinds, max(1, options.jobs), options.seed)
+        lanes.run(until, lambda line: print(line, file=sys.stderr, flush=True))
+    for (kind, _), done in zip(kinds, lanes.found, strict=True):
+        if is_one_sided(kind, done):
+            done["wrong"] += 1
+            lanes.wrong.append(f"{kind.name}: all files were refused, or none")
+    for line in lanes.wrong:
+        print(f"WRONG, {line}", file=sys.stderr)
+    rows = [(kind, done) for (kind, _), done in zip(kinds, lanes.found, strict=True)]
+    text = _page(rows, options, time.monotonic() - started, is_whole=not lanes.missing())
     print(text)
-    complete = all(
-        done[kind.counts] >= wanted for (kind, wanted), (_, done) in zip(kinds, rows, strict=True)
-    )
-    if not complete:
-        print(f"not all trials within {options.minutes:g} minutes", file=sys.stderr)
-    if any(done["wrong"] for done in found):
+    if lanes.wrong:
         return 1
     if options.write:
         _write(options.write, text)
     return 0
-
-
-def _all(kind: Kind, wanted: int, seed: int, until: float) -> Counter[str]:
-    """Make the trials of one kind, each with random numbers of its own."""
-    total, number = Counter[str](), 0
-    while total[kind.counts] < wanted and time.monotonic() < until:
-        try:
-            total += kind.trial(number, random.Random(f"{seed} {kind.name} {number}"))
-        except Wrong as error:
-            total += Counter({"wrong": 1, "trials": 1, kind.counts: 1})
-            print(f"WRONG, {kind.name} {number}: {error}", file=sys.stderr, flush=True)
-        except Exception:  # noqa: BLE001 - the other trials are still worth making
-            total += Counter({"wrong": 1, "trials": 1, kind.counts: 1})
-            print(f"WRONG, {kind.name} {number}:\n{traceback.format_exc()}", file=sys.stderr)
-        number += 1
-    if is_one_sided(kind, total):
-        total["wrong"] += 1
-        print(f"WRONG, {kind.name}: all files were refused, or none", file=sys.stderr)
-    print(f"{kind.name}: {dict(total)}", file=sys.stderr, flush=True)
-    return total
 
 
 def is_one_sided(kind: Kind, found: Counter[str]) -> bool:
@@ -84,13 +67,23 @@ def is_one_sided(kind: Kind, found: Counter[str]) -> bool:
     return kind.unit == "files" and trials >= 50 and refused in (0, trials)
 
 
-def _page(rows: list[tuple[Kind, Counter[str]]], options: argparse.Namespace, took: float) -> str:
+def _page(
+    rows: list[tuple[Kind, Counter[str]]],
+    options: argparse.Namespace,
+    took: float,
+    is_whole: bool,
+) -> str:
     """Return the figures as Markdown."""
-    today = datetime.now(UTC).date()
+    kills, files = (
+        sum(done[kind.counts] for kind, done in rows if kind.unit == unit)
+        for unit in ("kills", "files")
+    )
+    asked = f"{options.kills} kills and {options.files:,} files that were asked for"
+    end = "" if is_whole else f" The time was over before the {asked}."
     lines = [
-        f"`make soak` on {today}: {options.kills} kills, {options.files} fuzzed files, seed "
-        f"{options.seed}; {took / 60:.0f} minutes on {len(os.sched_getaffinity(0))} cores of "
-        f"{platform.machine()}.",
+        f"`make soak` on {datetime.now(UTC).date()}, seed {options.seed}: {kills} kills and "
+        f"{files:,} fuzzed files in {math.ceil(took / 60)} minutes, {options.jobs} trials at a "
+        f"time, on {platform.machine()}.{end}",
         "",
         "| fault | trials | kills | files lost or damaged | refused in one line | wrong |",
         "|---|---:|---:|---:|---:|---:|",

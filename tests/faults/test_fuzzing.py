@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import folders
 import pytest
 from faults import fuzzing
 from faults.kills import EXPERIMENT, Wrong
@@ -80,6 +81,14 @@ def test_mutated_corpora_are_read_or_are_one_line(tmp_path, data):
         fuzzing.documents(tmp_path / "mutated", originals, random.Random(seed))
         for seed in range(80)
     )
+    assert min(found[True], found[False]) > 5
+
+
+def test_mutated_files_of_a_run_are_read_or_are_one_line(tmp_path):
+    run = folders.write(tmp_path / "run", {"none": 0.2, "random": 0.6}, seeds=1, n=6)
+    names = [path.relative_to(run).as_posix() for path in sorted(run.glob("*/*.json*"))]
+    names += ["run.json", "experiment.json"]
+    found = Counter(fuzzing.results(run, names, random.Random(seed)) for seed in range(40))
     assert min(found[True], found[False]) > 5
 
 

@@ -6,10 +6,7 @@ import random
 
 import pytest
 from faults import forks
-from faults.kills import EXPERIMENT, Kills, Wrong
-
-SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswith("keep_models"))
-SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "")
+from faults.kills import SHORT, Kills, Wrong
 
 
 @pytest.fixture(scope="module")

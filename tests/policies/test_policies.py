@@ -285,6 +285,7 @@ def test_regex_draws_as_many_matches_as_it_is_told():
         ("regex", {"pattern": "(a"}, r"pattern: '\(a' is not valid: missing \)"),
         ("regex", {"pattern": "a", "group": 1}, r"regex\.group: 'a' has no group 1"),
         ("regex", {"pattern": "a", "group": "year"}, "has no group 'year'"),
+        ("regex", {"pattern": "(" * 9000 + ")" * 9000}, "pattern: is too large, or nested too"),
         ("regex", {}, "pattern: missing"),
         ("column", {}, "column: missing"),
         ("column", {"column": "answers", "spans": 0}, "spans: must be"),

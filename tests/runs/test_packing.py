@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -41,6 +42,16 @@ def test_a_packed_run_gives_the_same_leaderboard(call, run, tmp_path):
 def test_equal_runs_are_packed_to_equal_bytes(run, tmp_path):
     packed = [packing.pack(run, tmp_path / name).read_bytes() for name in ("a.zip", "b.zip")]
     assert packed[0] == packed[1]
+
+
+def test_what_a_killed_pack_left_is_removed_by_the_next_one(run, tmp_path):
+    gone, alive = 4_000_000, os.getppid()
+    names = [f".{name}.{writer}.part" for name in ("a.zip", "b.zip") for writer in (gone, alive)]
+    for name in names:
+        (tmp_path / name).write_text("half")
+    packing.pack(run, tmp_path / "a.zip")
+    left = {path.name for path in tmp_path.glob(".*")}
+    assert left == {*names[1:]}
 
 
 def test_a_packed_run_is_joined_with_a_folder(call, run, tmp_path):

@@ -47,6 +47,17 @@ def test_an_artifact_of_the_lower_store_is_not_committed_again(base):
     assert over.get(KEY).path.is_relative_to(base.root)
 
 
+def test_the_artifacts_of_both_stores_are_listed_once(base):
+    over = Overlay(base)
+    commit(over, OTHER, "above")
+    assert over.committed() == {KEY, OTHER}
+    assert sorted(known["key"] for known in over.records()) == [KEY, OTHER]
+    assert over.drop(OTHER)
+    assert over.committed() == {KEY}
+    assert sorted(known["key"] for known in over.records()) == [KEY, OTHER]
+    assert [known["key"] for known in over.records(dropped=False)] == [KEY]
+
+
 def test_a_store_that_can_be_written_is_used_itself(base, tmp_path):
     assert writable(base) is base
     nowhere = Store(tmp_path / "nowhere")

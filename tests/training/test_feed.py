@@ -138,6 +138,16 @@ def test_steps_of_a_function_cannot_be_divided():
         run(SPEC, scarce, steps=lambda number: Step(step.batches, step.units))
 
 
+def test_memory_that_runs_out_in_the_optimizer_is_one_line(monkeypatch):
+    def never(optimizer):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", never)
+    with pytest.raises(StageError, match="memory ran out for the optimizer in step 1, where") as it:
+        run(SPEC, token_loss)
+    assert "\n" not in str(it.value)
+
+
 def test_other_errors_stay_errors():
     def wrong(module, batch):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

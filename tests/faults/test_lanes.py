@@ -1,0 +1,75 @@
+"""How the trials of a campaign are shared among processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+import pytest
+from faults.campaign import Kind
+from faults.kills import Wrong
+from faults.lanes import Lanes
+
+
+def kind(name, trial, **more):
+    return Kind(name, "kills", trial, **more)
+
+
+def lanes(*kinds, wanted=6, minutes=5.0):
+    made = Lanes([(each, wanted) for each in kinds], 2, seed=0)
+    made.run(time.monotonic() + 60 * minutes)
+    with pytest.raises(ChildProcessError):  # no process is left
+        os.waitpid(-1, os.WNOHANG)
+    return made
+
+
+def test_each_kind_is_tried_as_often_as_wanted_with_numbers_and_draws_of_its_own(tmp_path):
+    def note(name):
+        def trial(number, rng):
+            (tmp_path / f"{name} {number} {rng.random()}").touch()
+            return Counter(trials=1, kills=2)
+
+        return trial
+
+    for _ in range(2):  # the same numbers and draws again
+        found = lanes(kind("a", note("a")), kind("b", note("b"), counts="trials"))
+    assert found.missing() == 0 and found.wrong == []
+    assert found.found[0]["kills"] in (6, 8)  # one more may be under way when there are enough
+    assert found.found[1]["trials"] == 6
+    names = sorted(path.name.split()[:2] for path in tmp_path.iterdir())
+    draws = {path.name.split()[2] for path in tmp_path.iterdir()}
+    assert names[-6:] == [["b", str(number)] for number in range(6)]
+    assert len(draws) == len(names)
+
+
+def test_trials_in_one_place_are_made_one_after_another(tmp_path):
+    def trial(number, rng):
+        (tmp_path / "busy").mkdir()
+        time.sleep(0.01)
+        (tmp_path / "busy").rmdir()
+        return Counter(trials=1, kills=1)
+
+    found = lanes(*(kind(name, trial, place="here") for name in "ab"))
+    assert found.wrong == []
+    assert [each["trials"] for each in found.found] == [6, 6]
+
+
+def test_a_wrong_trial_is_told_and_the_others_are_made():
+    def trial(number, rng):
+        if number == 1:
+            raise Wrong("other bytes")
+        if number == 2:
+            raise ValueError("what?")
+        return Counter(trials=1, kills=1)
+
+    found = lanes(kind("it", trial))
+    assert found.found[0] == Counter(trials=6, kills=6, wrong=2)
+    assert sorted(found.wrong)[0].splitlines()[0] in ("it 1: other bytes", "it 2:")
+    assert any("ValueError: what?" in line for line in found.wrong)
+
+
+def test_without_time_nothing_begins():
+    found = lanes(kind("it", lambda number, rng: Counter(trials=1, kills=1)), minutes=0)
+    assert found.missing() == 1
+    assert found.found == [Counter()]
