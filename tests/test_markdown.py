@@ -5,24 +5,13 @@ from __future__ import annotations
 import folders
 import pytest
 from markdown_it import MarkdownIt
+from payloads import PAYLOADS
 
 from maskpolicy import markdown
 from maskpolicy.leaderboard import report
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.results.cell import read_run
 
-PAYLOADS = (
-    "![x](http://evil.example/x.png)",
-    "[x](javascript:alert(1))",
-    "[evil]: http://evil.example 'x'",
-    "![evil][evil] [evil][] [evil]",
-    "<img src=http://evil.example/x.png>",
-    "<http://evil.example>",
-    "<script>alert(1)</script>",
-    "&lt;img src=x&gt;",
-    "\\![x]\\(http://evil.example)",
-    "a | b\n\n[evil]: http://evil.example",
-)
 MARKUP = {"link_open", "image", "html_inline", "html_block"}
 
 

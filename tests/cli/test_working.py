@@ -31,7 +31,7 @@ def test_a_worker_computes_all_and_the_run_finds_it(call, file, tmp_path):
     code, out, err = call("work", file, *store, "--plan", digest)
     assert (code, out) == (0, "")
     assert f"{os.uname().nodename} {os.getpid()}: finetune none, zsre, seed 0: started" in err
-    assert err.splitlines()[-1] == "9 stages are done, 9 of them by this worker"
+    assert err.splitlines()[-1] == "10 stages are done, 10 of them by this worker"
     code, out, _ = call("run", file, *store, "--out", tmp_path / "out")
     assert code == 0
     assert "none" in out

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from payloads import PAYLOADS
 from rich.console import Console
 
 from maskpolicy.errors import ConfigError
@@ -430,23 +431,6 @@ def test_a_label_is_no_markup_in_markdown():
     shown = "&lt;script&gt;R&amp;D&lt;/script&gt; "
     assert f"| {shown}\\|x | – |" in text
     assert f"* {shown}|x, zsre, seed 0: it broke" in text
-
-
-PAYLOADS = (
-    "=1+1",
-    "=cmd|' /C calc'!A0",
-    "+1",
-    "-1+1",
-    "@SUM(A1)",
-    "![x](http://a.example/x.png)",
-    "[x](javascript:alert(1))",
-    "<img src=x onerror=alert(1)>",
-    "\\input{/etc/passwd}",
-    "$\\immediate\\write18{ls}$",
-    "a & b \\\\ c",
-    "% rest",
-    "{{7*7}}",
-)
 
 
 @pytest.mark.parametrize("label", PAYLOADS)

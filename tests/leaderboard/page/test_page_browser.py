@@ -10,6 +10,7 @@ from pathlib import Path
 import browser as chromium
 import folders
 import pytest
+from payloads import PAYLOADS, SCRIPT
 
 from maskpolicy.cli import app
 from maskpolicy.leaderboard.build import build_leaderboard
@@ -27,19 +28,6 @@ general: {steps: 10, warmup: 2, batch_size: 4}
 intermediate: {steps: 10, warmup: 2, batch_size: 4}
 finetune: {steps: 10, warmup: 2, batch_size: 4}
 """
-EVIL = "<script>alert(1)</script>"
-PAYLOADS = (
-    EVIL,
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "</script><script>alert(1)</script>",
-    "</title></style><svg onload=alert(1)>",
-    "javascript:alert(1)",
-    "{{7*7}}${7*7}<%= 7*7 %>",
-    "<iframe srcdoc='<script>parent.alert(1)</script>'>",
-    "&lt;img src=x onerror=alert(1)&gt;",
-    "\u2028alert(1)\u2029<!--<script>",
-)
 CONTRAST = """
 (() => {
   const part = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -137,7 +125,7 @@ def hostile(tmp_path_factory) -> Path:
     text = " ".join(PAYLOADS)
     place = folders.put_viewer(folder, text, next(iter(shares))).parent / "coverage"
     place.mkdir()
-    (place / "coverage.svg").write_text(f"<svg onload='alert(1)'>{EVIL}</svg>")
+    (place / "coverage.svg").write_text(f"<svg onload='alert(1)'>{SCRIPT}</svg>")
     found = {"about": [text, text], "notes": [text], "rows": [{text: text}]}
     (place / "coverage.json").write_text(json.dumps(found))
     experiment = {"name": "x", "experiment": f"# {text}\nmodel: mini\n", "keys": [text]}
@@ -178,7 +166,7 @@ def test_a_real_page_opens_without_an_error_or_a_request(browser, real, width, d
     browser.wait("document.querySelector('#details').open")
     assert browser.errors == []
     assert browser.requests == [real.as_uri()]
-    assert labels(browser) == ["none", "original", EVIL]
+    assert labels(browser) == ["none", "original", SCRIPT]
 
 
 def test_a_label_with_a_script_is_only_text(browser, real):
@@ -188,7 +176,7 @@ def test_a_label_with_a_script_is_only_text(browser, real):
     )
     assert names == 0
     browser.click('[data-cell="2/0"]')
-    assert EVIL in browser.run("document.querySelector('#details-title').textContent")
+    assert SCRIPT in browser.run("document.querySelector('#details-title').textContent")
 
 
 def test_no_text_of_a_run_becomes_markup_or_a_script(browser, hostile):
