@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from maskpolicy.store import manifest
 from maskpolicy.store.artifacts import Artifact, Store
 from maskpolicy.store.bucket_store import BucketStore
 from maskpolicy.types import Json
@@ -29,8 +30,18 @@ class Overlay(Store):
         return self._base.place
 
     def get(self, key: str) -> Artifact | None:
-        """Return the verified artifact of either store, or None."""
-        return super().get(key) or self._base.get(key)
+        """Return the verified artifact of either store, or None; a damaged one below stays there.
+
+        The log names it.
+        """
+        found = super().get(key)
+        if found is not None:
+            return found
+        try:
+            return self._base.read(key)
+        except manifest.Damaged as damage:
+            _log.warning("an artifact is damaged, and left out: %s", damage)
+            return None
 
     def has(self, key: str) -> bool:
         """Return whether either store has an artifact."""

@@ -58,6 +58,16 @@ def test_the_artifacts_of_both_stores_are_listed_once(base):
     assert [known["key"] for known in over.records(dropped=False)] == [KEY]
 
 
+def test_a_damaged_artifact_stays_and_is_computed_above(base, caplog):
+    (base.path(KEY) / "file.txt").write_text("wrong")
+    before, over = tree(base), Overlay(Store(base.root))
+    assert over.get(KEY) is None
+    assert "is damaged, and left out" in caplog.text
+    commit(over, KEY, "right")
+    assert (over.get(KEY).path / "file.txt").read_text() == "right"
+    assert tree(base) == before
+
+
 def test_a_store_that_can_be_written_is_used_itself(base, tmp_path):
     assert writable(base) is base
     nowhere = Store(tmp_path / "nowhere")
