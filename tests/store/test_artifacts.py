@@ -276,6 +276,17 @@ def test_size_counts_bytes(store):
     assert size["quarantine"] == 0
 
 
+def test_size_passes_over_what_others_remove_meanwhile(store, monkeypatch):
+    commit(store)
+    size, walk = store.size(), os.walk
+
+    def with_one_that_is_gone(folder):
+        yield from ((parent, inside, [*names, "gone"]) for parent, inside, names in walk(folder))
+
+    monkeypatch.setattr(os, "walk", with_one_that_is_gone)
+    assert store.size() == size
+
+
 def test_a_file_with_several_names_counts_once(store):
     path = commit(store, text="x" * 1000)
     before = store.size()["artifacts"]
