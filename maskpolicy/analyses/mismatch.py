@@ -131,7 +131,9 @@ def _on_dev(store: Store, run: Run, cell: Result) -> Path | None:
     record = manifest["record"]
     params = replace(params_of(record, EvaluateParams), split="dev")
     label = f"{cell.policy}, {cell.task}, seed {cell.seed}, dev"
-    return derive(store, "evaluate", label, params, record["inputs"]).path / "predictions.jsonl"
+    learnt = cell.examples_key("dev")
+    inputs = record["inputs"] | ({"examples": learnt} if learnt else {})
+    return derive(store, "evaluate", label, params, inputs).path / "predictions.jsonl"
 
 
 def _panels(rows: Sequence[Json], runs: Sequence[Run]) -> Iterator[Bars]:
