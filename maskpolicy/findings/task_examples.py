@@ -37,13 +37,13 @@ def column_examples(run: Run, store: Store) -> tuple[list[ColumnExamples], list[
     order = [task for task in run.tasks if task in keys]
     found, notes = [], []
     for task in [*order, *(task for task in keys if task not in order)]:
-        read = {split: store.get(key) for split, key in keys[task].items()}
+        artifacts = {split: store.get(key) for split, key in keys[task].items()}
         splits = {
             split: read_examples(artifact.path, split)
-            for split, artifact in read.items()
+            for split, artifact in artifacts.items()
             if artifact is not None
         }
-        if len(splits) < len(read):
+        if len(splits) < len(artifacts):
             notes.append(f"{task}: its examples are not in the store {store.place}")
             continue
         found.append(ColumnExamples(task, splits))
