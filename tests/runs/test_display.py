@@ -117,7 +117,7 @@ def test_a_log_file_shows_life_before_the_first_stage(monkeypatch):
 def test_a_notebook_without_widgets_gets_lines(monkeypatch):
     shown = ModuleType("IPython.display")
     said: list[str] = []
-    shown.display = lambda given: said.append(given.text)  # type: ignore[attr-defined]
+    shown.display = lambda given: said.append(given.text)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", shown)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
