@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskpolicy import ConfigError, Findings, Json, Run, Store, StoreError, analysis
+from maskpolicy import ConfigError, Findings, Json, Run, Store, analysis
 from maskpolicy.config.experiment import ENCODER
-from maskpolicy.findings import IntermediateStage, derive, intermediate_stages
+from maskpolicy.findings import IntermediateStage, derive
+from maskpolicy.findings.masked_sample import rows_of_stages
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.plots import Bars, Series
 from maskpolicy.stages.cloze_answers import ClozeParams, read
@@ -30,15 +31,7 @@ class Cloze:
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Evaluate the model of every intermediate stage."""
-        found, notes = intermediate_stages(runs, store, every=True)
-        missing = bool(notes)
-        rows: list[Json] = []
-        for each in found:
-            try:
-                rows += _rows(each, store)
-            except StoreError as error:
-                notes.append(f"{each.label}: {error}")
-                missing = True
+        rows, notes = rows_of_stages(runs, store, _rows)
         names = [f"{row['policy']}, {row['kind']}" for row in rows]
         panel = Bars(
             "",
@@ -49,7 +42,7 @@ class Cloze:
                 Series("wrong name", [row["wrong name"] for row in rows], color=6),
             ],
         )
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), bool(notes))
 
 
 def _rows(each: IntermediateStage, store: Store) -> list[Json]:

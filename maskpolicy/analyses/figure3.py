@@ -11,7 +11,6 @@ from maskpolicy import Findings, Json, Run, Store, analysis
 from maskpolicy.findings import Point, over_runs, points
 from maskpolicy.findings.curves import UNITS, cost
 from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
-from maskpolicy.leaderboard.baselines import baselines_of
 from maskpolicy.plots import Lines
 
 COLUMNS = (
@@ -54,7 +53,9 @@ class Figure3:
             probed, missing = accuracies(runs, store)
             numbers |= _of_probes(probed, runs)
         costs = {(one.run, one.policy, one.steps): cost(one, found, store) for one in found}
-        pairs = _pairs(numbers, runs)
+        pairs = over_runs.against_baselines(
+            {place: known for place, known in numbers.items() if place[-1]}, runs
+        )
         tests = over_runs.tested(pairs)
         rows = [
             _row(place, known, costs.get((*place[:2], place[3]), {}), pairs.get(place))
@@ -103,19 +104,6 @@ def _has_stage(run: Run, row: str) -> bool:
     return any(one.policy == row and "intermediate" in one.config for one in run.results)
 
 
-def _pairs(numbers: _Numbers, runs: Sequence[Run]) -> dict[_Place, list[float]]:
-    """Return the differences to the baseline's scores after as many steps, for each run of both."""
-    bases = baselines_of(runs)
-    pairs = {}
-    for place, mine in numbers.items():
-        run, row, task, steps = place
-        base = bases[run, row]
-        other = numbers.get((run, base or "", task, steps))
-        if steps and base != row and other:
-            pairs[place] = over_runs.paired(mine, other)
-    return {place: known for place, known in pairs.items() if known}
-
-
 def _row(
     place: _Place,
     known: Mapping[int, float],
@@ -123,8 +111,7 @@ def _row(
     pairs: Sequence[float] | None,
 ) -> dict[str, Json]:
     row: dict[str, Json] = dict(zip(("run", "policy", "task", "steps"), place, strict=True))
-    mean = over_runs.summary(known)
-    row |= {**costs, "score": mean.pop("mean"), **mean}
+    row |= {**costs, **over_runs.mean("score", known.values()), "runs": len(known)}
     return row | ({"difference": statistics.fmean(pairs)} if pairs else {})
 
 

@@ -17,7 +17,8 @@ from maskpolicy.config.experiment import ENCODER, CorpusBlock, PolicyBlock
 from maskpolicy.config.general_policy import GENERAL_POLICY
 from maskpolicy.config.policy_blocks import leaf_blocks
 from maskpolicy.corpus import documents
-from maskpolicy.findings import IntermediateStage, derive, intermediate_stages
+from maskpolicy.findings import IntermediateStage, derive
+from maskpolicy.findings.masked_sample import rows_of_stages
 from maskpolicy.graph.nodes import params_of, version_of
 from maskpolicy.graph.stage_run import Local
 from maskpolicy.plots import Bars, Series
@@ -73,15 +74,7 @@ class Forgetting:
 
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Measure the loss of the model before and after each intermediate stage."""
-        found, notes = intermediate_stages(runs, store, every=True)
-        missing = bool(notes)
-        rows: list[Json] = []
-        for each in found:
-            try:
-                rows += self._rows(each, store)
-            except StoreError as error:
-                notes.append(f"{each.label}: {error}")
-                missing = True
+        rows, notes = rows_of_stages(runs, store, self._rows)
         targets = list(dict.fromkeys(row[TARGET] for row in rows))
         panels = tuple(
             _panel([row for row in rows if row[TARGET] == target], target if targets[1:] else "")
@@ -89,7 +82,7 @@ class Forgetting:
         )
         if not targets[1:]:
             rows = [{key: row[key] for key in COLUMNS} for row in rows]
-        partial = missing or bool(self.text)  # files may change; each loss is cached by content
+        partial = bool(notes or self.text)  # files may change; each loss is cached by content
         columns = (*COLUMNS[:2], TARGET, *COLUMNS[2:]) if targets[1:] else COLUMNS
         return Findings(columns, tuple(rows), tuple(notes), panels, partial)
 

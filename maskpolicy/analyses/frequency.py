@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, Findings, Json, Run, Store, analysis
-from maskpolicy.findings import Sample, Sampling, samples
+from maskpolicy.findings import Sample, Sampling, over_runs, samples
 from maskpolicy.findings.masked_sample import by_row
-from maskpolicy.findings.over_runs import interval
 from maskpolicy.plots import GREY, Lines, Series
 from maskpolicy.ragged import Ragged
 
@@ -90,9 +88,7 @@ def _means(found: Sequence[Sample], slopes: Mapping[str, float | None]) -> list[
     for name, own in by_row(found).items():
         known = [slope for one in own if (slope := slopes[one.row.label]) is not None]
         if len(own) > 1 and known:
-            low, high = interval(known)
-            mean = statistics.fmean(known)
-            rows.append({"policy": name, "slope": mean, "low": low, "high": high})
+            rows.append({"policy": name, **over_runs.mean("slope", known)})
     return rows
 
 

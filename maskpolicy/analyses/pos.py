@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +10,8 @@ from numpy.typing import NDArray
 
 from maskpolicy import Findings, Json, Run, Store, analysis
 from maskpolicy.corpus import TAGS
-from maskpolicy.findings import Sample, Sampling, samples
+from maskpolicy.findings import Sample, Sampling, over_runs, samples
 from maskpolicy.findings.masked_sample import by_row
-from maskpolicy.findings.over_runs import interval
 from maskpolicy.findings.parts_of_speech import tagged
 from maskpolicy.plots import GREY, Bars, Series
 
@@ -66,9 +64,7 @@ def _means(found: Sequence[Sample], shares: Mapping[str, Sequence[float]]) -> li
         for i, tag in enumerate(TAGS):
             values = [shares[one.row.label][i] for one in own]
             if len(own) > 1 and any(values):
-                low, high = interval(values)
-                mean = statistics.fmean(values)
-                rows.append({"policy": name, "tag": tag, "share": mean, "low": low, "high": high})
+                rows.append({"policy": name, "tag": tag, **over_runs.mean("share", values)})
     return rows
 
 

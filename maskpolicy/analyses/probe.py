@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 from maskpolicy import Count, Findings, Json, Run, Seed, Store, analysis
 from maskpolicy.findings import over_runs
 from maskpolicy.findings.representations.probed_models import Accuracy, accuracies
-from maskpolicy.leaderboard.baselines import baselines_of
 from maskpolicy.plots import Bars, Lines
 
 COLUMNS = (
@@ -50,15 +49,22 @@ class Probe:
         groups: dict[_Place, list[Accuracy]] = defaultdict(list)
         for each in shown:
             groups[_place(each)].append(each)
-        pairs = _pairs(groups, runs)
-        tests = over_runs.tested(pairs)
-        rows = [_row(place, group, pairs, tests) for place, group in groups.items()]
+        differences = _differences(shown, runs)
+        rows, ended = [], []
+        for place, group in groups.items():
+            row = _row(place, group)
+            if not group[0].model.kept_at:
+                run, policy, _, probe, layer = place
+                row |= differences.get((run, policy, probe, layer), {})
+                ended.append(row)
+            rows.append(row)
         several = len(runs) > 1
+        panels = _panels if self.layers == "all" else _bars
         return Findings(
             COLUMNS if several else COLUMNS[1:],
             tuple(rows),
             tuple(notes),
-            tuple(_panels(rows, several) if self.layers == "all" else _bars(rows, several)),
+            tuple(panels(ended, several)),
             bool(notes),
             tuple(_value(each) for each in shown),
         )
@@ -69,47 +75,37 @@ def _place(found: Accuracy) -> _Place:
     return model.run.name, model.policy, model.steps, found.probe, found.layer
 
 
-def _pairs(
-    groups: Mapping[_Place, Sequence[Accuracy]], runs: Sequence[Run]
-) -> dict[_Place, list[float]]:
-    """Return each row's differences to its baseline, one for each intermediate run of both.
+def _differences(
+    found: Sequence[Accuracy], runs: Sequence[Run]
+) -> dict[tuple[str, str, str, int], dict[str, Json]]:
+    """Return each row's columns about its difference to the baseline, by run, row, probe and layer.
 
-    They are those of the last layer at the end of the stage.
+    The accuracies are those of the last layer at the end of both stages.
     """
-    ended = {
-        place: {each.model.stage: each.percent for each in group}
-        for place, group in groups.items()
-        if group[0].is_last and group[0].model.has_stage and not group[0].model.kept_at
+    numbers: dict[tuple[str, str, str, int], dict[int, float]] = defaultdict(dict)
+    for each in found:
+        model = each.model
+        if each.is_last and model.has_stage and not model.kept_at:
+            place = model.run.name, model.policy, each.probe, each.layer
+            numbers[place][model.stage] = each.percent
+    pairs = over_runs.against_baselines(numbers, runs)
+    tests = over_runs.tested(pairs)
+    return {
+        place: {
+            "difference": statistics.fmean(known),
+            **over_runs.of_difference(tests.get(place, {})),
+        }
+        for place, known in pairs.items()
     }
-    bases = baselines_of(runs)
-    others = {
-        (run, row, probe, layer): numbers for (run, row, _, probe, layer), numbers in ended.items()
-    }
-    pairs: dict[_Place, list[float]] = {}
-    for place, mine in ended.items():
-        run, row, _, probe, layer = place
-        base = bases[run, row]
-        other = others.get((run, base, probe, layer))
-        if base != row and other:
-            pairs[place] = over_runs.paired(mine, other)
-    return pairs
 
 
-def _row(
-    place: _Place,
-    group: Sequence[Accuracy],
-    pairs: Mapping[_Place, Sequence[float]],
-    tests: Mapping[_Place, Mapping[str, Json]],
-) -> dict[str, Json]:
+def _row(place: _Place, group: Sequence[Accuracy]) -> dict[str, Json]:
     run, policy, steps, probe, layer = place
-    mean = over_runs.summary({each.model.stage: each.percent for each in group})
+    by_run = {each.model.stage: each.percent for each in group}
     row: dict[str, Json] = {"run": run, "policy": policy, "steps": steps, "probe": probe}
-    row |= {"layer": layer, "accuracy": mean.pop("mean"), **mean}
+    row |= {"layer": layer, **over_runs.mean("accuracy", by_run.values()), "runs": len(by_run)}
     row |= {"floor": 100 * statistics.fmean(each.found.floor for each in group)}
-    row |= {"classes": group[0].found.classes, "tokens": group[0].found.tokens}
-    if pairs.get(place):
-        row["difference"] = statistics.fmean(pairs[place])
-    return row | over_runs.of_difference(tests.get(place, {}))
+    return row | {"classes": group[0].found.classes, "tokens": group[0].found.tokens}
 
 
 def _value(found: Accuracy) -> dict[str, Json]:
@@ -120,24 +116,22 @@ def _value(found: Accuracy) -> dict[str, Json]:
 
 
 def _panels(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Lines]:
-    """Yield for each probe a panel of the accuracies over layers, at the end of each stage."""
-    ended = _ended(rows)
+    """Yield for each probe a panel of the accuracies over layers."""
     for probe in dict.fromkeys(row["probe"] for row in rows):
         series = []
-        for label in dict.fromkeys(_label(row, several) for row in ended):
-            line = [row for row in ended if (_label(row, several), row["probe"]) == (label, probe)]
+        for label in dict.fromkeys(_label(row, several) for row in rows):
+            line = [row for row in rows if (_label(row, several), row["probe"]) == (label, probe)]
             places = [float(row["layer"]) for row in line]
             series.append(over_runs.series(label, line, "accuracy", places))
         yield Lines(probe, "layer", "accuracy (%)", series)
 
 
 def _bars(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Bars]:
-    """Yield a panel of the accuracies of each row, at the end of its stage."""
-    ended = _ended(rows)
-    by_place = {(row["probe"], _label(row, several)): row for row in ended}
+    """Yield a panel of the accuracies of each row."""
+    by_place = {(row["probe"], _label(row, several)): row for row in rows}
     names = list(dict.fromkeys(label for _, label in by_place))
     unknown: dict[str, Json] = dict.fromkeys(("accuracy", "low", "high"))
-    probes = dict.fromkeys(row["probe"] for row in ended)
+    probes = dict.fromkeys(row["probe"] for row in rows)
     series = [
         over_runs.series(
             probe, [by_place.get((probe, name), unknown) for name in names], "accuracy"
@@ -146,15 +140,6 @@ def _bars(rows: Sequence[Mapping[str, Json]], several: bool) -> Iterator[Bars]:
     ]
     if series:
         yield Bars("", "accuracy in the last layer (%)", names, series)
-
-
-def _ended(rows: Sequence[Mapping[str, Json]]) -> list[Mapping[str, Json]]:
-    """Return the rows of models at the end of their stage."""
-    last = {(row["run"], row["policy"]): 0 for row in rows}
-    for row in rows:
-        place = row["run"], row["policy"]
-        last[place] = max(last[place], row["steps"])
-    return [row for row in rows if row["steps"] == last[row["run"], row["policy"]]]
 
 
 def _label(row: Mapping[str, Json], several: bool) -> str:

@@ -143,8 +143,8 @@ def _rows(
     if line.plain:
         yield {**head, "delta": _MLM, **_summary(line.plain)}
     if len(slopes) > 1:
-        known = over_runs.summary(slopes)
-        yield {**head, "delta": _SLOPE, "score": known.pop("mean"), **known, **test}
+        found = over_runs.mean("score", slopes.values())
+        yield {**head, "delta": _SLOPE, **found, "runs": len(slopes), **test}
 
 
 def _values(slopes: Mapping[_Place, Mapping[int, float]]) -> Iterator[Json]:
@@ -182,8 +182,8 @@ def _unmoved(policy: Json) -> dict[str, Json]:
 
 def _summary(by_run: Mapping[int, Sequence[float]]) -> dict[str, Json]:
     """Return the columns of scores: the mean over runs of the mean over the seeds of each."""
-    found = over_runs.summary({run: statistics.fmean(each) for run, each in by_run.items()})
-    return {"score": found.pop("mean"), **found, "seeds": sum(map(len, by_run.values()))}
+    found = over_runs.mean("score", map(statistics.fmean, by_run.values()))
+    return {**found, "runs": len(by_run), "seeds": sum(map(len, by_run.values()))}
 
 
 def _panels(rows: Sequence[Json], several: bool) -> list[Lines]:

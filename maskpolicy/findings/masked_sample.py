@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from maskpolicy.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.training.batching import Order
 from maskpolicy.training.steps import FEEDBACK, open_statistics, open_views
-from maskpolicy.types import Denoising
+from maskpolicy.types import Denoising, Json
 
 FILE = "hidden.safetensors"
 
@@ -103,6 +103,22 @@ def intermediate_stages(
                     IntermediateStage(run, name, number, key, params, inputs, version, color)
                 )
     return found, notes
+
+
+def rows_of_stages(
+    runs: Sequence[Run],
+    store: Store,
+    rows_of: Callable[[IntermediateStage, Store], Iterable[Json]],
+) -> tuple[list[Json], list[str]]:
+    """Return the rows of every intermediate stage, and a note for each that lacks something."""
+    found, notes = intermediate_stages(runs, store, every=True)
+    rows: list[Json] = []
+    for each in found:
+        try:
+            rows += rows_of(each, store)
+        except StoreError as error:
+            notes.append(f"{each.label}: {error}")
+    return rows, notes
 
 
 def _stages(run: Run, label: str) -> dict[int, str]:

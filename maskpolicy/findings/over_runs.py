@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from maskpolicy.leaderboard import stats
+from maskpolicy.leaderboard.baselines import baselines_of
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.plots import Series
+from maskpolicy.results.cell import Run
 from maskpolicy.types import Json
 
 Place = TypeVar("Place", bound=Hashable)
+RowPlace = TypeVar("RowPlace", bound=tuple[Any, ...])
 TESTED = ("low", "high", "p (Holm)", "detectable")
 """Columns of a test: the 95% interval, the adjusted p, and the mean that the test would find."""
 
@@ -26,11 +29,11 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return stats.interval(statistics.fmean(values), error, len(values) - 1)
 
 
-def summary(numbers: Mapping[int, float]) -> dict[str, Json]:
-    """Return the mean of the numbers of runs, its 95% interval, and the number of runs."""
-    values = list(numbers.values())
-    low, high = interval(values)
-    return {"mean": statistics.fmean(values), "low": low, "high": high, "runs": len(values)}
+def mean(name: str, values: Iterable[float]) -> dict[str, Json]:
+    """Return the mean of the values of runs as the column `name`, with its 95% interval."""
+    known = list(values)
+    low, high = interval(known)
+    return {name: statistics.fmean(known), "low": low, "high": high}
 
 
 def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json]]:
@@ -63,6 +66,26 @@ def of_difference(test: Mapping[str, Json]) -> dict[str, Json]:
 def paired(mine: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
     """Return the differences of two rows' numbers in the runs that both have, in order."""
     return [mine[run] - other[run] for run in sorted(mine.keys() & other.keys())]
+
+
+def against_baselines(
+    numbers: Mapping[RowPlace, Mapping[int, float]], runs: Sequence[Run]
+) -> dict[RowPlace, list[float]]:
+    """Return the differences to the baseline at the same place, one for each run that both have.
+
+    A place is the name of a run of the experiment, a row, and what the numbers are of. Places of
+    baselines, and those that share no intermediate run with the baseline's, are left out.
+    """
+    bases = baselines_of(runs)
+    known: dict[tuple[Any, ...], Mapping[int, float]] = dict(numbers.items())
+    pairs: dict[RowPlace, list[float]] = {}
+    for place, mine in numbers.items():
+        run, row, *what = place
+        base = bases[run, row]
+        other = known.get((run, base, *what), {})
+        if base != row and mine.keys() & other.keys():
+            pairs[place] = paired(mine, other)
+    return pairs
 
 
 def series(

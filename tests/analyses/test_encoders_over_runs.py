@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from maskpolicy.cli import app
 from maskpolicy.findings import over_runs
 from maskpolicy.findings.pretrained_models import pretrained_models
 from maskpolicy.results.cell import read_run
+from maskpolicy.store.artifacts import Store
 
 pytestmark = pytest.mark.slow
 ROWS = ["MLM", "MAE-LM", "delta 1"]
@@ -96,6 +98,19 @@ def test_probes_are_means_over_runs_with_differences_paired_by_run(analyse):
         assert ends == (None, None) or ends == pytest.approx(over_runs.interval(pairs))
     (panel,) = found["plots"]
     assert panel["names"] == ["none", *ROWS]
+
+
+def test_a_row_whose_models_are_lost_at_the_end_of_its_stage_has_no_bar(home, call, tmp_path):
+    shutil.copytree(home / "store", tmp_path / "store")
+    store = Store(tmp_path / "store")
+    for model in pretrained_models(read_run(home / "run")):
+        if model.policy == "MAE-LM" and not model.kept_at:
+            shutil.rmtree(store.path(model.key))
+    words = ("analyze", "probe", home / "run", "seed=1", "--store", store.root, "--json")
+    found = json.loads(call(*words)[1])
+    assert numbers(found, "MAE-LM", steps=2)
+    (panel,) = found["plots"]
+    assert panel["names"] == ["none", "MLM", "delta 1"]
 
 
 def test_all_layers_are_shown_over_layers(analyse):

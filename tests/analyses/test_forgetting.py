@@ -8,6 +8,7 @@ import pytest
 
 from maskpolicy.analyses import forgetting
 from maskpolicy.cli import app
+from maskpolicy.findings import intermediate_stages
 from maskpolicy.results.cell import read_run
 from maskpolicy.store.artifacts import Store
 
@@ -70,7 +71,7 @@ def test_each_target_form_of_a_mixture_has_its_own_loss(call, home):
     # three policies of the mixture have spans targets, and each masks every passage in turn
     store = Store(home / "store")
     run = read_run(home / "run")
-    stage = next(iter(forgetting.intermediate_stages([run], store)[0]))
+    stage = next(iter(intermediate_stages([run], store)[0]))
     params = [params for _, params, _, _ in forgetting.Forgetting()._objectives(stage, store)]
     assert [each.policy for each in params] == ["original", "salient-span", "pmi", "first-words"]
     assert [*(params[3].code or {})] == ["mine.py"] and params[0].code is None

@@ -55,7 +55,12 @@ def table(numbers: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     }
     tests = over_runs.tested(compared)
     return [
-        dict(zip(_KEYS, place, strict=True)) | over_runs.summary(found) | tests.get(place, {})
+        {
+            **dict(zip(_KEYS, place, strict=True)),
+            **over_runs.mean("mean", found.values()),
+            "runs": len(found),
+            **tests.get(place, {}),
+        }
         for place, found in groups.items()
     ]
 
