@@ -84,7 +84,9 @@ def tell_warmup(warmup: int, steps: int, where: str) -> None:
     if steps and warmup > steps:
         log.warning(
             "%s: %d is more than the %d steps: the learning rate never reaches its peak",
-            *(at(where, "warmup"), warmup, steps),
+            at(where, "warmup"),
+            warmup,
+            steps,
         )
 
 

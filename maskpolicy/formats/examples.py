@@ -231,7 +231,9 @@ def _tell(reading: Reading) -> None:
         shown = "; ".join(reading.repeated[:_NAMED])
         _log.warning(
             "%s: %d rows have the id of an earlier row, and are kept: %s",
-            *(name, len(reading.repeated), shown),
+            name,
+            len(reading.repeated),
+            shown,
         )
     reading.malformed.warn(name)
 

@@ -67,7 +67,9 @@ def cut_all(held: Sequence[tuple[Passage, Spans]], max_words: int) -> list[Windo
     if lost := sum(not windows for windows in found):
         _log.info(
             "of %d contexts with an answer, %d are unused: their answers exceed %d words",
-            *(len(found), lost, max_words),
+            len(found),
+            lost,
+            max_words,
         )
     return [window for windows in found for window in windows]
 

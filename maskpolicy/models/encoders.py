@@ -42,7 +42,8 @@ def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
         )
     log.warning(
         "model %s: its weights have no head for masked language modelling%s: a new one is trained",
-        *(name, " (they are a discriminator's)" if _is_discriminator(others) else ""),
+        name,
+        " (they are a discriminator's)" if _is_discriminator(others) else "",
     )
     return body
 

@@ -48,7 +48,9 @@ def metric(
         registry.register("metric", name)(score)
         title = name.replace("_", " ")
         METRICS[name] = Metric(
-            *(name, _checked(name, score), title),
+            name=name,
+            score=_checked(name, score),
+            title=title,
             parts=parts or {},
             besides=besides or {},
             graded=graded,

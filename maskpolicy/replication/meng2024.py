@@ -25,7 +25,10 @@ def _probed(row: str, other: str, direction: Direction) -> Measured:
     They ask for more dimensions than a fine-tuned task does. Probes read the embedded world.
     """
     return Measured(
-        *("mae-lm", row, "probe", "value"),
+        experiment="mae-lm",
+        row=row,
+        analysis="probe",
+        value="value",
         other=other,
         reduce="last",
         along="steps",
@@ -44,7 +47,10 @@ CLAIMS = (
         f"{_PAPER}, lemma 2.1 and figure 1b",
         (
             Measured(
-                *("mae-lm", "MLM", "rank", "mask"),
+                experiment="mae-lm",
+                row="MLM",
+                analysis="rank",
+                value="mask",
                 where=_PRETRAINED,
                 reduce="slope",
                 along="layer",
@@ -60,7 +66,10 @@ CLAIMS = (
         f"{_PAPER}, theorem 2.2 and figure 5a",
         (
             Measured(
-                *("mae-lm", "MAE-LM", "rank", "value"),
+                experiment="mae-lm",
+                row="MAE-LM",
+                analysis="rank",
+                value="value",
                 where={"set": "gap", "layer": NEAREST, "tau": 0.9, "centred": False},
                 resolution=2**0.5,  # a difference of two ranks
                 least=1.0,
@@ -68,7 +77,10 @@ CLAIMS = (
                 direction=LOWER,
             ),
             Measured(
-                *("mae-lm", "delta 1", "rank", "gap"),
+                experiment="mae-lm",
+                row="delta 1",
+                analysis="rank",
+                value="gap",
                 other="MAE-LM",
                 where=_PRETRAINED,
                 reduce="last",
@@ -85,7 +97,9 @@ CLAIMS = (
         f"{_PAPER}, figure 4",
         (
             Trend(
-                *("mae-lm", {"MAE-LM": 0.0, "delta 0.5": 0.5, "delta 1": 1.0}, ()),
+                experiment="mae-lm",
+                rows={"MAE-LM": 0.0, "delta 0.5": 0.5, "delta 1": 1.0},
+                tasks=(),
                 over="the share of masks that return",
                 direction=LOWER,
             ),

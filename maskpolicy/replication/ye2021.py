@@ -21,8 +21,8 @@ ENTITIES = ("aidayago2", "zsre", "wow")
 _SHORT = ("aidayago2", "zsre")  # tasks whose answers are a few words; those of wow are sentences
 _SUPERVISED = "supervised-TQA top 5"
 _NOISY = "salient-span with errors"  # entities as an imperfect recogniser finds them
-_ON_ZSRE = RowDifference("zsre", "supervised-zsRE", "salient-span", ("zsre",), LOWER)
-_ON_NEAR = RowDifference("zsre-near", "supervised-zsRE", "salient-span", ("zsre",), LOWER)
+_ON_ZSRE = RowDifference("zsre", "supervised-zsRE", "salient-span", ("zsre",), direction=LOWER)
+_ON_NEAR = RowDifference("zsre-near", "supervised-zsRE", "salient-span", ("zsre",), direction=LOWER)
 _NAMES = {"tag": ("PROPN", "NUM")}
 _EVERY = {"every": True}  # one number for each intermediate run
 
@@ -38,16 +38,20 @@ CLAIMS = (
         "original harms ROPES, because intermediate pre-training leads to catastrophic forgetting.",
         f"{_PAPER}, multiple-choice QA: 46.60 to 43.68",
         (
-            RowDifference("multiple-choice", "original", "none", ("ropes",), LOWER),
+            RowDifference("multiple-choice", "original", "none", ("ropes",), direction=LOWER),
             RowDifference("multiple-choice", "original, rehearsal", "original", ("ropes",)),
             RowDifference(
-                *("multiple-choice", "original, genre", "original", ("ropes",)), if_present=True
+                experiment="multiple-choice",
+                row="original, genre",
+                other="original",
+                tasks=("ropes",),
+                if_present=True,
             ),
             Measured(
-                "multiple-choice",
-                "original",
-                "forgetting",
-                "difference",
+                experiment="multiple-choice",
+                row="original",
+                analysis="forgetting",
+                value="difference",
                 other="original, rehearsal",
                 least=0.05,
                 unit="nats",
@@ -72,11 +76,13 @@ CLAIMS = (
         (
             RowDifference("knowledge-intensive", "original", "random", ("wow",)),
             RowDifference(
-                *("knowledge-intensive", "original", "random", ("wow's facts",)), if_present=True
+                experiment="knowledge-intensive",
+                row="original",
+                other="random",
+                tasks=("wow's facts",),
+                if_present=True,
             ),
-            RowDifference(
-                "knowledge-intensive", "original", "random", ("aidayago2", "zsre"), LOWER
-            ),
+            RowDifference("knowledge-intensive", "original", "random", _SHORT, direction=LOWER),
         ),
     ),
     Claim(
@@ -91,7 +97,10 @@ CLAIMS = (
         f"{_PAPER}, learning efficiency",
         (
             RowDifference(
-                *("efficiency", _SUPERVISED, "salient-span", ("triviaqa",)),
+                experiment="efficiency",
+                row=_SUPERVISED,
+                other="salient-span",
+                tasks=("triviaqa",),
                 step="first checkpoint",
             ),
         ),
@@ -108,7 +117,7 @@ CLAIMS = (
         "A learned policy overfits to train where test differs: on zsRE it is worse than salient "
         "spans.",
         f"{_PAPER}, zero-shot RE",
-        (_ON_ZSRE, Interaction(_ON_ZSRE, _ON_NEAR, LOWER, if_present=True)),
+        (_ON_ZSRE, Interaction(_ON_ZSRE, _ON_NEAR, direction=LOWER, if_present=True)),
     ),
     Claim(
         "F9",
@@ -116,7 +125,10 @@ CLAIMS = (
         f"{_PAPER}, parts of speech",
         tuple(
             Measured(
-                *("closed-book", row, "pos", "share"),
+                experiment="closed-book",
+                row=row,
+                analysis="pos",
+                value="share",
                 other="random",
                 settings=_EVERY,
                 where=_NAMES,
@@ -133,7 +145,10 @@ CLAIMS = (
         f"{_PAPER}, frequency of masked tokens",
         tuple(
             Measured(
-                *("closed-book", row, "frequency", "slope"),
+                experiment="closed-book",
+                row=row,
+                analysis="frequency",
+                value="slope",
                 other=other,
                 settings=_EVERY,
                 least=0.1,

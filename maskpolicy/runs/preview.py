@@ -167,7 +167,8 @@ def tell_edited(row: PolicyOfRun, store: Store) -> None:
     if changed:
         log.warning(
             "%s: %s changed since the run: what is shown may not be what the run masked",
-            *(row.label, ", ".join(changed)),
+            row.label,
+            ", ".join(changed),
         )
 
 

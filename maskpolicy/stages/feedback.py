@@ -87,7 +87,8 @@ def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run:
         log.warning(
             "%s: the model's head is new, so it predicts nothing before the first step, and it is "
             "not asked again: set `every` below the %d steps",
-            *(run.name, params.spec.steps),
+            run.name,
+            params.spec.steps,
         )
     _write(reannotated(policy, chosen, current), items, len(passages), out)
     if current.state:

@@ -182,7 +182,12 @@ def _tell_cut(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
     advice = " or ".join(filter(None, [lower, higher])) or "the model has no more positions"
     log.warning(
         "%s: %d of %d passages (%.3g%%) are longer than %d tokens and are truncated: %s",
-        *(run.name, cut, count, 100 * cut / count, most, advice),
+        run.name,
+        cut,
+        count,
+        100 * cut / count,
+        most,
+        advice,
     )
 
 
@@ -194,7 +199,10 @@ def _tell_left_out(steps: MaskedSteps, run: StageRun) -> None:
         log.warning(
             "%s: %d spans of the first %d passages stay visible, as a source has at most %d "
             "sentinels: lower corpus.words, or mask fewer or longer spans",
-            *(run.name, left, steps.spec.batch_size, steps.specials.marks.most),
+            run.name,
+            left,
+            steps.spec.batch_size,
+            steps.specials.marks.most,
         )
 
 

@@ -405,8 +405,10 @@ class Store:
             _log.error(
                 "%s was computed twice, on %s and on %s, with different results (%s): the first is "
                 "kept; its stage is not deterministic, or the machines differ",
-                *(facts["record"].get("kind", key[:12]), first["machine"]["name"]),
-                *(sealed["machine"]["name"], ", ".join(names)),
+                facts["record"].get("kind", key[:12]),
+                first["machine"]["name"],
+                sealed["machine"]["name"],
+                ", ".join(names),
             )
 
     def _publish(self, key: str, temporary: Path, sealed: Json) -> Json | None:

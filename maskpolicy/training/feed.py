@@ -51,7 +51,10 @@ class Feed:
         if self._name:
             _log.warning(
                 "%s: memory ran out in step %d: it goes on with micro_tokens=%d instead of %d",
-                *(self._name, number + 1, most, self._most),
+                self._name,
+                number + 1,
+                most,
+                self._most,
             )
         self._most, self._steps = most, steps
         self._run.shrunk = {"micro_tokens": most, "step": number + 1}
