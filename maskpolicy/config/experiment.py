@@ -30,9 +30,8 @@ from maskpolicy.types import Denoising, Json
 NONE = "none"  # the row without an intermediate stage; it is not a plugin
 WORLD, HUB = "world", "hub"  # where tasks come from, besides a folder
 SEQ2SEQ, ENCODER = "seq2seq", "encoder"  # kinds of models
-RELATIVE = (
-    "maskpolicy-roberta-relative"  # model_type of maskpolicy.models.relative_positions's encoders
-)
+RELATIVE = "maskpolicy-roberta-relative"
+"""The `model_type` of the encoders of `maskpolicy.models.relative_positions`."""
 ModelKind = Literal["seq2seq", "encoder"]
 HeadChoice: TypeAlias = Literal["auto", "own", "new"]
 SCRATCH: dict[str, tuple[str, ...]] = {"seq2seq": ("mini",), "encoder": ("mini", "base")}
@@ -166,9 +165,8 @@ class Experiment:
     general_policy: PolicyBlock | None = None  # of the general stage; None: original
     plugins: tuple[str, ...] = ()  # absolute paths
     keep_models: tuple[str, ...] = renamed("keep", ())  # stages whose weights stay, e.g. "finetune"
-    checkpoint_steps: tuple[int, ...] = renamed(
-        "keep_at", ()
-    )  # steps of the intermediate stage that are fine-tuned besides
+    # steps of the intermediate stage after which its model is fine-tuned as well
+    checkpoint_steps: tuple[int, ...] = renamed("keep_at", ())
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: str | None = None  # e.g. tensorboard: writes the losses of every training to logs/
     resources: Resources = field(default_factory=Resources)  # in no key and in no result

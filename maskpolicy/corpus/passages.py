@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerBase
 
+# joiners inside words, and combining marks
 _MARKS = "\u200c\u200d" + "".join(
     char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
-)  # combining marks and joiners inside words
+)
 _WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
 _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
@@ -48,9 +49,8 @@ class Document:
 
     id: str
     text: str
-    columns: Mapping[str, Sequence[Sequence[int]]] = field(
-        default_factory=dict
-    )  # (n, 2) characters
+    # (n, 2) characters each
+    columns: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
 
 class Passages(Sequence[Passage]):

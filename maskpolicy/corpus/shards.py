@@ -69,9 +69,7 @@ def _parts(path: Path, size: int, cut: CutFile) -> Iterator[tuple[Part, int]]:
     elif unit is None or total <= size:
         yield WHOLE, total
     else:
-        step = math.ceil(
-            total / math.ceil(total / size)
-        )  # so that all parts have about the same size
+        step = math.ceil(total / math.ceil(total / size))  # all parts have about the same size
         for part in cuts.parts(cut(path, step, unit)):
             yield part, (total if part.end is None else part.end) - part.begin
 

@@ -81,7 +81,7 @@ def _relay(processes: dict[Any, Any], reports: Relayed | None) -> None:
                     logging.getLogger(name).log(level, "%s", message)
                 elif reports is not None:
                     with suppress(OSError, ValueError):  # output is closed; the pipe must be read
-                        reports.hear(what, *about)
+                        reports.receive(what, *about)
 
 
 def _join(request: Request, gpus: str, sender: Any) -> None:

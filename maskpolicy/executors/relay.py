@@ -73,14 +73,14 @@ class Relayed:
         self._named = ""  # key of the stage that was named last
         self._lock = threading.Lock()
         self._own = ""  # key of the stage that this process computes
-        self._heard: set[str] = set()  # keys of stages that workers have reported
+        self._reported: set[str] = set()  # keys of stages that workers have reported
 
     def watch(self, progress: Progress) -> Progress:
         """Show all reports on `progress` from now on."""
         self._inner = progress
         return self
 
-    def hear(self, what: str, key: str, *about: Any) -> None:
+    def receive(self, what: str, key: str, *about: Any) -> None:
         """Show the message of a worker's `SentProgress`.
 
         Messages of a lost worker may come when this process has taken over its stage; they are
@@ -90,7 +90,7 @@ class Relayed:
         with self._lock:
             if stage is None or key == self._own:
                 return
-            self._heard.add(key)
+            self._reported.add(key)
             if what == "advance":
                 self._inner.elsewhere(stage, *about)
                 return
@@ -104,7 +104,7 @@ class Relayed:
         self._named = stage.key
         with self._lock:
             self._own = stage.key
-            self._heard.discard(stage.key)
+            self._reported.discard(stage.key)
             self._inner.start(stage)
 
     def wait(self, stage: Stage) -> None:
@@ -117,13 +117,13 @@ class Relayed:
     def advance(self, done: int, total: int, note: str) -> None:
         """Pass a report on, unless it is an older one of a worker's stage."""
         with self._lock:
-            if self._named not in self._heard:
+            if self._named not in self._reported:
                 self._inner.advance(done, total, note)
 
     def elsewhere(self, stage: Stage, done: int, total: int, note: str) -> None:
         """Pass a report on, unless it is an older one of a worker's stage."""
         with self._lock:
-            if stage.key not in self._heard:
+            if stage.key not in self._reported:
                 self._inner.elsewhere(stage, done, total, note)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:

@@ -202,7 +202,8 @@ class _Builder:
         if block.denoising.mask_exclusion:
             self.inputs.check_exclusion()
         spec = self.spec(block, run)
-        first = max(b for b in feedback.bounds(block, spec) if b < (until or spec.steps or 1))
+        end = until or spec.steps or 1
+        first = max(bound for bound in feedback.bounds(block, spec) if bound < end)
         label = f"{block.label}, run {run}"
         if until:
             label = f"{label}, first {until} of {spec.steps} steps"

@@ -108,8 +108,8 @@ def _pretrain(
         if not steps.masks_again():
             raise unrepeatable(policy)
         _check_masks(steps, params.policy, until if FEEDBACK in inputs and until else spec.steps)
-        _tell_cut(steps, params.spec, run)
-        _tell_left_out(steps, run)
+        _warn_of_truncation(steps, params.spec, run)
+        _warn_of_missing_sentinels(steps, run)
     models.set_dropout(model, spec.dropout)
     module = kind.training_module(model, denoising, params.decoder_layers, spec.seed)
     models.set_attention(module, spec.attention)
@@ -159,19 +159,19 @@ def _start(first: int, inputs: Mapping[str, Path]) -> Start:
 
 def _check_masks(steps: MaskedSteps, policy: str, count: int) -> None:
     """Raise DataError if the first `count` steps mask nothing, or show nothing."""
-    if steps.hide_nothing(count):
+    if steps.masks_nothing(count):
         raise DataError(
             f"policy {policy}: masks nothing in the {count} steps of its training: "
             "change its fields, or use a corpus in which it masks something"
         )
-    if steps.show_nothing(count):
+    if steps.masks_everything(count):
         raise DataError(
             f"policy {policy}: masks every token of every passage, so with mask_exclusion "
             "the encoder would read no words: change its fields to mask less"
         )
 
 
-def _tell_cut(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
+def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
     """Warn of truncated passages, and name the settings that avoid them."""
     (cut, key), count = steps.too_long(), len(steps.passages)
     if not cut or not run.name:  # only the first of several processes has the name
@@ -191,7 +191,7 @@ def _tell_cut(steps: MaskedSteps, asked: Training, run: StageRun) -> None:
     )
 
 
-def _tell_left_out(steps: MaskedSteps, run: StageRun) -> None:
+def _warn_of_missing_sentinels(steps: MaskedSteps, run: StageRun) -> None:
     """Warn if passages of the first step have more spans than the tokenizer has sentinels."""
     if not (steps.specials.sentinels and steps.spec.steps and run.name):
         return

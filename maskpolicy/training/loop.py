@@ -138,7 +138,7 @@ class _Watch:
         if self.on_step:
             self.on_step(done, run.module)
         if done % _REPORT == 0 or (done == run.end and not self.is_part):
-            loss = run.look(done)
+            loss = run.report(done)
             self.loss = f"loss {loss:.3f}"
             self._measure()
             self._log(done, {"loss": loss, "lr": rate(run.spec, done - 1)})
@@ -149,7 +149,7 @@ class _Watch:
             loss = run.check(done)
             self.keep[done](run.weights.copied(), dict(run.work), loss)
         if self.validate and run.spec.eval_every and done % run.spec.eval_every == 0:
-            score = run.judge(done, self.validate)
+            score = run.validate(done, self.validate)
             run.module.train()
             self._log(done, {"dev": score})
 

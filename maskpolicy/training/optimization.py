@@ -125,7 +125,7 @@ class Optimization:
         own = torch.tensor(float(part is None), device=self.device)
         return bool(self.accelerator.reduce(own, "sum").item())
 
-    def look(self, done: int) -> float:
+    def report(self, done: int) -> float:
         """Return the mean loss since the last report, and start a new mean."""
         self.last = self.check(done)
         self.total.zero_()
@@ -152,7 +152,7 @@ class Optimization:
         """Return True if loss and weights are finite; waits for the device."""
         return math.isfinite((self.total + self.weights.master.sum()).item())
 
-    def judge(self, done: int, validate: Callable[[Any], float]) -> float:
+    def validate(self, done: int, validate: Callable[[Any], float]) -> float:
         """Validate, and keep the weights if the score of the first process is the best so far.
 
         Returns that score; raises StageError as `check`, or if validation fails in any process.

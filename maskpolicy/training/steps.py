@@ -56,9 +56,8 @@ class MaskedSteps:
     denoising: Denoising
     specials: Specials
     spec: Training
-    pairs: Callable[[Specials, DenoisingPairs, Training], Pairs] = (
-        Specials.pairs
-    )  # of the model's kind
+    # what the model's kind makes of masked passages
+    pairs: Callable[[Specials, DenoisingPairs, Training], Pairs] = Specials.pairs
     views: Sequence[Passages] = ()  # the passages with the columns of each leaf; (): `passages`
     statistics: Sequence[Statistics | None] = ()  # that `select` of each leaf reads; (): none
 
@@ -104,7 +103,7 @@ class MaskedSteps:
         most = getattr(self.spec, first) - self.specials.added(first)
         return int((self.passages.lengths > most).sum()), first
 
-    def hide_nothing(self, steps: int) -> bool:
+    def masks_nothing(self, steps: int) -> bool:
         """Return True if no token is masked in the first `steps`: there is nothing to learn.
 
         Stops at the first masked token, so that the check is cheap for a policy that masks any.
@@ -117,7 +116,7 @@ class MaskedSteps:
         first, again = self._selected(0), self._selected(0)
         return all(map(np.array_equal, first.spans, again.spans))
 
-    def show_nothing(self, steps: int) -> bool:
+    def masks_everything(self, steps: int) -> bool:
         """Return True if `denoising.mask_exclusion` is set and the first `steps` mask every token.
 
         The encoder would then read no words. Stops at the first token that is not masked.

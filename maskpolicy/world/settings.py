@@ -15,9 +15,8 @@ from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
 RECORD = "world.json"  # beside the tasks of a written world: its settings
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
-SUBJECT_KINDS: tuple[Kind, ...] = get_args(
-    Kind
-)  # of subjects; docs/world.md says which task needs which
+SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Kinds of subjects; docs/world.md says which task needs which."""
 AtLeast0: TypeAlias = Annotated[int, Range(ge=0)]
 AtLeast2: TypeAlias = Annotated[int, Range(ge=2)]
 AtLeast4: TypeAlias = Annotated[int, Range(ge=4)]

@@ -41,7 +41,7 @@ def test_what_a_worker_computes_is_shown(tmp_path):
     execute([stage], Store(tmp_path), SentProgress(Sender(pipe)))
     reports, heard = relayed(stage)
     while receiver.poll():
-        reports.hear(*receiver.recv())
+        reports.receive(*receiver.recv())
     assert heard.lines[0] == ("a", 0, 0, "")
     assert heard.lines[-2][:3] == ("a", 3, 3)
     assert heard.lines[-1] == ("a", "done")
@@ -64,7 +64,7 @@ def test_a_worker_goes_on_if_nobody_listens(tmp_path):
 def test_notes_in_the_store_do_not_replace_newer_reports_of_a_worker():
     a, b = node("a", 1), node("b", 2)
     reports, heard = relayed(a, b)
-    reports.hear("advance", a.key, 5, 9, "")
+    reports.receive("advance", a.key, 5, 9, "")
     reports.wait(a)
     reports.advance(2, 9, "")  # the note of the stage that is waited for
     reports.elsewhere(a, 2, 9, "")
@@ -75,9 +75,9 @@ def test_notes_in_the_store_do_not_replace_newer_reports_of_a_worker():
 def test_a_stage_that_is_taken_over_from_a_lost_worker_is_shown():
     a = node("a", 1)
     reports, heard = relayed(a)
-    reports.hear("advance", a.key, 5, 9, "")
+    reports.receive("advance", a.key, 5, 9, "")
     reports.start(a)
-    reports.hear("advance", a.key, 5, 9, "")  # late
+    reports.receive("advance", a.key, 5, 9, "")  # late
     reports.advance(6, 9, "")
     assert heard.lines == [("a", 5, 9, ""), ("own", 6)]
 
@@ -91,7 +91,7 @@ def test_the_failure_of_a_worker_is_shown():
 
 def test_a_stage_of_another_plan_is_ignored():
     reports, heard = relayed()
-    reports.hear("advance", "0" * 64, 1, 2, "")
+    reports.receive("advance", "0" * 64, 1, 2, "")
     assert heard.lines == []
 
 
@@ -102,4 +102,4 @@ class Direct(Sender):
         self._reports = reports
 
     def send(self, *message):
-        self._reports.hear(*message)
+        self._reports.receive(*message)

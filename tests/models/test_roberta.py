@@ -176,7 +176,7 @@ def test_a_policy_that_hides_everything_shows_nothing_with_exclusion_only():
     marks = Specials.of_encoder(small.tokenizer())
     for how, nothing in ((AT_POSITIONS, False), (Denoising(mask_exclusion=1.0), True)):
         steps = MaskedSteps(small.passages(), Everything(), how, marks, SPEC)
-        assert steps.show_nothing(steps.spec.steps) == nothing
+        assert steps.masks_everything(steps.spec.steps) == nothing
 
 
 def test_what_is_saved_is_the_encoder_alone(tmp_path):
