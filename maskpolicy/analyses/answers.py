@@ -50,4 +50,4 @@ class Answers(Sampling):
             title = f"{run.name}: {title}" if len(runs) > 1 else title
             panels.append(Grid(title, labels, list(wanted), values))
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(panels), missing)
+        return Findings(columns, tuple(rows), tuple(notes), tuple(panels), partial=missing)

@@ -51,4 +51,4 @@ class CheckpointScores:
         ]  # fmt: skip
         lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), bool(unknown))
+        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial=bool(unknown))

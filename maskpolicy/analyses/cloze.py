@@ -42,7 +42,7 @@ class Cloze:
                 Series("wrong name", [row["wrong name"] for row in rows], color=6),
             ],
         )
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), bool(notes))
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=bool(notes))
 
 
 def _rows(each: IntermediateStage, store: Store) -> list[Json]:

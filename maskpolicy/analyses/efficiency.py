@@ -56,7 +56,7 @@ class Efficiency:
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         lines = panels(found, "steps of the intermediate stage", lambda point: point.steps)
         partial = NO_ANSWERS in untested
-        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial)
+        return Findings(columns, tuple(rows), tuple(notes), tuple(lines), partial=partial)
 
 
 def tested(

@@ -69,8 +69,8 @@ class Figure3:
             tuple(rows),
             (*notes, *missing),
             tuple(_panels(rows, self.over, several)),
-            bool(missing or unknown),
-            tuple(_values(numbers)),
+            partial=bool(missing or unknown),
+            values=tuple(_values(numbers)),
         )
 
 

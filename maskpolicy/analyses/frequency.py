@@ -53,7 +53,7 @@ class Frequency(Sampling):
             series.append(Series(label, shares.tolist(), ranks.tolist(), color=color))
         rows += _means(found, {row["policy"]: row["slope"] for row in rows})
         panel = Lines("", "rank of a token", "share of the tokens (%)", series, True, False)
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
     def _slopes(self, tokens: Ragged) -> Json:
         size = int(tokens.flat.max(initial=0)) + 1

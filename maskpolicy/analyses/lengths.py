@@ -40,4 +40,4 @@ class Lengths(Sampling):
             percent = (100 * counts / max(1, n)).tolist()
             series.append(Series(label, percent, places, color=each.row.color))
         panel = Lines("", f"tokens in a span ({self.longest}: or more)", "spans (%)", series)
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)

@@ -66,7 +66,9 @@ class Mismatch(Sampling):
                     )
                     missing = True
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
-        return Findings(columns, tuple(rows), tuple(notes), tuple(_panels(rows, runs)), missing)
+        return Findings(
+            columns, tuple(rows), tuple(notes), tuple(_panels(rows, runs)), partial=missing
+        )
 
     def _rows(
         self, run: Run, task: ColumnExamples, texts: dict[str, list[str]], store: Store

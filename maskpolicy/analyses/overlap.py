@@ -30,7 +30,7 @@ class Overlap(Sampling):
         labels = [each.row.label for each in found]
         values = [[_percent(shares.get((one, other))) for other in labels] for one in labels]
         panel = Grid("tokens masked by both, of those masked by either (%)", labels, labels, values)
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
 
 def _comparable(one: Sample, other: Sample) -> bool:

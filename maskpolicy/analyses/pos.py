@@ -54,7 +54,7 @@ class PartsOfSpeech(Sampling):
         partial = missing or self.pipeline is not None  # it may change; tags are cached by version
         columns = OVER_RUNS if means else COLUMNS
         panel = _panel(found, shares, corpora, means)
-        return Findings(columns, tuple(rows), tuple(notes), (panel,), partial)
+        return Findings(columns, tuple(rows), tuple(notes), (panel,), partial=partial)
 
 
 def _means(found: Sequence[Sample], shares: Mapping[str, Sequence[float]]) -> list[Json]:

@@ -47,7 +47,7 @@ class Positions(Sampling):
             percent = [None if share is None else 100 * share for share in shares]
             series.append(Series(each.row.label, percent, middle, color=each.row.color))
         panel = Lines("", "position in the passage (0: start, 1: end)", "masked tokens (%)", series)
-        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), missing)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), (panel,), partial=missing)
 
     def _counts(self, sample: Sample) -> tuple[list[int], list[int]]:
         """Return the numbers of masked tokens and of all tokens in each part."""

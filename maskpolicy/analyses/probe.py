@@ -65,8 +65,8 @@ class Probe:
             tuple(rows),
             tuple(notes),
             tuple(panels(ended, several)),
-            bool(notes),
-            tuple(_value(each) for each in shown),
+            partial=bool(notes),
+            values=tuple(_value(each) for each in shown),
         )
 
 

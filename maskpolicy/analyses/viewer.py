@@ -44,7 +44,7 @@ class Viewer(Sampling):
                 rows += new
                 title = new[0]["passage"] if number == 0 else ""
                 panels.append(_panel(each, index, new, title))
-        return Findings(COLUMNS, tuple(rows), tuple(notes), tuple(panels), missing)
+        return Findings(COLUMNS, tuple(rows), tuple(notes), tuple(panels), partial=missing)
 
     def _rows(self, sample: Sample, index: int) -> Iterator[Json]:
         passage = sample.passages[int(sample.places[index])]

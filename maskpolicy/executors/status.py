@@ -113,7 +113,16 @@ def _silent(store: Store, stage: Stage, holder: Holder) -> str | None:
 def _under_way(stage: Stage, holder: Holder, silent: str | None, store: Store) -> UnderWay:
     done, total, note = noted_progress(store, stage, holder) or (None, None, "")
     since = holder.since.isoformat(timespec="seconds")
-    return UnderWay(stage.name, holder.host, holder.pid, since, done, total or None, note, silent)
+    return UnderWay(
+        stage=stage.name,
+        host=holder.host,
+        pid=holder.pid,
+        since=since,
+        done=done,
+        total=total or None,
+        note=note,
+        silent=silent,
+    )
 
 
 def _failed(stage: Stage, store: Store) -> Failed:

@@ -103,14 +103,14 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
             by_steps.setdefault(_steps(result), []).append(result)
     return [
         Point(
-            run.name,
-            label,
-            policy,
-            task,
-            steps,
-            tuple(one.percent for one in results if one.percent is not None),
-            tuple(results),
-            color,
+            run=run.name,
+            label=label,
+            policy=policy,
+            task=task,
+            steps=steps,
+            scores=tuple(one.percent for one in results if one.percent is not None),
+            results=tuple(results),
+            color=color,
         )
         for steps, results in sorted(by_steps.items())
     ]

@@ -49,7 +49,9 @@ def pretrained_models(run: Run) -> Iterator[PretrainedModel]:
         key = next(filter(None, map(result.stage_key, KINDS)), None)
         if key is not None:
             stage, kept_at = model_number(result)[1], int(result.config.get(STEP, 0))
-            made = PretrainedModel(run, result.policy, stage, kept_at, key, result)
+            made = PretrainedModel(
+                run=run, policy=result.policy, stage=stage, kept_at=kept_at, key=key, result=result
+            )
             found.setdefault((result.policy, key), made)
     yield from sorted(
         found.values(), key=lambda each: (places[each.policy], each.stage, each.steps)

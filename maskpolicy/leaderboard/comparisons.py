@@ -175,7 +175,14 @@ def _estimate(pair: Difference, verdict: stats.Verdict, tests: int) -> Estimate:
     mean, error = 100 * float(pair.mean), 100 * float(verdict.error)
     low, high = stats.interval(mean, error, verdict.freedom)
     detectable = error * stats.detectable(verdict.freedom, tests)
-    return Estimate(mean, low, high, float(verdict.p), pair.groups, detectable)
+    return Estimate(
+        difference=mean,
+        low=low,
+        high=high,
+        p=float(verdict.p),
+        groups=pair.groups,
+        detectable=detectable,
+    )
 
 
 def _matched(rows: Sequence[Cells]) -> list[tuple[Result, ...]]:

@@ -93,14 +93,14 @@ def weighted(
     chance = (rest**2).sum(-2) @ factors / (seeds - 1)
     between = (of_group - mean[..., None]) ** 2 @ factors
     return Difference(
-        rows,
-        of_seed,
-        chance,
-        np.maximum(0, between - chance / seeds),
-        sum((weight**2 * _slope(scores) for weight, scores in parts), np.zeros(())),
-        len(weights),
-        effective_groups(weights) - 1,
-        examples,
+        rows=rows,
+        of_seed=of_seed,
+        chance=chance,
+        interaction=np.maximum(0, between - chance / seeds),
+        slope=sum((weight**2 * _slope(scores) for weight, scores in parts), np.zeros(())),
+        groups=len(weights),
+        group_freedom=effective_groups(weights) - 1,
+        examples=examples,
     )
 
 
@@ -118,14 +118,14 @@ def combined(parts: Sequence[tuple[int, Difference]], number: int = 1) -> Differ
     pairs = [each for _, each in parts]
     signed: Floats = sum((sign * each.of_seed for sign, each in parts), np.zeros(()))
     return Difference(
-        pairs[0].rows,
-        signed / number,
-        sum((each.chance for each in pairs), np.zeros(())) / number**2,
-        sum((each.interaction for each in pairs), np.zeros(())) / number**2,
-        (sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
-        sum(each.groups for each in pairs),
-        min(each.group_freedom for each in pairs),
-        sum(each.examples for each in pairs),
+        rows=pairs[0].rows,
+        of_seed=signed / number,
+        chance=sum((each.chance for each in pairs), np.zeros(())) / number**2,
+        interaction=sum((each.interaction for each in pairs), np.zeros(())) / number**2,
+        slope=(sum((np.sqrt(each.slope) for each in pairs), np.zeros(())) / number) ** 2,
+        groups=sum(each.groups for each in pairs),
+        group_freedom=min(each.group_freedom for each in pairs),
+        examples=sum(each.examples for each in pairs),
     )
 
 

@@ -112,13 +112,13 @@ class EpisodeSteps:
         noise = np.stack([rng.gumbel(size=self.episode.candidates) for rng in draws])
         held = [self._held(one, number) for one in asked]
         return Episodes(
-            tuple(one.id for one in asked),
-            tuple(one.passage for one in asked),
-            torch.from_numpy(noise) if noisy else None,
-            temperature(self.episode, number, self.spec.steps),
-            number,
-            self._collated(asked),
-            self._collated(held),
+            ids=tuple(one.id for one in asked),
+            passages=tuple(one.passage for one in asked),
+            noise=torch.from_numpy(noise) if noisy else None,
+            temperature=temperature(self.episode, number, self.spec.steps),
+            step=number,
+            query=self._collated(asked),
+            held=self._collated(held),
         )
 
     def _held(self, asked: Question, number: int) -> Question:

@@ -103,7 +103,14 @@ def denoising_pairs(
     else:
         join = marks.mask if denoising.join == "mask" else None
         targets = _masked_target(tokens, masked, flat, amounts, counts, join)
-    return DenoisingPairs(written, targets, excluded, amounts, counts, int((asked - counts).sum()))
+    return DenoisingPairs(
+        sources=written,
+        targets=targets,
+        excluded=excluded,
+        masked_tokens=amounts,
+        spans=counts,
+        left_out=int((asked - counts).sum()),
+    )
 
 
 def _sources(
@@ -165,12 +172,12 @@ def mixed_pairs(
     sources = _joined([each.sources for each in found])
     some = any(each.excluded is not None for each in found)
     return DenoisingPairs(
-        sources.take(back),
-        _joined([each.targets for each in found]).take(back),
-        Ragged(np.concatenate(marks), sources.bounds).take(back).flat if some else None,
-        np.concatenate([each.masked_tokens for each in found])[back],
-        np.concatenate([each.spans for each in found])[back],
-        sum(each.left_out for each in found),
+        sources=sources.take(back),
+        targets=_joined([each.targets for each in found]).take(back),
+        excluded=Ragged(np.concatenate(marks), sources.bounds).take(back).flat if some else None,
+        masked_tokens=np.concatenate([each.masked_tokens for each in found])[back],
+        spans=np.concatenate([each.spans for each in found])[back],
+        left_out=sum(each.left_out for each in found),
     )
 
 

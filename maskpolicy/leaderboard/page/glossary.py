@@ -44,11 +44,11 @@ def entries(board: Board, analyses: Sequence[EmbeddedAnalysis]) -> list[PolicyEn
             passages.setdefault((analysis.folder, passage.label), passage)
     return [
         PolicyEntry(
-            row.label,
-            _sentence(row.config["name"]),
-            tuple(_settings(board, row).items()),
-            _counts(row.work),
-            next((passages[place] for place in _places(row) if place in passages), None),
+            label=row.label,
+            sentence=_sentence(row.config["name"]),
+            settings=tuple(_settings(board, row).items()),
+            counts=_counts(row.work),
+            passage=next((passages[place] for place in _places(row) if place in passages), None),
         )
         for row in board.rows
     ]

@@ -126,15 +126,15 @@ def table(board: Board) -> Table:
         groups[column.group] += 1
     majority = tuple(_majority(board, column) for column in columns) if board.majority else ()
     return Table(
-        board.compared_with,
-        columns,
-        lines,
-        tuple(groups.items()),
-        not_significant.untested(board),
-        not_significant.lacks_runs(board),
-        board.seeds,
-        board.tests,
-        majority,
+        baseline=board.compared_with,
+        columns=columns,
+        lines=lines,
+        groups=tuple(groups.items()),
+        untested=not_significant.untested(board),
+        lacks_runs=not_significant.lacks_runs(board),
+        seeds=board.seeds,
+        tests=board.tests,
+        majority=majority,
     )
 
 
