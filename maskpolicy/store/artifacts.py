@@ -37,7 +37,7 @@ from maskpolicy.store.claims import LEASE, Locks, check_key, is_key
 from maskpolicy.store.data_digests import DataDigests
 from maskpolicy.store.disk import Disk
 from maskpolicy.store.folder_claims import FolderClaims
-from maskpolicy.store.holders import Holder
+from maskpolicy.store.held_keys import HeldKeys
 from maskpolicy.store.in_use import InUse
 from maskpolicy.store.key_writer import KeyWriter
 from maskpolicy.store.notes import Notes
@@ -55,7 +55,7 @@ class Artifact:
     manifest: Mapping[str, Json]
 
 
-class Store:
+class Store(HeldKeys):
     """A store in one folder, which any number of processes can share, but not threads of one."""
 
     patience = 5.0
@@ -278,48 +278,6 @@ class Store:
         The manifest then records its seconds.
         """
         return self._under_way.get(key) or Checkpoints(self._writer(key))
-
-    @contextmanager
-    def lock(self, key: str) -> Iterator[bool]:
-        """Wait until the key is free, and hold it; a process that holds the key can enter again."""
-        with self._locks.hold(key, wait=True) as is_mine:
-            yield is_mine
-
-    @contextmanager
-    def try_lock(self, key: str) -> Iterator[bool]:
-        """Hold the key if it is free; yields whether this process holds it."""
-        with self._locks.hold(key, wait=False) as is_mine:
-            yield is_mine
-
-    @contextmanager
-    def try_lock_all(self, keys: Iterable[str]) -> Iterator[bool]:
-        """Hold all of these keys if all are free; yields whether this process holds them."""
-        with self._locks.hold_all(keys) as are_mine:
-            yield are_mine
-
-    def check_claim(self, key: str) -> None:
-        """Raise ClaimLost if another process has taken over the key that this one holds."""
-        self._locks.check(key)
-
-    def is_busy(self, key: str) -> bool:
-        """Return whether another process holds the key; writes nothing."""
-        return self._locks.is_busy(key)
-
-    def holder(self, key: str) -> Holder | None:
-        """Return the process that holds the key, perhaps this one, or None; writes nothing."""
-        return self._locks.holder(key)
-
-    def former_holder(self, key: str) -> Holder | None:
-        """Return the holder from whom this process took over a key that it holds, or None."""
-        return self._locks.former(key)
-
-    def last_refresh(self, key: str) -> datetime | None:
-        """Return when the claim on a key was last refreshed, by the clock of the disk or bucket."""
-        return self._locks.last_refresh(key)
-
-    def claimed(self) -> set[str]:
-        """Return the keys that have a claim, perhaps an expired one; `holder` checks that."""
-        return self._locks.claimed()
 
     def was_interrupted(self, key: str) -> bool:
         """Return whether the key has a temporary folder."""
