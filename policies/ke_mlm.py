@@ -47,7 +47,7 @@ ALL = ""  # the key of the number of all words
 class KeMlm:
     """Mask the words that best tell the classes of the task `train_on` (Kawintiranon and Singh).
 
-    Of their occurrences in a passage, as many are drawn as `ratio` allows.
+    As many of their occurrences in a passage are drawn as `ratio` allows.
     """
 
     train_on: tuple[str, ...]  # label tasks; each is looked at alone

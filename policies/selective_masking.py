@@ -41,7 +41,7 @@ Marks = list[NDArray[np.bool_]]
 class SelectiveMasking:
     """Mask words that suffice to tell the label of a text of the task `train_on` (Gu et al. 2020).
 
-    Of a passage's important words, as many are drawn as `ratio` allows.
+    As many of a passage's important words are drawn as `ratio` allows.
     """
 
     train_on: tuple[str, ...]  # one label task

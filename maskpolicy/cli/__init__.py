@@ -94,7 +94,8 @@ def _exit(code: int) -> NoReturn:
 def _orderly_end() -> Iterator[None]:
     """Let signals of schedulers and terminals raise SystemExit, so that claims are given back.
 
-    Not in a process that a launcher such as torchrun started: it would wait for the others.
+    A process that a launcher such as torchrun started keeps its handlers, because it would wait for
+    the others.
     """
 
     def end(number: int, frame: object) -> None:

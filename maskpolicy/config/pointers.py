@@ -1,4 +1,4 @@
-"""Where a key belongs that is not known where it was written, for error messages."""
+"""For error messages: where a key belongs that is unknown in the place where it was written."""
 
 from __future__ import annotations
 

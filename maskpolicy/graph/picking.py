@@ -1,7 +1,7 @@
-"""Stages that take one of several inputs: which one, the artifact of another input says.
+"""Stages that take one of several inputs; the artifact of another input says which one.
 
-So a graph is the same before and after a choice, and what is not chosen is not computed. The input
-`choice` of such a stage has a file choice.json, {"input": NAME}, with the name of one of its
+A graph is thus the same before and after a choice, and what is not chosen is not computed. The
+input `choice` of such a stage has a file choice.json, {"input": NAME}, with the name of one of its
 options.
 """
 
@@ -56,7 +56,7 @@ def undecided(
 ) -> dict[str, Stage]:
     """Return by key what `stages` need only if they pick it: options, and their missing inputs.
 
-    Left out is what `is_known` names, with its inputs.
+    Stages for which `is_known` is true are left out, with their inputs.
     """
     found: dict[str, Stage] = {}
     waiting = [option for stage in stages for option in options(stage).values()]

@@ -39,7 +39,7 @@ class AnswerCounts:
     def best(self, key: Hashable, choices: Sequence[str] = ()) -> str:
         """Return the best guess for a key, "" for an unknown one.
 
-        Where there are choices it is the one that is most frequent as an answer, else the first.
+        With choices, it is the one that is most frequent as an answer, or else the first.
         """
         counts = self.counts(key)
         if choices:

@@ -60,7 +60,7 @@ class Templates:
     def _nearest(self, template: Template) -> Template:
         """Return the known template with the largest share of common words (Jaccard).
 
-        Of several it is the one that begins alike for longest, then the most frequent one.
+        If there are several: the one with the longest common beginning, then the most frequent.
         """
         words = set(template)
         shared = self._has[:, [self._columns[w] for w in words if w in self._columns]].sum(axis=1)

@@ -77,7 +77,7 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the words of an answer stand in the prediction one after another, else 0.
 
     Both are normalised as in SQuAD; so DPR's `has_answer` (Karpukhin et al. 2020) judges passages.
-    An answer of which the normalisation leaves nothing stands in none.
+    An answer of which the normalisation leaves nothing is in no prediction.
     """
     text = f" {normalise(prediction)} "
     return float(any(f" {answer} " in text for answer in filter(None, map(normalise, answers))))
@@ -86,7 +86,7 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
 def multiple_choice(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised prediction equals the right choice's text, else 0.
 
-    Of a choice such as "A" or "+" the normalisation leaves nothing: it is compared as it stands.
+    A choice such as "A" or "+", of which the normalisation leaves nothing, is compared as it is.
     """
     right = answers[0]
     if normalise(right):

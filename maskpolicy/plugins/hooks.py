@@ -50,7 +50,7 @@ class Hook(Generic[T]):
     def of(self, plugin: Any) -> T:
         """Return what a plugin, its class or an instance, defines under this name, or the default.
 
-        Of an instance that is a bound method, or the value of an attribute.
+        For an instance, that is a bound method or the value of an attribute.
         """
         former = getattr(plugin, self.old_name, self.default) if self.old_name else self.default
         found: T = getattr(plugin, self.name, former)
