@@ -119,7 +119,7 @@ class DifferenceMasking:
 
 
 def _content(passage: Passage) -> list[str]:
-    """Return the words of a passage in lower case that have a letter and are no stop words."""
+    """Return the words of a passage in lower case that have a letter and are not stop words."""
     from spacy.lang.en.stop_words import STOP_WORDS
 
     words = map(str.lower, passage.texts(passage.words))

@@ -32,7 +32,7 @@ class Wiqa:
         """Map a row; the target is the text of the right choice."""
         question, about = block(row, "question"), block(row, "metadata")
         if "para_steps" not in question:
-            raise DataError("key 'question.para_steps' is missing: this is no row of WIQA")
+            raise DataError("key 'question.para_steps' is missing: this is not a row of WIQA")
         given = choices.read(records(question, "choices"))
         target = _right(question, given)
         if target is None:

@@ -110,7 +110,7 @@ def examples(
 def _written_world(task: TaskBlock, folder: Path) -> str:
     """Write the embedded world with all its tasks, and return the folder of the tasks.
 
-    Raises ConfigError if `task` is none of them.
+    Raises ConfigError if `task` is not one of them.
     """
     from maskpolicy import world as embedded
     from maskpolicy.formats import sources

@@ -18,7 +18,7 @@ from maskpolicy.schema import at
 from maskpolicy.types import Denoising
 
 GRID, ZIP, TUNE = "grid", "zip", "tune"
-ON, DEV = "on", "dev"  # the key of `tune` that is no key of a row, and its only value
+ON, DEV = "on", "dev"  # the key of `tune` that is not a key of a row, and its only value
 _SAME_RESULT = (
     "finetune.seed",
     *(f"{name}.checkpoint_every" for name in ROW_TRAININGS),

@@ -15,7 +15,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 TRAININGS = ("general", "fit", "intermediate", "finetune")  # the stages that train a model
-GENERAL_ONLY = "policy"  # the key of the block `general` that is none of `Training`
+GENERAL_ONLY = "policy"  # the key of the block `general` that is not a field of `Training`
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 Amount = Annotated[float, Range(ge=0)]
 

@@ -58,7 +58,7 @@ def general_policy(
     if given["name"] == NONE:
         raise ConfigError(f"{place}: {NONE} masks nothing: set {where}.steps: 0")
     if "label" in given:
-        raise ConfigError(f"{at(place, 'label')}: the general stage is no row: leave it out")
+        raise ConfigError(f"{at(place, 'label')}: the general stage is not a row: leave it out")
     block = policy_block(given, place, {}, model.kind)
     _check(block, place)
     usual = policy_block({"name": GENERAL_POLICY}, place, {}, model.kind)

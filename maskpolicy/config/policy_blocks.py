@@ -115,7 +115,7 @@ def _member(item: Any, where: str) -> Mapping[str, Any]:
     if block["name"] == NONE:
         raise ConfigError(f"{at(where, 'name')}: {NONE} masks nothing: leave it out")
     if "label" in block:
-        raise ConfigError(f"{at(where, 'label')}: a member is no row of its own: leave it out")
+        raise ConfigError(f"{at(where, 'label')}: a member is not a row of its own: leave it out")
     return block
 
 

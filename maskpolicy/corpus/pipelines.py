@@ -81,7 +81,7 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
 
 
 def files_of(pipeline: str | None) -> dict[Path, str]:
-    """Return the sha256 of each file of a pipeline's folder; none for what is no folder."""
+    """Return the sha256 of each file of a pipeline's folder; none for what is not a folder."""
     found = Path(pipeline).rglob("*") if pipeline and Path(pipeline).is_dir() else ()
     return {path: sha256(path) for path in found if path.is_file()}
 

@@ -95,8 +95,9 @@ def _check_listening(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         raise ConfigError(
-            f"--executor ray={address}: is no address: write ray (a Ray on this machine), ray=auto "
-            "(the cluster that this machine belongs to), ray=HOST:PORT or ray=ray://HOST:PORT"
+            f"--executor ray={address}: is not an address: write ray (a Ray on this machine), "
+            "ray=auto (the cluster that this machine belongs to), ray=HOST:PORT or "
+            "ray=ray://HOST:PORT"
         )
     try:
         socket.create_connection((host, int(port)), _CONNECT).close()

@@ -207,7 +207,7 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
             break
     if foreign:
         raise DataError(
-            f"{foreign[0]}: is no file of task {task.name!r}: its first row has no key "
+            f"{foreign[0]}: is not a file of task {task.name!r}: its first row has no key "
             f"{stated.mark!r} (each task's files belong in a folder of its name)"
         )
     places = ", ".join(dict.fromkeys((*stated.folders, task.name)))

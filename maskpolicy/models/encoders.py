@@ -23,7 +23,7 @@ def load(name: str, revision: str | None = None, head: Wanted = "saved") -> Any:
     Returns its body, or Transformers' model for masked language modelling if the head of that
     model is to be trained further: with `head` "own"; with "auto", where the weights have one and
     the family is not RoBERTa's; with "saved", if the folder was saved from such a model. Raises
-    ConfigError if the model does not exist, is no encoder, or lacks weights.
+    ConfigError if the model does not exist, is not an encoder, or lacks weights.
     """
     from transformers import AutoConfig
 

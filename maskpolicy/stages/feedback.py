@@ -40,7 +40,7 @@ STATE = "policy.safetensors"  # what the policy hands on
 def every(block: PolicyBlock) -> int:
     """Return after how many steps a row's policy is annotated again; 0: never.
 
-    Raises ConfigError for a field `every` that is no number of steps.
+    Raises ConfigError for a field `every` that is not a number of steps.
     """
     policy = instance("policy", block.name, block.fields)
     if hooks.REANNOTATE.of(policy) is None:

@@ -246,7 +246,7 @@ def open_bucket(url: str) -> Bucket:
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
-        raise StoreError(f"store {url}: is no address ({error}): correct it") from error
+        raise StoreError(f"store {url}: is not an address ({error}): correct it") from error
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise StoreError(f"store {url}: unknown kind of address: name a folder, or one of {known}")

@@ -46,7 +46,7 @@ def test_a_missing_extra(asked, monkeypatch):
 
 def test_an_address_that_is_none(asked):
     pytest.importorskip("ray")
-    assert "is no address" in asked("ray=somewhere")
+    assert "is not an address" in asked("ray=somewhere")
 
 
 def test_an_address_where_nobody_answers(asked):

@@ -161,7 +161,7 @@ def test_official_dev_is_dev_and_official_test_is_test(tmp_path, name):
 @pytest.mark.parametrize(("name", "other"), [("wiqa", "quartz"), ("quartz", "wiqa")])
 def test_files_of_equal_names_are_told_apart(tmp_path, name, other):
     write(tmp_path / "test.jsonl", JOINED[other])
-    with pytest.raises(DataError, match=rf"test\.jsonl: is no file of task '{name}'") as error:
+    with pytest.raises(DataError, match=rf"test\.jsonl: is not a file of task '{name}'") as error:
         examples.read_examples(block(name), "test", tmp_path)
     assert "\n" not in str(error.value)
     write(tmp_path / name / "test.jsonl", JOINED[name])
@@ -177,7 +177,7 @@ def test_a_first_line_that_is_no_json_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "row", "reason"),
     [
-        ("wiqa", QUARTZ, r"key 'question\.para_steps' is missing: this is no row of WIQA"),
+        ("wiqa", QUARTZ, r"key 'question\.para_steps' is missing: this is not a row of WIQA"),
         ("quartz", WIQA, "key 'id' is missing|key 'answerKey'"),
         (
             "quartz",

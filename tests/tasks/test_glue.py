@@ -140,7 +140,7 @@ def test_a_similarity_that_is_no_number_is_one_line(tmp_path, score):
 
 def test_another_tasks_file_is_refused(tmp_path):
     write(tmp_path, "qnli", ROWS["qnli"][0])
-    with pytest.raises(DataError, match="is no file of task 'qqp'"):
+    with pytest.raises(DataError, match="is not a file of task 'qqp'"):
         examples.read_split(block("qqp"), "test", tmp_path / "QNLI")
 
 

@@ -264,7 +264,7 @@ def test_a_loss_that_is_no_number_is_neither_judged_nor_kept_nor_written():
 
 
 def cliff(module, batch):
-    """A loss of 0 whose gradient is no number."""
+    """A loss of 0 whose gradient is not a number."""
     return (0 * module.w).sqrt().sum(), 1
 
 

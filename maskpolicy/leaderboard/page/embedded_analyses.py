@@ -126,7 +126,7 @@ def shared_notes(analyses: Sequence[EmbeddedAnalysis]) -> dict[str, list[str]]:
 
 
 def _entries(folder: Path, pattern: str) -> list[Path]:
-    """Return the entries of a folder that are no symbolic links, sorted by name."""
+    """Return the entries of a folder that are not symbolic links, sorted by name."""
     if folder.is_symlink():
         return []
     return sorted(path for path in folder.glob(pattern) if not path.is_symlink())
