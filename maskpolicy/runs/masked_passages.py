@@ -59,4 +59,4 @@ def _is_near(rows: list[IntermediateStage], store: Store) -> bool:
     """Return whether the rows' inputs are on this machine, or small enough to be fetched."""
     read = {key for row in rows for key in row.read_by_policy.values()}
     known = (store.peek(key) or {"files": ()} for key in read if not store.path(key).exists())
-    return sum(int(entry["size"]) for each in known for entry in each["files"]) <= NEAR
+    return bool(sum(int(entry["size"]) for each in known for entry in each["files"]) <= NEAR)

@@ -238,7 +238,7 @@ class Inputs:
 
     @cached_property
     def contrast(self) -> Text:
-        """The corpus that policies compare that one with."""
+        """The corpus with which policies compare that of the intermediate stage."""
         corpus = self.experiment.contrast_corpus
         if corpus is None:
             return Text(self.general_corpus)
@@ -312,7 +312,7 @@ class Inputs:
 
 
 def _min_count(policy: Any) -> int:
-    """Return the smallest sum that a policy keeps; raises ConfigError if it is none."""
+    """Return the smallest sum that a policy keeps; raises ConfigError if it is not one."""
     least = hooks.MIN_COUNT.of(policy)
     if not isinstance(least, int) or isinstance(least, bool) or least < 1:
         name = plugin_name("policy", policy)
