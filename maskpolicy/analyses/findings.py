@@ -25,6 +25,7 @@ ABOUT = (
     "RUN... tests all of them as one family and gives each a verdict by rule: nothing here is "
     "typed by hand. docs/statistics.md describes the tests, and simulations of them.",
 )
+NOTHING = "no run has rows that a claim compares: run the experiments of experiments/findings/"
 
 
 @analysis("findings", heading="Claims of the papers", place=10)
@@ -55,6 +56,8 @@ class PaperFindings:
         claims = [self._scaled(claim) for claim in CLAIMS]
         verdicts = decide(claims, evidences)
         drawn = tuple(paper_figures.draw(evidences)) if self.draw else ()
+        if not drawn and not any(each.estimate for one in verdicts for each in one.tested):
+            return Findings(COLUMNS, (), (NOTHING,), partial=True)
         notes = (*_rules(verdicts), *dict.fromkeys(evidences.notes))
         rows = tuple(row for verdict in verdicts for row in _rows(verdict))
         return Findings(COLUMNS, rows, notes, partial=True, figures=drawn, about=ABOUT)

@@ -74,6 +74,8 @@ def _bars(axis: Axes, plot: Bars, colors: Mapping[str, int]) -> None:
         for where, low, high in zip(x, series.low, series.high, strict=False):
             if low is not None and high is not None:
                 axis.plot([where, where], [low, high], color=look.INK, linewidth=1)
+    if not any(any(each) for series in plot.series for each in (series.y, series.low, series.high)):
+        axis.set_ylim(0, 1)
     names = [look.lines(name) for name in plot.names]
     slanted = sum(len(name) for name in names) > 42
     axis.set_xticks(range(len(names)), names, rotation=30 if slanted else 0)

@@ -52,6 +52,13 @@ def test_every_claim_has_a_verdict_and_only_comparisons_with_runs_are_tested(run
     json.dumps(findings.to_json(found, "findings"), allow_nan=False)
 
 
+def test_runs_without_rows_that_a_claim_compares_have_no_table(tmp_path, store):
+    other = run(tmp_path / "mine", {"none": 0.1, "random": 0.2}, ("zsre",), name="mine", n=30)
+    found = PaperFindings().analyse([other], store)
+    assert (found.rows, found.figures) == ((), ())
+    assert "no run has rows that a claim compares" in found.notes[0]
+
+
 def test_the_smallest_effect_is_a_setting_of_claims_about_scores_alone(runs, store):
     rows = PaperFindings(least=1.5).analyse(runs, store).rows
     least = {row["finding"]: row["least"] for row in rows}
