@@ -45,6 +45,8 @@ class Hits:
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}
                     rows += [{**about, **_row(found, way)} for way in WAYS]
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
+        if not rows and not notes:
+            return Findings(columns, (), ("no row has a learned policy",))
         return Findings(columns, tuple(rows), tuple(notes), partial=bool(notes))
 
 

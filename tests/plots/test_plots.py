@@ -129,3 +129,8 @@ def test_wide_panels_stand_below_each_other():
         found = drawing.figure(bars)
         assert len({axes.get_subplotspec().rowspan.start for axes in found.axes}) == tops
         assert found.get_figwidth() <= 14
+
+
+def test_bars_that_are_all_zero_stand_on_their_axis():
+    found = drawing.figure([Bars("", "y", ["a", "b"], [Series("one", [0.0, None])])])
+    assert found.axes[0].get_ylim() == (0.0, 1.0)
