@@ -35,8 +35,13 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
-    """Create a folder for results before the work begins; raises StoreError if that fails.
+def nearest_folder(path: Path) -> Path:
+    """Return a path if it exists, or else the nearest of its parents that does."""
+    return next((each for each in (path, *path.parents) if each.exists()), path)
+
+
+def check_folder(folder: Path, marks: Sequence[str] = ()) -> None:
+    """Raise StoreError unless results can be written to a folder; creates nothing.
 
     With `marks`, a folder that is not empty must contain one of these names, so that results are
     not written among other files.
@@ -47,14 +52,23 @@ def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
         there = {path.name for path in folder.iterdir()}
         if there and not there & set(marks):
             raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+    near = nearest_folder(folder)
+    if near == folder and not os.access(folder, os.W_OK):
+        raise StoreError(f"{folder}: cannot be written: choose another --out")
+    if not near.is_dir() or not os.access(near, os.W_OK):
+        why = "cannot be written" if near.is_dir() else "is a file"
+        raise StoreError(f"{folder}: cannot be created: {near} {why}; choose another --out")
+
+
+def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
+    """Create a folder for results; raises StoreError as `check_folder` does, or if that fails."""
+    check_folder(folder, marks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"{folder}: cannot be created: {error.strerror}; choose another --out"
         ) from error
-    if not os.access(folder, os.W_OK):
-        raise StoreError(f"{folder}: cannot be written: choose another --out")
 
 
 def link(source: Path, target: Path) -> None:

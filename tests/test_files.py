@@ -1,4 +1,4 @@
-"""Paths in texts that are shared."""
+"""Folders to write to, and paths in texts that are shared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy.files import relative_paths
+from maskpolicy.errors import StoreError
+from maskpolicy.files import check_folder, claim_folder, relative_paths
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,17 @@ from maskpolicy.files import relative_paths
 )
 def test_no_path_in_a_text_is_absolute(text, shown):
     assert relative_paths(text, Path("/home/me/work/runs/a")) == (text if shown is None else shown)
+
+
+def test_a_folder_is_checked_before_it_is_created(tmp_path):
+    check_folder(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+    claim_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    for place, why in (("file", "is a file, not a folder"), ("file/a/b", "file is a file; choose")):
+        with pytest.raises(StoreError, match=why):
+            check_folder(tmp_path / place)
 
 
 def test_texts_are_found_at_any_depth(tmp_path):

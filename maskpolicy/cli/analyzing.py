@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from maskpolicy.findings import Findings
     from maskpolicy.results.cell import Run
     from maskpolicy.runs.display import Detail
+    from maskpolicy.runs.packing import OpenedRuns
     from maskpolicy.store.artifacts import Store
 
 ALL = "all"
@@ -39,7 +40,10 @@ def analyze(
     ] = None,
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Folders that `run` wrote."),
+        typer.Argument(
+            metavar="RUN... [KEY=VALUE]...",
+            help="Folders that `run` wrote, zips of `pack`, or hf://datasets/..",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -63,50 +67,62 @@ def analyze(
         raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
+    from maskpolicy.runs import packing
     from maskpolicy.store import overlay
     from maskpolicy.store.opening import open_store
 
     detail = detail_of(quiet, verbose)
     log_to(console(err=True), detail=detail)
     discovery.load_files(plugin or (), fresh=True)
-    analyses, folders = _parsed(name, runs or [])
-    if name == ALL:
-        _check(folders)
-    artifacts = overlay.writable(open_store(run_record.trusted_store(store, folders), cache))
-    one = len(folders) == 1 and not _is_model(folders[0])  # one run, whose page shows analyses
-    written, any_found = False, False
-    for each, found in _each(analyses, folders, artifacts, detail, strict=name != ALL):
-        if name != ALL:
-            _print(found, each, as_json=as_json)
-        any_found = True
-        run = folders[0] if one else None
-        written |= _save(found, each, _place(each, out, run), run, err=as_json)
-    if not any_found:
-        raise DataError(f"analyze {ALL}: no analysis has results: the lines above say why")
-    if out is None and one and written:
-        _refresh(folders[0], err=as_json)
-    elif not written:
-        what = "a model" if len(folders) == 1 else "several runs"
-        typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
+    analyses, places = _parsed(name, runs or [])
+    with packing.opened(places) as opened:
+        folders = opened.folders
+        if name == ALL:
+            _check(folders)
+        place = run_record.trusted_store(store, opened.kept)
+        artifacts = overlay.writable(open_store(place, cache))
+        what = _unpaged(opened)  # a single run has a page, which shows analyses
+        run = None if what else folders[0]
+        written, any_found = False, False
+        for each, found in _each(analyses, opened, artifacts, detail, strict=name != ALL):
+            if name != ALL:
+                _print(found, each, as_json=as_json)
+            any_found = True
+            written |= _save(found, each, _place(each, out, run), run, err=as_json)
+        if not any_found:
+            raise DataError(f"analyze {ALL}: no analysis has results: the lines above say why")
+        if out is None and run is not None and written:
+            _refresh(run, err=as_json)
+        elif not written:
+            typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
 
 
-def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
-    """Return the analyses by name, with the fields set by KEY=VALUE words, and the folders."""
+def _unpaged(opened: OpenedRuns) -> str:
+    """Return what has no page to which analyses are added, or "" for the folder of one run."""
+    if len(opened.folders) > 1:
+        return "several runs"
+    if opened.is_packed(opened.folders[0]):
+        return "a packed run"
+    return "a model" if _is_model(opened.folders[0]) else ""
+
+
+def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the analyses by name, with the fields set by KEY=VALUE words, and the runs."""
     from maskpolicy.config import yaml_file
     from maskpolicy.plugins import discovery, registry
 
     keys = [word for word in words if "=" in word and not Path(word).exists()]
-    folders = [Path(word) for word in words if word not in keys]
-    if not folders:
+    places = [word for word in words if word not in keys]
+    if not places:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
     if name != ALL:
         fields = yaml_file.assignments(keys)
-        return {name: discovery.instance("analysis", name, fields, name)}, folders
+        return {name: discovery.instance("analysis", name, fields, name)}, places
     if keys:
         raise ConfigError(f"analyze {ALL} {keys[0]}: to set a field, name one analysis")
     discovery.load_builtin("analysis")
     names = registry.names("analysis")
-    return {each: discovery.instance("analysis", each, {}, each) for each in names}, folders
+    return {each: discovery.instance("analysis", each, {}, each) for each in names}, places
 
 
 def _check(folders: Sequence[Path]) -> None:
@@ -120,7 +136,7 @@ def _check(folders: Sequence[Path]) -> None:
 
 def _each(
     analyses: Mapping[str, Any],
-    folders: Sequence[Path],
+    opened: OpenedRuns,
     store: Store,
     detail: Detail,
     *,
@@ -135,8 +151,9 @@ def _each(
         count = Tally(number, len(analyses), "analyses")
         try:
             # one display each: a bar would take what is printed in between off the standard output
-            with Display(console(err=True), name, count, detail) as display, reporting(display):
-                found = _find(name, analysis, folders, store)
+            shown = Display(console(err=True), name, count, detail)
+            with shown as display, reporting(display), opened.naming(store):
+                found = _find(name, analysis, opened.folders, store)
         except MaskpolicyError as error:
             if strict:
                 raise
@@ -219,6 +236,11 @@ def _read(folder: Path, analysis: Any) -> Run:
     from maskpolicy.results import cell
     from maskpolicy.results.cell import read_run
 
-    if _is_model(folder) and hooks.TAKES_MODELS.of(analysis):
-        return cell.Run(folder, (), NONE)
-    return read_run(folder)
+    if not hooks.TAKES_MODELS.of(analysis) or (folder / "results").is_dir():
+        return read_run(folder)
+    if not _is_model(folder):
+        raise DataError(
+            f"{folder}: holds neither results nor a model: name a folder that `maskpolicy run` "
+            "wrote, or one with a model's config.json, weights and tokenizer"
+        )
+    return cell.Run(folder, (), NONE)

@@ -67,12 +67,6 @@ Quiet: TypeAlias = Annotated[
 Verbose: TypeAlias = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also what starts, and what the store has.")
 ]
-Push: TypeAlias = Annotated[
-    str | None, typer.Option("--push", metavar="OWNER/NAME", help="Upload it to the Hub, too.")
-]
-Private: TypeAlias = Annotated[
-    bool, typer.Option("--private", help="--push: create a private repository.")
-]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StorePlace: TypeAlias = Annotated[
     str,

@@ -14,6 +14,7 @@ from maskpolicy.runs.command_words import row_words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from maskpolicy.config.experiment import PolicyBlock
     from maskpolicy.runs.preview import MaskedText
 
 TEXT = (
@@ -52,16 +53,19 @@ def gallery(
     if picture is not None and picture.suffix not in (".svg", ".png"):
         raise ConfigError(f"--picture: {picture}: end the name in .svg or .png")
     discovery.load_files(plugin or (), fresh=True)
-    artifacts = open_store(run_record.trusted_store(store, []), cache)
-    tokenizer = preview_inputs.tokenizer_of(model, artifacts)
-    masked: dict[str, MaskedText] = {}
+    blocks: dict[str, PolicyBlock] = {}  # of all rows, so that a mistake is found before any work
     others, asking = [], []
     for row in (*(() if alone else _policies(plugin or ())), *(rows or ())):
         name, *words = row_words(row)
         if lacking := "" if words else _lacking(name):
             others.append(f"`{name}` {lacking}")
             continue
-        block = policy_blocks.policy_block(showing.given_block(name, words, None), "policy", {})
+        given = showing.given_block(name, words, None)
+        blocks[row] = policy_blocks.policy_block(given, "policy", {})
+    artifacts = open_store(run_record.trusted_store(store, []), cache)
+    tokenizer = preview_inputs.tokenizer_of(model, artifacts)
+    masked: dict[str, MaskedText] = {}
+    for row, block in blocks.items():
         read = preview_inputs.statistics_of(block, model, None, artifacts)
         masked[row] = preview.show(text, block, tokenizer, None, seed, statistics=read)
         if preview.asks_the_model(block):

@@ -27,18 +27,22 @@ def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="A folder or a URL.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="A folder or a URL.")],
     run: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Only what these runs have used; repeatable."),
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Only what these runs have used; repeatable."),
     ] = None,
     cache: Cache = None,
 ) -> None:
     """Copy the artifacts that TO lacks; the same command continues where it stopped."""
     from maskpolicy.results import run_record
+    from maskpolicy.runs import packing
     from maskpolicy.store import copying
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
-    keys = [key for folder in run or () for key in run_record.keys(folder)] if run else None
+    keys = None
+    if run:
+        with packing.opened(run) as runs:
+            keys = [key for folder in runs.folders for key in run_record.keys(folder)]
     one, two = _existing(source, cache), open_store(target, cache)
     copied = copying.copy(one, two, keys, _tracked("copying"))
     for key, names in copied.different.items():

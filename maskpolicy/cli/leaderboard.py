@@ -47,8 +47,9 @@ def leaderboard(
     from maskpolicy.results.cell import read_run
     from maskpolicy.runs import packing
 
-    with packing.folders(runs) as found:
-        board = build_leaderboard([read_run(f) for f in found], baseline=baseline, mixed=mixed)
+    with packing.opened(runs) as found:
+        read = [read_run(folder) for folder in found.folders]
+        board = build_leaderboard(read, baseline=baseline, mixed=mixed)
         if out is not None:
             save_report(board, out, work=work)
         if html is not None:

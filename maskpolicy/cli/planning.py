@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from maskpolicy.config.experiment import Experiment
+    from maskpolicy.config.verbatim import WrittenExperiment
     from maskpolicy.graph.costs import Costs, Expected
     from maskpolicy.graph.planning import Planned
     from maskpolicy.leaderboard.power import Power
@@ -51,17 +52,20 @@ def plan(
     Each stage is done, to do, begun, or outdated: computed before with other settings.
     """
     from maskpolicy import stages
-    from maskpolicy.config.parse import load_experiment
+    from maskpolicy.config import verbatim
+    from maskpolicy.config.parse import experiment_of
     from maskpolicy.executors.capacity import default_jobs
     from maskpolicy.executors.request import plan_digest
     from maskpolicy.graph import costs, planning
     from maskpolicy.graph.nodes import topological
     from maskpolicy.leaderboard import power
+    from maskpolicy.runs.file_to_folder import default_folder
     from maskpolicy.store.opening import open_store
     from maskpolicy.training.tracking import check_installed
 
     log_to(console(err=True))
-    experiment = load_experiment(file, keys or (), plugin or ())
+    written = verbatim.read_experiment(file, keys or (), plugin or ())
+    experiment = experiment_of(written, file)
     check_installed(experiment.tracker)
     artifacts = open_store(store, cache)
     whole = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
@@ -78,10 +82,12 @@ def plan(
     named = {task for _, task, _ in part.cells}
     found = [each for each in power.plan(experiment, whole, artifacts) if each.task in named]
     if as_json:
-        about = {"plan": plan_digest(order), **_to_json(planned, known, takes, found)}
+        about: dict[str, Any] = {"plan": plan_digest(order), "folder": str(default_folder(written))}
+        about |= _to_json(planned, known, takes, found)
         typer.echo(json.dumps(about, ensure_ascii=False, indent=1))
         return
     _print(planned, takes, console())
+    _print_folder(written, console())
     _print_power(found, experiment, console())
 
 
@@ -116,6 +122,17 @@ def _print(planned: Sequence[Planned], takes: Expected, screen: Console) -> None
     screen.print(", ".join(f"{number} {state}" for state, number in counts.items()))
     if any(entry.state != "done" for entry in planned):
         screen.print(_expectation(takes), soft_wrap=True)
+
+
+def _print_folder(written: WrittenExperiment, screen: Console) -> None:
+    """Print the folder that `run` writes, and whether it holds another experiment's results."""
+    from maskpolicy.results import run_folder_state
+    from maskpolicy.runs.file_to_folder import default_folder
+
+    folder = default_folder(written)
+    owner = run_folder_state.owner_of(folder, written)
+    note = f", which holds the results of {owner}: give `run` another --out" if owner else ""
+    screen.print(f"`run` writes {folder}{note}", soft_wrap=True)
 
 
 def _expectation(takes: Expected) -> str:

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
+from maskpolicy.cli import pushing
 from maskpolicy.cli.arguments import (
     STORE,
     Cache,
     Keys,
     Plugins,
-    Private,
-    Push,
     Quiet,
     StorePlace,
     Verbose,
@@ -23,6 +22,7 @@ from maskpolicy.cli.arguments import (
     end,
     log_to,
 )
+from maskpolicy.cli.pushing import Private, Push
 from maskpolicy.errors import ConfigError
 
 
@@ -48,7 +48,6 @@ def pretrain(
     """Continue pre-training on your own text; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy.graph import processes
-    from maskpolicy.publishing import hub_upload
     from maskpolicy.runs import progress, text_to_folder
     from maskpolicy.runs.meters import forecast
     from maskpolicy.runs.progress import RunProgress
@@ -56,8 +55,7 @@ def pretrain(
 
     notes, detail = console(err=True), detail_of(quiet, verbose)
     log_to(notes, detail=detail)
-    if push:
-        hub_upload.check_name(push)
+    pushing.check(push, private=private)
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
         raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
     asked = text_to_folder.Request(
@@ -76,6 +74,4 @@ def pretrain(
     seconds, screen = time.monotonic() - started, console()
     screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
     screen.print(f"written to {prepared.out}", soft_wrap=True)
-    if push:
-        address = hub_upload.push(prepared.out, push, "model", private=private)
-        screen.print(f"pushed to {address}", soft_wrap=True)
+    pushing.push(prepared.out, push, "model", private=private)

@@ -51,7 +51,7 @@ def show(
         str | None, typer.Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A run with the row and its fitted policy.")
+        str | None, typer.Option(metavar="RUN", help="A run with the row and its fitted policy.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the masks.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --seed on.")] = 1,
@@ -67,7 +67,7 @@ def show(
     from maskpolicy.files import write_file
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
-    from maskpolicy.runs import preview_page
+    from maskpolicy.runs import packing, preview_page
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
@@ -78,8 +78,12 @@ def show(
     rows = [first, *(word for word in others if word not in keys)]
     texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
-    artifacts = open_store(run_record.trusted_store(store, [run] if run else []), cache)
-    maskings = {row: _masking(row, keys, run, model, artifacts) for row in dict.fromkeys(rows)}
+    with packing.opened([run] if run else []) as runs:
+        artifacts = open_store(run_record.trusted_store(store, runs.kept), cache)
+        with runs.naming(artifacts):
+            folder = runs.only() if run else None
+            distinct = dict.fromkeys(rows)
+            maskings = {row: _masking(row, keys, folder, model, artifacts) for row in distinct}
     found = [
         preview_page.Preview(row, number, masking(each, number, progress))
         for each in texts

@@ -52,6 +52,12 @@ def file_of(asked: Path) -> Path:
     return found
 
 
+def name_of(file: Path) -> str | None:
+    """Return the name of the shipped experiment that a file holds, or None for any other file."""
+    here = file.resolve()
+    return next((each.name for each in listed() if each.path.resolve() == here), None)
+
+
 def _meant(asked: str, names: Collection[str]) -> list[str]:
     """Return the names that are most like `asked`, whatever folders they are in."""
     last = {name: name.rpartition("/")[2] for name in names}

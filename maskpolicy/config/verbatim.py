@@ -16,8 +16,8 @@ from maskpolicy.files import write_file
 WRITTEN = "experiment.yaml"  # in a run's folder
 _HEAD = (
     "# The experiment of this folder as it was written: `maskpolicy run` takes this file too.\n"
-    "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders` and\n"
-    "# `plugins` are relative to this file.\n"
+    "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders`,\n"
+    "# `plugins` and `file`, from which the text comes, are relative to this file.\n"
 )
 
 
@@ -31,6 +31,7 @@ class WrittenExperiment:
     keys: tuple[str, ...] = ()  # words such as intermediate.steps=2000
     plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
     home: Path | None = None  # the folder of the run that kept it
+    file: Path | None = None  # absolute: the user's file; None if there is none
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class KeptKeys:
     folders: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    file: str = ""
 
 
 def read_experiment(
@@ -58,17 +60,20 @@ def read_experiment(
     named = tuple(Path(plugin).resolve() for plugin in plugins)
     kept = _kept(text, f"{path}: ")
     if kept is None:
-        return WrittenExperiment(text, path.stem, _distinct(home, here), tuple(keys), named)
+        folders = _distinct(home, here)
+        file = path.resolve()
+        return WrittenExperiment(text, path.stem, folders, tuple(keys), named, file=file)
     new = () if kept.keys[len(kept.keys) - len(keys) :] == tuple(keys) else tuple(keys)
-    folders = [(home / folder).resolve() for folder in kept.folders]
+    looked_up = [(home / folder).resolve() for folder in kept.folders]
     known = [(home / plugin).resolve() for plugin in kept.plugins]
     return WrittenExperiment(
         kept.experiment,
         kept.name,
-        _distinct(*folders, *([here] if new else [])),
+        _distinct(*looked_up, *([here] if new else [])),
         (*kept.keys, *new),
         _distinct(*known, *named),
         path.parent,
+        (home / kept.file).resolve() if kept.file else None,
     )
 
 
@@ -86,6 +91,7 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
         "name": asked.name,
         "folders": [os.path.relpath(place, start) for place in asked.folders],
         "plugins": [os.path.relpath(plugin, start) for plugin in asked.plugins],
+        **({"file": os.path.relpath(asked.file, start)} if asked.file else {}),
         "keys": list(asked.keys),
         "experiment": asked.experiment,
     }
@@ -94,8 +100,25 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
 
 def is_saved(folder: Path) -> bool:
     """Return whether a folder holds the experiment of a run; raises ConfigError for bad YAML."""
+    return _saved(folder) is not None
+
+
+def other_file(folder: Path, asked: WrittenExperiment) -> Path | None:
+    """Return the file of another experiment whose run a folder holds; None if there is none.
+
+    An experiment that was edited is the same one, and so is one whose file was moved or copied
+    unchanged. Raises ConfigError for bad YAML.
+    """
+    kept = _saved(folder)
+    if kept is None or not kept.file or kept.experiment == asked.experiment:
+        return None
+    file = (folder.resolve() / kept.file).resolve()
+    return file if file.is_file() and file != asked.file else None
+
+
+def _saved(folder: Path) -> KeptKeys | None:
     path = folder / WRITTEN
-    return path.is_file() and _kept(yaml_file.read_text(path), f"{path}: ") is not None
+    return _kept(yaml_file.read_text(path), f"{path}: ") if path.is_file() else None
 
 
 def _kept(text: str, where: str) -> KeptKeys | None:

@@ -107,8 +107,8 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
         reading.kept = [(row, one) for row, one in reading.kept if (one.group in dev) == side]
     if not reading.kept:
         raise DataError(
-            f"{found.name}: too few groups to carve a {split} split from: task {block.name!r} "
-            "needs rows about two things or more"
+            f"{found.name}: all usable rows are of one group, and a {split} split is carved from "
+            f"train by whole groups: add rows of another group for task {block.name!r}"
         )
     if most := getattr(block.limit, split):
         places = dev_split.first([one.group for _, one in reading.kept], most)

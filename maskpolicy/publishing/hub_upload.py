@@ -27,7 +27,6 @@ def push(path: Path, name: str, kind: Literal["model", "dataset"], *, private: b
     """
     from huggingface_hub import HfApi, constants, is_offline_mode
 
-    check_name(name)
     if is_offline_mode():
         raise ConfigError(f"--push {name}: HF_HUB_OFFLINE is set: unset it")
     if not hub.is_reachable(constants.ENDPOINT):

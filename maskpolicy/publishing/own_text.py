@@ -20,7 +20,7 @@ from maskpolicy.config.experiment import ENCODER, NONE, RELATIVE, WORLD, Experim
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.config.policy_blocks import policy_block
 from maskpolicy.errors import ConfigError, StoreError
-from maskpolicy.files import claim_folder, sync
+from maskpolicy.files import check_folder, claim_folder, sync
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.models import families
 from maskpolicy.models.encoders import masked_lm_class
@@ -91,7 +91,7 @@ def experiment(
     return make_experiment(settings, PRETRAIN, "", (Path.cwd(),), plugin_files, needs=("corpus",))
 
 
-def claim(out: Path, verb: str = PRETRAIN) -> None:
+def check_out(out: Path, verb: str = PRETRAIN) -> None:
     """Raise StoreError for an --out that cannot be used, before any work.
 
     A folder that the same command wrote earlier can be used; it is replaced at the end.
@@ -102,7 +102,7 @@ def claim(out: Path, verb: str = PRETRAIN) -> None:
         raise StoreError(
             f"{out}: is not empty and was not made by `maskpolicy {verb}`: choose another --out"
         )
-    claim_folder(out.parent)
+    check_folder(out.parent)
 
 
 def warn_if_replaced(out: Path, stage: Stage) -> None:
@@ -216,6 +216,7 @@ def place(
     The tokenizer's maximum length is lowered to the model's `positions`. A folder that the same
     command wrote is replaced. Raises StoreError.
     """
+    claim_folder(out.absolute().parent)
     with _alone_in(out.absolute().parent), _replacing(out, _verb(record)) as folder:
         for part in parts:
             for path in part.iterdir():
@@ -260,7 +261,7 @@ def _replacing(out: Path, verb: str) -> Iterator[Path]:
         yield folder
         for path in (*folder.iterdir(), folder):
             sync(path)
-        claim(out, verb)  # again: it may have changed during hours of training
+        check_out(out, verb)  # again: it may have changed during hours of training
         if out.exists():
             out.rename(away)
         folder.rename(out)

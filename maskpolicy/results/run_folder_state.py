@@ -7,23 +7,39 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from maskpolicy.config import verbatim
+from maskpolicy.config import shipped, verbatim
+from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError, DataError, StoreError
-from maskpolicy.files import PART, claim_folder, part_of, sync, write_file
+from maskpolicy.files import PART, check_folder, nearest_folder, part_of, sync, write_file
 
 BEING_WRITTEN = ".being-written"
 _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
 
 
-def claim(folder: Path) -> None:
-    """Create the folder of a run, or take one that a run has written to.
+def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
+    """Raise StoreError unless a run can write to a folder; creates nothing.
 
-    Raises StoreError for a folder with other files: a run writes and removes files by name.
+    A run writes and removes files by name. It therefore takes no folder with other files, and none
+    that has the results of another experiment than the one that is `asked`.
     """
-    claim_folder(folder)
+    check_folder(folder)
+    if not folder.is_dir():
+        return
     others = any(not path.name.endswith(PART) for path in folder.iterdir())
     if others and not verbatim.is_saved(folder):
         raise StoreError(f"{folder}: holds files of another origin: choose another --out")
+    if asked is not None and (owner := owner_of(folder, asked)):
+        raise StoreError(f"{folder}: holds the results of {owner}: choose another --out")
+
+
+def owner_of(folder: Path, asked: WrittenExperiment) -> str:
+    """Return the name or file of another experiment whose results a folder holds, or ""."""
+    file = verbatim.other_file(folder, asked)
+    if file is None:
+        return ""
+    here = Path.cwd()
+    shown = file.relative_to(here) if file.is_relative_to(here) else file
+    return shipped.name_of(file) or str(shown)
 
 
 def check_labels(folder: Path, labels: Sequence[str]) -> None:
@@ -33,7 +49,7 @@ def check_labels(folder: Path, labels: Sequence[str]) -> None:
     """
     alike = Counter(label.casefold() for label in labels)
     same = sorted((each for each in labels if alike[each.casefold()] > 1), key=str.casefold)
-    if same and _ignores_case(folder):
+    if same and _ignores_case(nearest_folder(folder)):
         raise ConfigError(
             f"{folder}: the labels {same[0]} and {same[1]} differ only in case, and this disk "
             "would give them the same files: change one of them"

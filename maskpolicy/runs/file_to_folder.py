@@ -37,13 +37,18 @@ class Prepared:
 
 
 def prepare(
-    request: Request, out: Path | None, *, is_dry: bool = False, verify: bool = False
+    request: Request,
+    out: Path | None,
+    *,
+    is_dry: bool = False,
+    verify: bool = False,
+    is_temporary: bool = False,
 ) -> Prepared:
-    """Read an experiment, create the run's folder (unless dry), and build the graph.
+    """Read an experiment, check the run's folder (unless dry), and build the graph.
 
     With `verify`, all data files and artifacts that the run rests on are read again. Damaged
-    artifacts are named, and moved to quarantine/.
-    Raises ConfigError, DataError or StoreError before any work.
+    artifacts are named, and moved to quarantine/. A temporary experiment file is not the user's
+    own. Raises ConfigError, DataError or StoreError before any work, and leaves no folder behind.
     """
     from maskpolicy import stages
     from maskpolicy.config import verbatim
@@ -54,10 +59,11 @@ def prepare(
     from maskpolicy.training.tracking import check_installed
 
     written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
+    written = replace(written, file=None) if is_temporary else written
     experiment = experiment_of(written, request.file)
-    folder = out or written.home or Path("runs") / experiment.name
+    folder = out or default_folder(written)
     if not is_dry:
-        run_folder_state.claim(folder)
+        run_folder_state.check(folder, written)
         for blocks in (experiment.policies, experiment.tasks):
             run_folder_state.check_labels(folder, [block.label for block in blocks])
     store = open_store(request.store, request.cache)
@@ -70,6 +76,18 @@ def prepare(
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()
     return Prepared(written, experiment, whole, part, order, store, folder, damaged)
+
+
+def default_folder(written: WrittenExperiment) -> Path:
+    """Return the folder of an experiment's run if --out names no other one.
+
+    That of a file which a run kept is the run's; that of maskpolicy's own experiments has their
+    whole name, such as runs/paper/mae-lm.
+    """
+    from maskpolicy.config import shipped
+
+    name = written.file and shipped.name_of(written.file)
+    return written.home or Path("runs") / (name or written.name)
 
 
 def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
@@ -105,7 +123,8 @@ def compute(
 ) -> Mapping[str, Outcome]:
     """Compute all stages with an executor (see `engines.parsed`); returns outcomes by stage key.
 
-    `jobs` stages are computed at a time on this machine.
+    `jobs` stages are computed at a time on this machine. The run's folder is created once the
+    executor is ready.
     """
     from maskpolicy.config import verbatim
     from maskpolicy.executors.engines import engine
@@ -114,13 +133,13 @@ def compute(
     from maskpolicy.graph.shared_notes import forgive
 
     order, store, logs = prepared.order, prepared.store, prepared.folder / "logs"
-    verbatim.save(prepared.written, prepared.folder)
     request = replace(request, logs=str(logs), plan=plan_digest(order))
     forgive(store, order)  # this run tries again what failed before it
     with (
         engine(*executor, jobs, request, prepared.experiment, order, store) as who,
         bars as shown,
     ):
+        verbatim.save(prepared.written, prepared.folder)
         return execute(
             order,
             store,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.leaderboard import report
@@ -17,16 +18,33 @@ from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.plots.data import Bars, Plot, Series
 from maskpolicy.results import predictions
 from maskpolicy.results.cell import Result, Run
+from maskpolicy.runs.python_words import in_python
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from maskpolicy.runs.packing import OpenedRuns
     from maskpolicy.store.artifacts import Store
 
+Params = ParamSpec("Params")
+Returned = TypeVar("Returned")
 _WIDE = 120  # columns of the table of text
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
+
+
+def _naming(
+    method: Callable[Concatenate[Runs, Params], Returned],
+) -> Callable[Concatenate[Runs, Params], Returned]:
+    """Name packed files in errors, in place of the folders to which they were unpacked."""
+
+    @wraps(method)
+    def called(self: Runs, /, *args: Params.args, **kwargs: Params.kwargs) -> Returned:
+        with self.opened.naming(self.store) if self.opened else nullcontext():
+            return method(self, *args, **kwargs)
+
+    return called
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,12 +58,15 @@ class Runs:
     store: Store  # their artifacts, for masks and analyses
     baseline: str | None = None  # the row that others are compared with; None: the first run's
     mixed: bool = False  # whether rows that are not comparable may be ranked
+    opened: OpenedRuns | None = None  # the files from which they were unpacked, if any
 
     @cached_property
     def board(self) -> Board:
         """The leaderboard; raises ConfigError if the runs cannot be compared."""
         return build_leaderboard(self.runs, baseline=self.baseline, mixed=self.mixed)
 
+    @in_python
+    @_naming
     def scores(self) -> DataFrame:
         """Return one row for each cell: run, policy, task, seed, metric, score (percent), n, error.
 
@@ -71,6 +92,8 @@ class Runs:
         known = ("run", "policy", "task", "seed", "metric", "score", "n", "error")
         return _frame(found, (*known, *swept))
 
+    @in_python
+    @_naming
     def leaderboard(self) -> DataFrame:
         """Return one row for each policy and task, with its test against the baseline.
 
@@ -87,6 +110,8 @@ class Runs:
         ]
         return _frame(found, tuple(found[0]) if found else ())
 
+    @in_python
+    @_naming
     def answers(self, policy: str | None = None, task: str | None = None) -> DataFrame:
         """Return one row for each test example and seed, of all rows or of one policy or task.
 
@@ -104,6 +129,8 @@ class Runs:
         about = ("run", "policy", "task", "seed", "id", "group", "question", "prediction")
         return _frame(found, (*about, "answers", "score", "slices"))
 
+    @in_python
+    @_naming
     def masks(self, policy: str, passages: int = 20, seed: int = 0) -> DataFrame:
         """Return what a row masked in a sample of its corpus: one row for each passage.
 
@@ -129,6 +156,8 @@ class Runs:
             ("text", "spans", "masked"),
         )
 
+    @in_python
+    @_naming
     def plot(self, name: str = SCORES, **settings: Any) -> Figure:
         """Return a plot: `scores`, or that of an analysis with its settings, e.g. `efficiency`.
 
@@ -144,10 +173,16 @@ class Runs:
             return drawing.figure(self._bars())
         analysis: Any = discovery.instance("analysis", name, settings, name)
         found, _ = cache.analyse(name, analysis, self.runs, self.store)
-        if not found.plots:
+        if not found.rows:
             raise DataError(f"plot {name}: {next(iter(found.notes), 'has nothing to show')}")
+        if not found.plots:
+            raise DataError(
+                f"plot {name}: has a table and no plot: `maskpolicy analyze {name} RUN` shows it"
+            )
         return drawing.figure(found.plots, name)
 
+    @in_python
+    @_naming
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
         from maskpolicy.leaderboard.page import save_page

@@ -10,8 +10,9 @@ import sys
 import tempfile
 import time
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _NAME = "experiment"  # of an experiment that is given as a dict without `name`
 
 
-@in_python()
+@in_python
 def run(
     experiment: str | Path | Mapping[str, Json],
     *overrides: str,
@@ -49,11 +50,13 @@ def run(
     """Run an experiment as `maskpolicy run` does, and return its results.
 
     `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
-    file as a dict, whose results go to runs/experiment. `overrides` are written as on the command
-    line, "intermediate.steps=400". `jobs` stages are computed at a time: by default as many as suit
-    the machine in a notebook, and 1 in a script, where more need `if __name__ == "__main__":`. The
-    same call continues where it stopped. Raises ConfigError, DataError or StoreError before any
-    work, and StageError at the end if a stage failed (`load` reads the other results).
+    file as a dict. The results of a dict go to runs/NAME, its own key "name", and without that key
+    to runs/experiment, where those of the next such dict replace them. `overrides` are written as
+    on the command line, "intermediate.steps=400". `jobs` stages are computed at a time: by default
+    as many as suit the machine in a notebook, and 1 in a script, where more need
+    `if __name__ == "__main__":`. The same call continues where it stopped. Raises ConfigError,
+    DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
+    reads the other results).
     """
     from maskpolicy.executors.capacity import check_jobs
     from maskpolicy.executors.engines import LOCAL
@@ -81,7 +84,8 @@ def run(
             cache=None if cache is None else str(cache),
             only=_texts(only),
         )
-        prepared = prepare(request, None if out is None else Path(out))
+        folder = None if out is None else Path(out)
+        prepared = prepare(request, folder, is_temporary=isinstance(experiment, Mapping))
         jobs, threads = fit_machine(prepared, jobs or _default_jobs(), threads)
         bars: Any = nullcontext(Silent())
         if progress:
@@ -98,7 +102,7 @@ def run(
     return load(prepared.folder, store=store, cache=cache)
 
 
-@in_python()
+@in_python
 def load(
     *folders: str | Path,
     store: str | Path | None = None,
@@ -106,27 +110,32 @@ def load(
     baseline: str | None = None,
     mixed: bool = False,
 ) -> Runs:
-    """Read the folders of finished runs, joined into one leaderboard if there are several.
+    """Read finished runs, joined into one leaderboard if there are several.
 
-    `store` is theirs unless it is given. `baseline` and `mixed` are those of `maskpolicy
-    leaderboard`. Raises DataError for a folder without results, and ConfigError for runs that
-    cannot be compared.
+    A run is the folder that `run` wrote, a zip file of `maskpolicy pack`, or
+    "hf://datasets/OWNER/NAME"; such a file is unpacked for as long as the result is in use, and has
+    no store. `store` is that of the folders unless it is given. `baseline` and `mixed` are those of
+    `maskpolicy leaderboard`. Raises DataError for a folder without results, and ConfigError for
+    runs that cannot be compared.
     """
     from maskpolicy.results import run_record
     from maskpolicy.results.cell import read_run
+    from maskpolicy.runs import packing
     from maskpolicy.store.opening import open_store
 
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
-    paths = [Path(folder) for folder in folders]
-    found = tuple(read_run(path) for path in paths)
-    place = run_record.trusted_store(None if store is None else str(store), paths)
-    loaded = Runs(found, open_store(place, cache), baseline, mixed)
-    _ = loaded.board  # refuses runs that cannot be compared
+    with ExitStack() as unpacked:
+        opened = unpacked.enter_context(packing.opened(folders))
+        found = tuple(read_run(folder) for folder in opened.folders)
+        place = run_record.trusted_store(None if store is None else str(store), opened.kept)
+        loaded = Runs(found, open_store(place, cache), baseline, mixed, opened)
+        _ = loaded.board  # refuses runs that cannot be compared
+        weakref.finalize(loaded, unpacked.pop_all().close)
     return loaded
 
 
-@in_python()
+@in_python
 def mask(
     text: str,
     policy: str | Mapping[str, Json],
@@ -163,7 +172,7 @@ def mask(
     return preview.show(text, block, tokenizer, None, seed, progress)
 
 
-@in_python()
+@in_python
 def pretrain(
     model: str,
     policy: str,
@@ -237,9 +246,12 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
         kind = type(experiment).__name__
         raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
     keys: dict[str, Any] = _plain(experiment)
-    name = str(keys.pop("name", _NAME))
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ConfigError(f"name: {name!r} names a folder: use letters, digits, '.', '_' and '-'")
+    name = keys.pop("name", _NAME)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(
+            f"name: {name!r} is not a name for a folder below runs/: use letters, digits, '.', '_' "
+            "and '-'"
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.yaml"
         path.write_text(json.dumps(keys, ensure_ascii=False), "utf-8")  # JSON is YAML

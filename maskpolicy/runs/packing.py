@@ -1,4 +1,4 @@
-"""A run's folder as one zip file, and runs from folders, zip files and the Hub."""
+"""A run's folder as one zip file, and runs that are folders, zip files or on the Hub."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from maskpolicy import hub
-from maskpolicy.errors import ConfigError, DataError, StoreError
+from maskpolicy.errors import ConfigError, DataError, MaskpolicyError, StoreError
 from maskpolicy.files import PART, part_of, remove_parts
 from maskpolicy.results.cell import read_run
 from maskpolicy.runs.contents import CONTENTS
+from maskpolicy.store.artifacts import Store
 
-HUB = "hf://"
+HUB, ZIP = "hf://", ".zip"
 _LEFT_OUT = "logs/"  # a tracker's files: large, and no part of the results
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal runs give equal bytes
 _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
@@ -26,9 +28,11 @@ _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
 def pack(run: Path, out: Path) -> Path:
     """Write what a run left in its folder, without logs, to the zip file `out`, and return it.
 
-    It has one folder with the run's name. Raises DataError for a folder without results, and
-    StoreError if the file cannot be written.
+    It has one folder with the run's name. Raises DataError for a folder without results,
+    ConfigError for a file that is not called .zip, and StoreError if it cannot be written.
     """
+    if out.suffix != ZIP:
+        raise ConfigError(f"--out {out}: `pack` writes a zip file: end the name in {ZIP}")
     name = read_run(run).name
     temporary = part_of(out)
     try:
@@ -62,19 +66,76 @@ def _files(run: Path) -> list[Path]:
     return sorted(set(found))
 
 
-@contextmanager
-def folders(places: Sequence[str | Path]) -> Iterator[list[Path]]:
-    """Yield the folders of runs that are folders, zip files of `pack`, or hf:// names.
+@dataclass(frozen=True)
+class OpenedRuns:
+    """The folders of runs that were named, some of them unpacked for as long as they are read."""
 
-    What is unpacked exists for as long as the block runs. Raises DataError for a file that is no
-    such zip, and ConfigError for a name that the Hub does not have.
+    folders: tuple[Path, ...]
+    packed: Mapping[Path, str]  # folder of an unpacked file -> what the user calls that file
+
+    @property
+    def kept(self) -> list[Path]:
+        """The folders that are not unpacked: those whose run.json may name a store."""
+        return [folder for folder in self.folders if not self.is_packed(folder)]
+
+    def is_packed(self, folder: Path) -> bool:
+        """Return whether a folder comes from a packed run."""
+        return any(folder.is_relative_to(place) for place in self.packed)
+
+    def only(self) -> Path:
+        """Return the folder of the only run; raises ConfigError if a file has several."""
+        if len(self.folders) != 1:
+            names = ", ".join(dict.fromkeys(self.packed.values()))
+            raise ConfigError(f"{names}: holds {len(self.folders)} runs: unpack it, and name one")
+        return self.folders[0]
+
+    @contextmanager
+    def naming(self, store: Store | None = None) -> Iterator[None]:
+        """Name packed files in errors, in place of the folders to which they were unpacked.
+
+        An error about something that is not in the `store` says that packed runs have none.
+        """
+        try:
+            yield
+        except MaskpolicyError as error:
+            text = named = str(error)
+            for folder, name in self.packed.items():
+                named = named.replace(str(folder), name)
+            if store is not None and self.packed and f"store {store.place}" in text:
+                files = ", ".join(dict.fromkeys(self.packed.values()))
+                named = (
+                    f"{files}: a packed run has no store, and store {store.place} lacks what is "
+                    "needed here: name the store of that run with --store"
+                )
+            if named == text:
+                raise
+            raise type(error)(named) from error
+
+
+@contextmanager
+def opened(places: Sequence[str | Path]) -> Iterator[OpenedRuns]:
+    """Open runs that are folders, zip files of `pack`, or hf:// names.
+
+    What is unpacked exists for as long as the block runs, and errors that are raised within name
+    the file. Raises DataError for a file that is no such zip, and ConfigError for a name that the
+    Hub does not have.
     """
     with ExitStack() as stack:
         found: list[Path] = []
+        packed: dict[Path, str] = {}
+        runs = OpenedRuns((), packed)
+        stack.enter_context(runs.naming())
         for place in map(str, places):
-            path = fetched(place) if place.startswith(HUB) else Path(place)
-            found += stack.enter_context(_unpacked(path))
-        yield found
+            path = Path(place)
+            if place.startswith(HUB):
+                path = fetched(place)
+                packed[path] = place
+            for file in _packed(path):
+                target = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+                packed[target] = str(file).replace(str(path), place, 1)
+                found += _unpacked(file, target)
+            found += [] if _packed(path) else [path]
+        yield OpenedRuns(tuple(found), packed)
 
 
 def fetched(place: str) -> Path:
@@ -101,29 +162,28 @@ def fetched(place: str) -> Path:
     return Path(folder) / inside
 
 
-@contextmanager
-def _unpacked(path: Path) -> Iterator[list[Path]]:
-    """Yield the folders of the runs in a folder or a zip file; a folder may hold zip files."""
-    packed = sorted(path.glob("*.zip")) if path.is_dir() else []
-    if path.suffix == ".zip":
-        packed = [path]
-    if not packed or (path / "results").is_dir():
-        yield [path]
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        found = []
-        for number, file in enumerate(packed):
-            target = Path(temporary) / str(number)
-            _extract(file, target)
-            runs = sorted(each.parent for each in target.glob("*/results") if each.is_dir())
-            if not runs:
-                raise DataError(f"{file}: has no folder with results: make it with `pack`")
-            found += runs
-        yield found
+def _packed(path: Path) -> list[Path]:
+    """Return the zip files that a place stands for; none if it is the folder of a run or model."""
+    if path.suffix == ZIP and not path.is_dir():
+        return [path]
+    if (path / "results").is_dir() or (path / "config.json").is_file():
+        return []
+    return sorted(path.glob(f"*{ZIP}"))
+
+
+def _unpacked(file: Path, target: Path) -> list[Path]:
+    """Unpack a file to a folder, and return the folders of its runs; raises DataError."""
+    _extract(file, target)
+    runs = sorted(each.parent for each in target.glob("*/results") if each.is_dir())
+    if not runs:
+        raise DataError(f"{file}: has no folder with results: make it with `pack`")
+    return runs
 
 
 def _extract(file: Path, target: Path) -> None:
     """Write the files of a zip file below a folder; raises DataError for a strange one."""
+    if not file.is_file():
+        raise DataError(f"{file}: no such file: name a zip file that `pack` wrote")
     try:
         with zipfile.ZipFile(file) as packed:
             entries = packed.infolist()

@@ -55,7 +55,7 @@ class Prepared:
 
 
 def prepare(asked: Request, store: Store) -> Prepared:
-    """Read and plan a pre-training, and take its folder.
+    """Read and plan a pre-training, and check its folder.
 
     Raises ConfigError, DataError or StoreError before any work.
     """
@@ -67,7 +67,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
 
     block, rest = policy_keys(asked.policy, asked.keys)
     experiment = own_text.experiment(asked.model, asked.corpus, block, rest, asked.plugins)
-    own_text.claim(asked.out.resolve())
+    own_text.check_out(asked.out.resolve())
     plan = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     check_installed(experiment.tracker)

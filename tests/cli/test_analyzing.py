@@ -81,6 +81,7 @@ def test_an_analysis_of_the_users_own_takes_its_fields(call, finished, tmp_path)
         (["coverage"], "name one or more folders"),
         (["covrage", "x"], "did you mean 'coverage'?"),
         (["coverage", "nowhere"], "no results/*.json"),
+        (["rank", "nowhere"], "nowhere: holds neither results nor a model: name a folder"),
         (["coverage", "nowhere", "a=1"], "coverage.a: unknown key"),
     ],
 )

@@ -273,6 +273,12 @@ def test_a_gallery_of_some_rows_is_drawn(call, bart, tmp_path):
     assert [f"stroke: {color}" in drawn for color in colors] == [True, True, False]
 
 
+def test_a_gallery_names_an_unknown_row_and_nothing_else(refused, tmp_path):
+    said = refused("gallery", "nope", "--store", tmp_path / "store")
+    assert "unknown policy 'nope'" in said
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_picture_of_another_format_is_refused(refused):
     said = refused("gallery", "--picture", "rows.gif")
     assert "--picture: rows.gif: end the name in .svg or .png" in said

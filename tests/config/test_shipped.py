@@ -32,6 +32,12 @@ def test_a_name_stands_for_the_shipped_file(tmp_path, monkeypatch):
     assert shipped.file_of(Path("paper/mae-lm")) == FOLDER / "paper" / "mae-lm.yaml"
 
 
+def test_a_file_is_known_by_its_name(tmp_path):
+    assert shipped.name_of(FOLDER / "paper" / ".." / "paper" / "mae-lm.yaml") == "paper/mae-lm"
+    (tmp_path / "mae-lm.yaml").write_text("model: mini")
+    assert shipped.name_of(tmp_path / "mae-lm.yaml") is None
+
+
 def test_a_file_that_exists_is_that_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("quickstart").write_text("model: mini")

@@ -94,6 +94,18 @@ def test_a_kept_file_that_was_broken_is_named(tmp_path):
         verbatim.read_experiment(tmp_path / WRITTEN)
 
 
+def test_a_folder_names_the_file_of_its_experiment(home, tmp_path):
+    out = tmp_path / "out"
+    verbatim.save(verbatim.read_experiment(home / "it.yaml"), out)
+    again = verbatim.read_experiment(out / WRITTEN, ["seeds=[2]"])
+    assert again.file == home / "it.yaml"
+    assert verbatim.other_file(out, again) is None
+    stranger = WrittenExperiment("model: mini\n", "it", ())
+    assert verbatim.other_file(out, stranger) == home / "it.yaml"
+    verbatim.save(stranger, tmp_path / "of a dict")
+    assert verbatim.other_file(tmp_path / "of a dict", again) is None
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 

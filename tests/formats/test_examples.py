@@ -71,7 +71,7 @@ def test_train_and_the_carved_dev_share_no_group_and_lose_no_row(tmp_path):
 def test_one_group_cannot_be_carved(tmp_path):
     write(tmp_path / NAMES["train"], [row(1, "Ulm"), row(2, "Ulm")])
     assert ids("train", tmp_path) == ["q1", "q2"]
-    with pytest.raises(DataError, match=r"train-kilt.jsonl: too few groups"):
+    with pytest.raises(DataError, match=r"train-kilt.jsonl: all usable rows are of one group"):
         ids("dev", tmp_path)
 
 

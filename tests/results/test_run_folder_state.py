@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,35 +16,65 @@ from maskpolicy.results import run_folder_state
 def test_a_folder_with_names_that_a_run_uses_is_not_taken(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(StoreError, match="holds files of another origin: choose another --out"):
-        run_folder_state.claim(tmp_path)
+        run_folder_state.check(tmp_path)
 
 
 def test_an_experiment_of_the_users_own_does_not_make_a_folder_that_of_a_run(tmp_path):
     (tmp_path / "experiment.yaml").write_text("model: mini\npolicies: [none]\n")
     with pytest.raises(StoreError, match="choose another --out"):
-        run_folder_state.claim(tmp_path)
+        run_folder_state.check(tmp_path)
 
 
 def test_the_folder_of_a_run_is_taken_again(tmp_path):
     folder, mine = tmp_path / "run", tmp_path / "mine.yaml"
     mine.write_text("model: mini\n")
     half = folder / ".experiment.yaml.7.part"  # of a command that was killed
-    run_folder_state.claim(folder)
+    run_folder_state.check(folder)
+    assert not folder.exists()
+    folder.mkdir()
     half.write_text("half")
-    run_folder_state.claim(folder)
+    run_folder_state.check(folder)
     verbatim.save(verbatim.read_experiment(mine, (), ()), folder)
     (folder / "results").mkdir()
-    run_folder_state.claim(folder)
+    run_folder_state.check(folder)
     names = {path.name for path in folder.iterdir()}
     assert names == {half.name, verbatim.WRITTEN, "results"}  # all stay as they were
     (folder / verbatim.WRITTEN).unlink()
     with pytest.raises(StoreError, match="holds files of another origin"):
-        run_folder_state.claim(folder)
+        run_folder_state.check(folder)
+
+
+def test_the_folder_of_another_files_experiment_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run"
+    mine, other = tmp_path / "it.yaml", tmp_path / "others" / "it.yaml"
+    other.parent.mkdir()
+    mine.write_text("model: mini\n")
+    other.write_text("model: mini\nseeds: [1]\n")
+    verbatim.save(verbatim.read_experiment(mine), folder)
+    mine.write_text("model: mini\nseeds: [2]\n")
+    run_folder_state.check(folder, verbatim.read_experiment(mine, ["seeds=[3]"]))  # edited
+    asked = verbatim.read_experiment(other)
+    said = f"{folder}: holds the results of it.yaml: choose another --out"
+    with pytest.raises(StoreError, match=f"^{re.escape(said)}$"):
+        run_folder_state.check(folder, asked)
+    other.write_text("model: mini\n")  # as it was when it was run: the same experiment
+    run_folder_state.check(folder, verbatim.read_experiment(other))
+    mine.unlink()  # moved
+    run_folder_state.check(folder, asked)
+
+
+def test_a_shipped_experiment_is_named_as_run_takes_it(tmp_path):
+    folder = tmp_path / "run"
+    verbatim.save(verbatim.read_experiment(Path("findings/closed-book")), folder)
+    asked = verbatim.read_experiment(Path("paper/closed-book"))
+    assert run_folder_state.owner_of(folder, asked) == "findings/closed-book"
+    assert run_folder_state.owner_of(tmp_path / "none", asked) == ""
 
 
 def test_labels_that_differ_in_case_alone_are_told_where_the_disk_cannot(tmp_path, monkeypatch):
     labels = ["none", "MLM", "mlm"]
-    run_folder_state.check_labels(tmp_path, labels)
+    run_folder_state.check_labels(tmp_path / "new", labels)
 
     def exists(path):  # as on a disk that ignores case
         return path.name.casefold() in {one.name.casefold() for one in path.parent.iterdir()}

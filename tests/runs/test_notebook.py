@@ -99,6 +99,8 @@ def test_plots_are_figures(done):
     assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
     with pytest.raises(mp.ConfigError, match="unknown analysis 'coverege'"):
         done.plot("coverege")
+    with pytest.raises(mp.DataError, match="plot findings: has a table and no plot"):
+        done.plot("findings")
 
 
 def test_a_notebook_shows_the_leaderboard(done, tmp_path):
@@ -120,12 +122,18 @@ def test_a_figure_is_a_picture_in_a_notebook_that_has_not_imported_pyplot(done):
 def test_a_finished_run_is_loaded_with_its_store_and_joined(done, place):
     loaded = mp.load(place / "out", store=place / "store")
     assert loaded.scores().equals(done.scores())
-    two = mp.run(
+    two = mp.run(  # a dict has no file: the folder is its own
         TINY | {"seeds": [2]}, "finetune.steps=1", out=place / "two", store=place / "store"
     )
     joined = mp.load(place / "out", place / "two", store=place / "store")
     assert sorted(set(joined.scores().seed)) == [0, 1, 2]
     assert len(two.scores()) == 4
+    again = mp.run(TINY | {"seeds": [1]}, out=place / "two", store=place / "store")
+    assert set(again.scores().seed) == {1}
+    with pytest.raises(
+        mp.StoreError, match=r"holds the results of .*tiny.yaml: choose another out"
+    ):
+        mp.run(TINY, out=place / "out", store=place / "store")
 
 
 def test_runs_that_cannot_be_compared_are_refused_unless_mixed(done, place):
@@ -142,7 +150,7 @@ def test_mistakes_are_errors_and_end_no_process(tmp_path, monkeypatch):
         mp.run("missing.yaml")
     with pytest.raises(mp.ConfigError, match="unknown key 'polices'"):
         mp.run(TINY | {"polices": []})
-    with pytest.raises(mp.ConfigError, match="names a folder"):
+    with pytest.raises(mp.ConfigError, match="is not a name for a folder"):
         mp.run(TINY | {"name": "../up"})
     with pytest.raises(mp.DataError, match="no results"):
         mp.load(tmp_path)
@@ -165,6 +173,7 @@ def test_mistakes_are_errors_and_end_no_process(tmp_path, monkeypatch):
         ((TINY,), {"plugins": "mine.py"}, "mine.py: no such file"),
         ((TINY,), {"only": "randm"}, "unknown row 'randm'"),
         ((TINY | {"name": "mine", "polices": []},), {}, "mine: polices: unknown key"),
+        ((TINY | {"name": 3},), {}, "name: 3 is not a name for a folder below runs/"),
     ],
 )
 def test_wrong_arguments_are_named(tmp_path, monkeypatch, words, more, says):

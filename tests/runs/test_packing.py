@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -12,8 +13,25 @@ import fake_hub
 import folders
 import pytest
 
+import maskpolicy as mp
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.runs import packing
+
+TOKENIZER = {"tokenizer mini": "0" * 64}
+COUNTS = """
+from dataclasses import dataclass
+
+from maskpolicy import Findings, analysis
+
+
+@analysis("counts")
+@dataclass(frozen=True)
+class Counts:
+    '''How many results there are.'''
+
+    def analyse(self, runs, store):
+        return Findings(("n",), tuple({"n": len(run.results)} for run in runs))
+"""
 
 
 @pytest.fixture
@@ -78,7 +96,7 @@ def test_a_zip_file_that_leads_out_of_its_folder_is_refused(tmp_path, name):
         file.writestr(name, "{}")
     with (
         pytest.raises(DataError, match="leads out of its folder"),
-        packing.folders([tmp_path / "it.zip"]),
+        packing.opened([tmp_path / "it.zip"]),
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["it.zip"]
@@ -87,7 +105,7 @@ def test_a_zip_file_that_leads_out_of_its_folder_is_refused(tmp_path, name):
 def test_a_zip_file_that_is_too_large_is_refused(tmp_path, run, monkeypatch):
     packing.pack(run, tmp_path / "it.zip")
     monkeypatch.setattr(packing, "_BYTES", 10)
-    with pytest.raises(DataError, match="too many"), packing.folders([tmp_path / "it.zip"]):
+    with pytest.raises(DataError, match="too many"), packing.opened([tmp_path / "it.zip"]):
         pass
 
 
@@ -97,7 +115,79 @@ def test_other_zip_files_are_one_line(refused, tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as file:
         file.writestr("a/b.txt", "x")
     assert "make it with `pack`" in refused("leaderboard", tmp_path / "other.zip")
-    assert "nowhere.zip" in refused("leaderboard", tmp_path / "nowhere.zip")
+    assert "nowhere.zip: no such file" in refused("leaderboard", tmp_path / "nowhere.zip")
+
+
+@pytest.mark.parametrize("name", ["it.tar", "it", "it.ZIP"])
+def test_a_file_of_another_kind_is_not_written(refused, run, tmp_path, name):
+    said = refused("pack", run, "--out", tmp_path / name)
+    assert f"{name}: `pack` writes a zip file: end the name in .zip" in said
+    assert not (tmp_path / name).exists()
+
+
+def test_errors_name_the_zip_file(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile("it.zip", "w") as file:
+        file.writestr("mine/results/a.json", "[")
+    said = refused("leaderboard", "it.zip")
+    assert said.startswith("error: it.zip/mine/results/a.json: not JSON")
+    with pytest.raises(DataError, match=r"^it\.zip/mine/results/a\.json: not JSON"):
+        mp.load("it.zip")
+
+
+def test_a_packed_run_is_read_like_its_folder(call, refused, run, tmp_path):
+    packed = packing.pack(run, tmp_path / "it.zip")
+    (tmp_path / "mine.py").write_text(COUNTS)
+    words = ("--store", tmp_path / "store", "--plugin", tmp_path / "mine.py")
+    loaded = mp.load(packed, store=tmp_path / "store")
+    assert loaded.scores().equals(mp.load(run, store=tmp_path / "store").scores())
+    assert len(loaded.answers(policy="random", task="zsre")) == 36
+    folder = loaded.runs[0].folder
+    found = [call("analyze", "counts", each, "--json", *words) for each in (run, packed)]
+    assert found[0][:2] == found[1][:2] and found[0][0] == 0
+    assert "a packed run: --out DIR writes" in found[1][2]
+    del loaded
+    gc.collect()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("analyze", "lengths"),
+        ("show", "random", "--text", "Ada met Bob.", "--run"),
+        ("export", "--out", "model", "--task", "zsre"),
+    ],
+)
+def test_what_needs_a_store_says_that_a_packed_run_has_none(
+    refused, run, tmp_path, monkeypatch, words
+):
+    monkeypatch.chdir(tmp_path)
+    for path in (run / "results").iterdir():
+        result = json.loads(path.read_text())
+        path.write_text(json.dumps({**result, "stages": result["stages"] | TOKENIZER}))
+    packing.pack(run, Path("it.zip"))
+    more = ("random",) if words[0] == "export" else ()
+    said = refused(*words, "it.zip", *more)
+    assert "it.zip: a packed run has no store" in said
+    assert "name the store of that run with --store" in said
+
+
+def test_a_figure_that_needs_a_store_says_so_in_words_of_python(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packing.pack(run, Path("it.zip"))
+    with pytest.raises(mp.MaskpolicyError, match="a packed run has no store") as caught:
+        mp.load("it.zip").plot("lengths")
+    assert "--store" not in str(caught.value)
+
+
+def test_a_file_with_several_runs_is_none_to_show(refused, run, tmp_path):
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as file:
+        for name in ("a", "b"):
+            for path in sorted((run / "results").iterdir()):
+                file.write(path, f"{name}/results/{path.name}")
+    said = refused("show", "random", "--text", "a b", "--run", tmp_path / "two.zip")
+    assert "two.zip: holds 2 runs: unpack it, and name one" in said
 
 
 def test_a_damaged_zip_file_is_one_line(refused, run, tmp_path):

@@ -25,13 +25,28 @@ def test_options_become_keyword_arguments(message, meant):
 
 
 def test_an_error_keeps_its_kind_and_its_cause():
-    @in_python()
+    @in_python
     def fails():
         raise StageError("add --jobs 1")
 
     with pytest.raises(StageError, match=r"^add jobs=1$") as caught:
         fails()
     assert isinstance(caught.value.__cause__, StageError)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: mp.run({}, name=3), "run: unknown argument 'name': choose from cache, "),
+        (lambda: mp.run({}, plugin="a.py"), "did you mean 'plugins'"),
+        (lambda: mp.run(), "run: missing a required argument: 'experiment': its arguments are"),
+        (lambda: mp.load("a", out="b"), "load: unknown argument 'out': choose from baseline"),
+    ],
+)
+def test_arguments_that_a_function_does_not_take_are_errors_of_ours(call, says):
+    with pytest.raises(ConfigError) as caught:
+        call()
+    assert says in str(caught.value)
 
 
 def test_too_many_jobs_are_refused_in_words_of_python():
