@@ -31,7 +31,7 @@ class Hits:
     def analyse(self, runs: Sequence[Run], store: Store) -> Findings:
         """Return the figures stored with the fitted policies of the runs."""
         rows: list[Json] = []
-        notes = []
+        notes: list[str] = []
         for run in runs:
             for (label, number), cell in _cells(run).items():
                 report = _report(cell, number, store)
@@ -44,6 +44,8 @@ class Hits:
                 for task, found in (report["dev"] or {}).items():
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}
                     rows += [{**about, **_row(found, way)} for way in WAYS]
+        if not rows and not notes:
+            notes.append("no row has a learned policy, such as supervised")
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         if not rows and not notes:
             return Findings(columns, (), ("no row has a learned policy",))

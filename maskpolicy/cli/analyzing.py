@@ -157,7 +157,9 @@ def _each(
         except MaskpolicyError as error:
             if strict:
                 raise
-            typer.echo(str(error), err=True)
+            line = str(error)
+            of = "" if line.startswith(f"analyze {name}:") else f"analyze {name}: "
+            typer.echo(f"{of}{line.removeprefix(f'{name}: ')}", err=True)
         else:
             yield name, found
 

@@ -287,6 +287,11 @@ def samples(
             row = replace(row, label=f"{row.label}, run {row.number}")
         try:
             found.append(sample(row, sampling, store))
+            if not len(found[-1].flat):
+                notes.append(
+                    f"{row.label}: masks nothing in the sample of its corpus: set a larger number "
+                    "of passages=, or run it on a corpus with more and longer texts"
+                )
         except (ConfigError, StoreError) as error:  # e.g. a policy's file needs --plugin
             notes.append(f"{row.label}: {error}")
             missing = True

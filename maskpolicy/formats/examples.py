@@ -241,4 +241,6 @@ def _tell(reading: Reading) -> None:
 def _counts(reading: Reading) -> str:
     malformed = reading.malformed
     counts = f"{reading.unlabelled} without an answer, {malformed.count} malformed"
+    if not reading.unlabelled and not malformed.count:
+        return "there is no row at all"
     return f"{counts}: {malformed.first[0]}" if malformed.count else counts

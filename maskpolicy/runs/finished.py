@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.leaderboard import report
@@ -34,15 +34,17 @@ _WIDE = 120  # columns of the table of text
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
 
 
-def _naming(
-    method: Callable[Concatenate[Runs, Params], Returned],
-) -> Callable[Concatenate[Runs, Params], Returned]:
-    """Name packed files in errors, in place of the folders to which they were unpacked."""
+def _naming(method: Callable[Params, Returned]) -> Callable[Params, Returned]:
+    """Name packed files in the errors of a method, instead of folders to which they were unpacked.
+
+    An error about something that only a store has says that packed runs have none.
+    """
 
     @wraps(method)
-    def called(self: Runs, /, *args: Params.args, **kwargs: Params.kwargs) -> Returned:
-        with self.opened.naming(self.store) if self.opened else nullcontext():
-            return method(self, *args, **kwargs)
+    def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
+        runs: Any = args[0]
+        with runs.opened.naming(runs.store) if runs.opened else nullcontext():
+            return method(*args, **kwargs)
 
     return called
 

@@ -142,6 +142,8 @@ def test_all_analyses_that_find_something_are_in_the_page(call, finished):
     assert code == 0
     assert f"written to {finished / 'analyses' / 'coverage' / 'coverage.json'}" in out
     assert "analyze transfer: nothing to show: " in err
+    assert "analyze hits: nothing to show: no row has a learned policy" in err
+    assert all(line.startswith(("analyze ", "…")) for line in err.splitlines()), err
     assert "How much each policy masked" in page.read_text()
 
 

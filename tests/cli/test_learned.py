@@ -120,7 +120,7 @@ NO_CONTEXT = "no train example of task 'triviaqa' has a context: put the task's 
         (
             "zsre",
             without_rows,
-            "no usable row (0 without an answer, 0 malformed): task",
+            "no usable row (there is no row at all): task",
         ),
         ("zsre", without_answers, "0 malformed): task 'zsre' needs rows with answers"),
         ("zsre", with_other_answers, "no answer occurs in its context ("),

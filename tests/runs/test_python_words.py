@@ -35,17 +35,18 @@ def test_an_error_keeps_its_kind_and_its_cause():
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("function", "words", "more", "says"),
     [
-        (lambda: mp.run({}, name=3), "run: unknown argument 'name': choose from cache, "),
-        (lambda: mp.run({}, plugin="a.py"), "did you mean 'plugins'"),
-        (lambda: mp.run(), "run: missing a required argument: 'experiment': its arguments are"),
-        (lambda: mp.load("a", out="b"), "load: unknown argument 'out': choose from baseline"),
+        ("run", ({},), {"name": 3}, "run: unknown argument 'name': choose from cache, "),
+        ("run", ({},), {"plugin": "a.py"}, "did you mean 'plugins'"),
+        ("run", (), {}, "run: missing a required argument: 'experiment': its arguments are"),
+        ("load", ("a",), {"out": "b"}, "load: unknown argument 'out': choose from baseline"),
+        ("mask", ("a",), {"ratio": 1}, "mask: missing a required argument: 'policy'"),
     ],
 )
-def test_arguments_that_a_function_does_not_take_are_errors_of_ours(call, says):
+def test_arguments_that_a_function_does_not_take_are_errors_of_ours(function, words, more, says):
     with pytest.raises(ConfigError) as caught:
-        call()
+        getattr(mp, function)(*words, **more)
     assert says in str(caught.value)
 
 
