@@ -39,16 +39,7 @@ def build_leaderboard(
     unlike = joined_rows.unlike(drafts)
     if not mixed:
         _refuse_mixed(drafts, unlike)
-    label = baseline or runs[0].baseline
-    absent = []
-    known = baselines.candidates(label, _labelled(drafts))
-    if baseline is None and not known and _is_left_out(runs, label):
-        absent = [f"{label}, the baseline, was left out: rows are compared with {drafts[0].label}"]
-        label = drafts[0].label
-    if not baselines.candidates(label, _labelled(drafts)):
-        raise ConfigError(
-            f"baseline: {unknown('row', label, (d.label for d in drafts))}; set one with --baseline"
-        )
+    label, absent = _baseline_label(runs, drafts, baseline)
     names = joined_rows.names(drafts)
     present = (task for draft in drafts for task, _ in draft.cells)
     tasks = joined_rows.order((run.tasks for run in runs), present)
@@ -102,6 +93,24 @@ def _refuse_mixed(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) 
         raise ConfigError(
             f"{clash}: rename one of them, or use --mixed to show them with their runs"
         )
+
+
+def _baseline_label(
+    runs: Sequence[Run], drafts: Sequence[Draft], given: str | None
+) -> tuple[str, list[str]]:
+    """Return the baseline's label, and a note if it is the first row in place of one left out.
+
+    Raises ConfigError if no row is called so.
+    """
+    label = given or runs[0].baseline
+    if baselines.candidates(label, _labelled(drafts)):
+        return label, []
+    if given is None and _is_left_out(runs, label):
+        first = drafts[0].label
+        return first, [f"{label}, the baseline, was left out: rows are compared with {first}"]
+    raise ConfigError(
+        f"baseline: {unknown('row', label, (d.label for d in drafts))}; set one with --baseline"
+    )
 
 
 def _used(rows: Sequence[BoardRow], runs: Sequence[Run]) -> tuple[Run, ...]:
