@@ -70,10 +70,10 @@ class Result:
     def corpus_key(self) -> str | None:
         """The key of the corpus that the row's intermediate stage reads; None without one.
 
-        A corpus into which texts are mixed comes after the one without them.
+        The name of a corpus into which texts are mixed is that of the one without them, and more.
         """
-        found = [key for name, key in self.stages.items() if f"{name} ".startswith(_CORPUS)]
-        return found[-1] if found else None
+        found = [name for name in self.stages if f"{name} ".startswith(_CORPUS)]
+        return self.stages[max(found, key=len)] if found else None
 
     @property
     def chosen(self) -> dict[str, Json] | None:

@@ -34,6 +34,14 @@ def test_labels_with_control_characters_and_foreign_types_are_refused(tmp_path, 
         read_run(tmp_path)
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_row_reads_the_mixed_corpus_in_any_order_of_its_stages(turn):
+    names = ["corpus general", "corpus intermediate", "corpus intermediate mix.general=0.2"]
+    stages = {name: f"key of {name}" for name in names[::turn]}
+    one = cell.Result("rehearsal", "zsre", 0, "closed-book", {}, stages, None, error="e")
+    assert one.corpus_key == "key of corpus intermediate mix.general=0.2"
+
+
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(DataError, match="no results"):
         read_run(tmp_path)
