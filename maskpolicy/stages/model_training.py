@@ -105,9 +105,10 @@ def _pretrain(
     steps = MaskedSteps(views[0], policy, denoising, specials, spec, kind.pairs, views, statistics)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
     if spec.steps and not first:
-        if not steps.masks_again():
+        own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
+        if not steps.masks_again(own):
             raise unrepeatable(policy)
-        _check_masks(steps, params.policy, until if FEEDBACK in inputs and until else spec.steps)
+        _check_masks(steps, params.policy, own)
         _warn_of_truncation(steps, params.spec, run)
         _warn_of_missing_sentinels(steps, run)
     models.set_dropout(model, spec.dropout)

@@ -111,10 +111,16 @@ class MaskedSteps:
         found = (self._selected(number).spans for number in range(steps))
         return not any(len(spans) for step in found for spans in step)
 
-    def masks_again(self) -> bool:
-        """Return whether the first step masks the same tokens when it is asked a second time."""
-        first, again = self._selected(0), self._selected(0)
-        return all(map(np.array_equal, first.spans, again.spans))
+    def masks_again(self, steps: int) -> bool:
+        """Return whether the first and the last of `steps` mask the same tokens a second time.
+
+        A policy whose rate rises from 0 masks nothing in the first step.
+        """
+        for number in {0, steps - 1}:
+            first, again = self._selected(number), self._selected(number)
+            if not all(map(np.array_equal, first.spans, again.spans)):
+                return False
+        return True
 
     def masks_everything(self, steps: int) -> bool:
         """Return True if `denoising.mask_exclusion` is set and the first `steps` mask every token.

@@ -38,6 +38,18 @@ class FirstWord:
         return passage.words[:1] if len(passage.sentences) > 1 else as_spans([])
 
 
+class Rising:
+    """Hide words from the middle of the training on: others when a step is asked for again."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def select(self, passage, rng, progress=0.0):
+        place = self.calls // SPEC.batch_size % 2
+        self.calls += 1
+        return passage.words[place : place + 1] if progress > 0.5 else as_spans([])
+
+
 def steps(policy=None, how=None, spec=SPEC):
     return MaskedSteps(small.passages(), policy or FirstWord(), how or Denoising(), SPECIALS, spec)
 
@@ -54,6 +66,12 @@ def test_every_pair_begins_with_bos_and_ends_with_eos():
             assert row[-1] == 2
         assert (batch.decoder[:, 0] == 2).all()
         assert (batch.decoder[:, 1] == 0).all()
+
+
+def test_a_policy_that_masks_late_must_mask_the_same_again():
+    assert steps().masks_again(SPEC.steps)
+    assert not steps(Rising()).masks_again(SPEC.steps)
+    assert steps(Rising()).masks_again(1)
 
 
 def test_units_are_the_labels_of_the_step():
