@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Params = ParamSpec("Params")
 Returned = TypeVar("Returned")
 _WIDE = 120  # columns of the table of text
+_CELL = ("run", "policy", "task", "seed", "metric", "score", "n", "error")  # columns of `scores`
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
 
 
@@ -73,7 +74,8 @@ class Runs:
         """Return one row for each cell: run, policy, task, seed, metric, score (percent), n, error.
 
         A cell that failed has no score, and the reason as `error`. There is a column for each
-        setting that was swept or tuned, such as `ratio` or `intermediate.lr`.
+        setting that was swept or tuned, such as `ratio` or `intermediate.lr`; one of the name of
+        another column, such as `n`, is called `policy.n`.
         """
         swept = swept_settings(self.board)
         found = [
@@ -86,13 +88,12 @@ class Runs:
                 "score": cell.percent,
                 "n": cell.metrics and cell.metrics.n,
                 "error": cell.error,
-                **_values(row, cell, swept),
+                **_values(row, cell, swept, _CELL),
             }
             for row in self.board.rows
             for (task, seed), cell in row.cells.items()
         ]
-        known = ("run", "policy", "task", "seed", "metric", "score", "n", "error")
-        return _frame(found, (*known, *swept))
+        return _frame(found, (*_CELL, *(_column(name, _CELL) for name in swept)))
 
     @in_python
     @_naming
@@ -104,12 +105,12 @@ class Runs:
         are the possible ranks. Settings that were swept or tuned have columns as in `scores`.
         """
         document, swept = report.to_json(self.board), swept_settings(self.board)
-        found = [
-            _leaderboard_row(document, written, task)
-            | _values(row, next((c for (of, _), c in row.cells.items() if of == task), None), swept)
-            for row, written in zip(self.board.rows, document["rows"], strict=True)
-            for task in self.board.tasks
-        ]
+        found = []
+        for row, written in zip(self.board.rows, document["rows"], strict=True):
+            for task in self.board.tasks:
+                known = _leaderboard_row(document, written, task)
+                cell = next((each for (of, _), each in row.cells.items() if of == task), None)
+                found.append({**known, **_values(row, cell, swept, known)})
         return _frame(found, tuple(found[0]) if found else ())
 
     @in_python
@@ -237,10 +238,19 @@ def swept_settings(board: Board) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _values(row: BoardRow, cell: Result | None, settings: Sequence[str]) -> dict[str, Json]:
-    """Return a cell's values of some settings; None if its row does not have one."""
+def _values(
+    row: BoardRow, cell: Result | None, settings: Sequence[str], others: Collection[str]
+) -> dict[str, Json]:
+    """Return a cell's values of some settings by column; None if its row does not have one.
+
+    `others` are the other columns.
+    """
     known = {**row.config, **row.own_settings, **((cell and cell.chosen) or {})}
-    return {name: known.get(name) for name in settings}
+    return {_column(name, others): known.get(name) for name in settings}
+
+
+def _column(setting: str, others: Collection[str]) -> str:
+    return f"policy.{setting}" if setting in others else setting
 
 
 def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict[str, Json]:
