@@ -170,7 +170,7 @@ def block(
     type, a number out of range or a key that is missing.
     """
     if not isinstance(given, Mapping):
-        raise wrong(given, "a block of keys", where)
+        raise ConfigError(f"{wrong(given, 'a block of keys', where)}{_in_a_block(plugin, given)}")
     known, given = fields_of(plugin), with_new_names(plugin, given, where)
     for key in given:
         if key not in known:
@@ -185,6 +185,20 @@ def block(
         else:
             values[name] = default
     return values
+
+
+def _in_a_block(plugin: Any, value: Any) -> str:
+    """Return ": write {KEY: VALUE}" for a number or a list that the first such key takes, or ""."""
+    if type(value) not in (int, float, list):
+        return ""
+    for name, field in fields_of(plugin).items():
+        try:
+            check(value, field.annotation, name)
+        except ConfigError:
+            continue
+        inner = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else f"{value}"
+        return f": write {{{name}: {inner}}}"
+    return ""
 
 
 def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) -> ConfigError:
@@ -205,6 +219,8 @@ def check(value: Any, annotation: Any, where: str) -> Any:
         return value
     if origin is Annotated:
         scheduled = Schedule in args[1:] and isinstance(value, Mapping)
+        if isinstance(value, bool) and args[0] in (int, float):
+            raise wrong(value, words(annotation), where)
         checked = check(value, Schedule if scheduled else args[0], where)
         for extra in args[1:]:
             if isinstance(extra, Range):
@@ -255,6 +271,8 @@ def wrong(value: Any, wanted: str, where: str) -> ConfigError:
     """Return the error for a value of a wrong type."""
     found = _NAMES.get(type(value), type(value).__name__)
     shown = "" if isinstance(value, (dict, list)) or value is None else f" {value!r:.60}"
+    if isinstance(value, bool):
+        found, shown = str(value).lower(), ""
     return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {found}{shown}")
 
 
@@ -264,7 +282,10 @@ def _check_range(value: Any, bounds: Range, where: str) -> None:
         for name in ("start", "end"):
             _check_range(getattr(value, name), bounds, at(where, name))
     elif value is not None and not bounds.holds(value):
-        raise ConfigError(f"{where}: must be {bounds}, not {value}")
+        is_share = {bounds.le, bounds.lt} == {1, None} and {bounds.ge, bounds.gt} == {0, None}
+        percent = is_share and 2 <= value < 100
+        instead = f": write {value / 100:g} for {value:g}%" if percent else ""
+        raise ConfigError(f"{where}: must be {bounds}, not {value}{instead}")
 
 
 def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:
@@ -316,7 +337,23 @@ def _scalar(value: Any, kind: Any, where: str) -> Any:
         return number
     if kind in (bool, int, str) and type(value) is not kind:
         quote = ": put it in quotes" if kind is str and type(value) in (bool, int, float) else ""
-        raise ConfigError(f"{wrong(value, _NAMES[kind], where)}{quote}")
+        raise ConfigError(f"{wrong(value, _NAMES[kind], where)}{quote or _as_number(value, kind)}")
     if isinstance(kind, type) and not isinstance(value, kind):
-        raise wrong(value, _NAMES.get(kind, f"a value of type {kind.__name__}"), where)
+        wanted = _NAMES.get(kind, f"a value of type {kind.__name__}")
+        raise ConfigError(f"{wrong(value, wanted, where)}{_as_number(value, kind)}")
     return value
+
+
+def _as_number(value: Any, kind: type) -> str:
+    """Return ": write NUMBER" for text, or a float, that is meant as a number, or ""."""
+    if kind not in (int, float) or not isinstance(value, (str, float)):
+        return ""
+    percent = isinstance(value, str) and value.strip().endswith("%")
+    try:
+        number = float(value.strip().rstrip("%")) if isinstance(value, str) else value
+    except ValueError:
+        return ""
+    number = number / 100 if percent else number
+    if not math.isfinite(number) or (kind is int and number != int(number)):
+        return ""
+    return f": write {int(number) if kind is int else f'{number:g}'}"

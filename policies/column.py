@@ -18,13 +18,18 @@ class Column:
     column: str  # the column's name in the corpus
     spans: Count | Literal["all"] = 1  # number of spans to mask
 
+    @property
+    def corpus_columns(self) -> tuple[str, ...]:
+        """The column that `select` reads."""
+        return (self.column,)
+
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw `spans` spans without replacement; raises ConfigError if the column is missing."""
         if self.column not in passage.columns:
             there = ", ".join(sorted(passage.columns)) or "none"
             raise ConfigError(
                 f"policy column: the corpus has no column {self.column!r} (it has: {there}): "
-                "name it under `columns` in the block of the corpus"
+                "name one of these; a corpus of files has those that `corpus.columns` names"
             )
         found = passage.columns[self.column]
         count = len(found) if self.spans == "all" else self.spans

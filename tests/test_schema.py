@@ -50,8 +50,15 @@ def test_blocks_within_blocks_are_made():
         ({"must": 1, "names": [1]}, "top.names[0]: must be text, not a whole number 1"),
         ({"must": 1, "table": {"a": "b"}}, "top.table.a: must be a number"),
         ({"must": 1, "table": {1: 2}}, "a key must be text"),
-        ({"must": True}, "top.must: must be a whole number, not true or false True"),
+        ({"must": True}, "top.must: must be a whole number, not true"),
+        ({"must": "7"}, "top.must: must be a whole number, not text '7': write 7"),
+        ({"must": 7.0}, "top.must: must be a whole number, not a number 7.0: write 7"),
+        ({"must": 1, "inner": 0.2}, "not a number 0.2: write {share: 0.2}"),
+        ({"must": 1, "inner": {"share": 30}}, "must be >= 0 and <= 1, not 30.0: write 0.3 for 30%"),
+        ({"must": 1, "inner": {"share": "30%"}}, "must be a number, not text '30%': write 0.3"),
+        ({"must": 1, "inner": {"share": True}}, "must be a number >= 0 and <= 1, not true"),
         ([], "top: must be a block of keys, not a list"),
+        (["a"], "top: must be a block of keys, not a list: write {names: [a]}"),
     ],
 )
 def test_a_value_of_a_wrong_type_names_its_place(given, says):

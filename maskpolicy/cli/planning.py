@@ -24,7 +24,7 @@ from maskpolicy.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -80,19 +80,25 @@ def plan(
     rest = [stage for stage in order if stage.key in missing]
     takes = costs.expected(rest, known, default_jobs(experiment, missing))
     named = {task for _, task, _ in part.cells}
+    corpora = _corpora(experiment, {row for row, _, _ in part.cells})
     found = [each for each in power.plan(experiment, whole, artifacts) if each.task in named]
     if as_json:
         about: dict[str, Any] = {"plan": plan_digest(order), "folder": str(default_folder(written))}
-        about |= _to_json(planned, known, takes, found)
+        about |= _to_json(planned, known, takes, found, corpora)
         typer.echo(json.dumps(about, ensure_ascii=False, indent=1))
         return
     _print(planned, takes, console())
     _print_folder(written, console())
+    _print_corpora(corpora, console())
     _print_power(found, experiment, console())
 
 
 def _to_json(
-    planned: Sequence[Planned], costs: Costs, takes: Expected, found: list[Power]
+    planned: Sequence[Planned],
+    costs: Costs,
+    takes: Expected,
+    found: list[Power],
+    corpora: dict[str, str],
 ) -> dict[str, Any]:
     """Return the plan as JSON; seconds and bytes of a stage are null if nothing is known."""
     from maskpolicy.leaderboard import power
@@ -106,8 +112,9 @@ def _to_json(
         about["bytes"] = None if cost is None else cost.size
         stages.append(about)
     counts = Counter(each.state for each in planned)
-    rows = power.to_rows(found)
-    return {"counts": counts, "expected": asdict(takes), "power": list(rows), "stages": stages}
+    expected, finds = asdict(takes), power.to_json(found)
+    about = {"counts": counts, "expected": expected, "power": finds, "stages": stages}
+    return {**about, "corpora": corpora}
 
 
 def _print(planned: Sequence[Planned], takes: Expected, screen: Console) -> None:
@@ -161,6 +168,36 @@ def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:
         if len(names) > _ROWS:
             names = [f"{names[0]}, and {len(names) - 1} more"]
         yield from ((state, name, why) for name in names)
+
+
+def _corpora(experiment: Experiment, rows: Container[str]) -> dict[str, str]:
+    """Return the text of each row's intermediate stage in words, by its label."""
+    from maskpolicy.config.corpus_mix import with_details
+
+    found = {}
+    for block in experiment.policies:
+        if block.has_stage and block.label in rows:
+            own = [
+                with_details(experiment.corpus_of(each)) for each in block.candidates or (block,)
+            ]
+            found[block.label] = " or ".join(dict.fromkeys(own))
+    return found
+
+
+def _print_corpora(corpora: Mapping[str, str], screen: Console) -> None:
+    """Print which rows read which text."""
+    from rich.table import Table
+
+    rows: dict[str, list[str]] = {}
+    for label, text in corpora.items():
+        rows.setdefault(text, []).append(label)
+    if not rows:
+        return
+    table = Table("corpus of the intermediate stage", "rows", box=None)
+    for text, labels in rows.items():
+        table.add_row(text, ", ".join(labels))
+    screen.print()
+    screen.print(table)
 
 
 def _print_power(found: list[Power], experiment: Experiment, screen: Console) -> None:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from maskpolicy import keys, schema
 from maskpolicy.config.experiment import WORLD, CorpusBlock, ModelBlock
 from maskpolicy.config.model_and_corpus import corpus_block
-from maskpolicy.errors import ConfigError
+from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.schema import Range, at
 from maskpolicy.types import Json
 
@@ -20,7 +20,8 @@ MIX, SHARE = "mix", "share"
 _SOURCES = ("name", "files", "hub")
 _OF_HUB = ("subset", "split", "revision", "stream")
 _NAME = re.compile(r"[\w-]+")
-_SHARES = Range(ge=0, lt=1)
+_Share = Annotated[float, Range(ge=0, lt=1)]
+_USUAL = 0.2  # the share in messages about a text that has none
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,19 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{where}: a text is called by letters, digits, - and _: rename it")
     if name in WORLD_TEXTS:
-        share = schema.check(value, float, where)
-        _check_share(share, where)
-        return share
+        if isinstance(value, Mapping):
+            usual = value.get(SHARE, _USUAL)
+            raise ConfigError(f"{where}: must be a share alone: write {name}: {usual}")
+        return _checked_share(value, where)
     if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"{where}: a share alone is for {' and '.join(WORLD_TEXTS)}: write "
-            f"{{files: [..], share: {value}}}"
-        )
+        raise ConfigError(f"{where}: {_no_block(name, value)}")
+    known = {*schema.fields_of(CorpusBlock), SHARE}
+    for key in value:
+        if key not in known:
+            raise ConfigError(f"{at(where, key)}: {unknown('key', str(key), known - {MIX})}")
     if SHARE not in value:
-        raise ConfigError(f"{at(where, SHARE)}: missing; it has no default")
-    share = schema.check(value[SHARE], float, at(where, SHARE))
-    _check_share(share, at(where, SHARE))
+        raise ConfigError(f"{at(where, SHARE)}: missing: write e.g. {SHARE}: {_USUAL}")
+    share = _checked_share(value[SHARE], at(where, SHARE))
     rest = {key: each for key, each in value.items() if key != SHARE}
     if not any(rest.get(key) for key in _SOURCES):
         block = f"{name}: {{files: [..], share: {share:g}}}"
@@ -94,9 +96,23 @@ def share_of(text: Any) -> float:
     return float(text[SHARE] if isinstance(text, Mapping) else text)
 
 
-def _check_share(share: float, where: str) -> None:
-    if not _SHARES.holds(share):
-        raise ConfigError(f"{where}: must be {_SHARES}, not {share:g}")
+def _checked_share(value: Any, where: str) -> float:
+    if value == 1 and not isinstance(value, bool):
+        raise ConfigError(f"{where}: must be below 1, not 1: leave a share to the corpus itself")
+    share: float = schema.check(value, _Share, where)
+    return share
+
+
+def _no_block(name: str, value: Any) -> str:
+    """Return what is wrong with a text that must be a block, and what to write instead."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (
+            f"{unknown('text', name, WORLD_TEXTS)}; a text of your own is a block: write "
+            f"{{files: [..], share: {value:g}}}"
+        )
+    files = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    listed = ", ".join(map(str, files)) or ".."
+    return f"must be a block of a text and its share: write {{files: [{listed}], share: {_USUAL}}}"
 
 
 def _tuples(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,8 +140,9 @@ def row_corpus(
 ) -> dict[str, Any]:
     """Return what a row's block `corpus` has in place of the file's settings, `usual`.
 
-    A row that names another source (name, files or hub) drops that of the file, and the keys of a
-    Hub dataset. The texts of `mix` are replaced one by one. Raises ConfigError at `where`.
+    A row that names another source (name, files or hub) takes it in place of the file's, without
+    the keys of a Hub dataset, and in the world without `columns`. All other keys stay the file's
+    unless the row states them; the texts of `mix` one by one. Raises ConfigError at `where`.
     """
     if not isinstance(given, Mapping):
         corpus_block(given, where, folders)  # which says what is wrong with anything but `world`
@@ -133,7 +150,8 @@ def row_corpus(
     stated = schema.with_new_names(CorpusBlock, given, where)
     base = {each.name: getattr(usual, each.name) for each in fields(CorpusBlock)}
     if any(stated.get(key) for key in _SOURCES):
-        base = {key: value for key, value in base.items() if key not in (*_SOURCES, *_OF_HUB)}
+        dropped = (*_SOURCES, *_OF_HUB, *(["columns"] if stated.get("name") else []))
+        base = {key: value for key, value in base.items() if key not in dropped}
     merged = {**base, **stated}
     if isinstance(stated.get(MIX), Mapping):
         merged[MIX] = _merged(usual.mix or {}, stated[MIX])
@@ -168,9 +186,11 @@ def in_effect(key: str, value: Any) -> Any:
 
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Json]:
-    """Return settings of a corpus for people: a file by its name, not by its path."""
+    """Return settings of a corpus for people: its source, and files by their names."""
     found: dict[str, Json] = {}
     for key, value in keys.plain(settings).items():
+        if key in _SOURCES and not value:
+            continue
         if key == "files":
             found[key] = [Path(path).name for path in value]
         elif key == MIX:
@@ -179,3 +199,25 @@ def shown(settings: Mapping[str, Any]) -> dict[str, Json]:
         else:
             found[key] = value
     return found
+
+
+def in_words(settings: Mapping[str, Json], world: str = "the embedded world") -> str:
+    """Return a corpus in words: where its text is from, and the shares of what is mixed in."""
+    source = ", ".join(Path(name).name for name in settings.get("files") or ())
+    if settings.get("name") == WORLD:
+        source = world
+    elif settings.get("hub"):
+        source = str(settings["hub"])
+    mixed = in_effect(MIX, settings.get(MIX)).items()
+    return ", ".join([source, *(f"{100 * share_of(each):g}% from {name}" for name, each in mixed)])
+
+
+def with_details(corpus: CorpusBlock) -> str:
+    """Return a corpus in words, with each setting that is not the default."""
+    settings, usual = keys.plain(vars(corpus)), keys.plain(vars(CorpusBlock()))
+    changed = [
+        f"{key} {value}"
+        for key, value in settings.items()
+        if key not in (*_SOURCES, MIX) and value != usual[key]
+    ]
+    return ", ".join([in_words(settings), *changed])

@@ -171,6 +171,7 @@ class Experiment:
     tracker: str | None = None  # e.g. tensorboard: writes the losses of every training to logs/
     resources: Resources = field(default_factory=Resources)  # in no key and in no result
     slurm: Slurm = field(default_factory=Slurm)  # the same
+    where: str = field(default="", compare=False)  # the file and ": ", for messages
 
     @property
     def runs(self) -> tuple[int, ...]:
@@ -185,6 +186,13 @@ class Experiment:
     def corpus_of(self, block: PolicyBlock) -> CorpusBlock:
         """Return the corpus that a row reads."""
         return replace(self.corpus, **block.trainings.get(CORPUS, {}))
+
+    def place_of(self, task: TaskBlock) -> str:
+        """Return where the file names a task, for messages; of no column: where `tasks` is."""
+        for index, column in enumerate(self.tasks):
+            if column.label == task.label:
+                return f"{self.where}tasks[{index}]"
+        return f"{self.where}tasks"
 
     def run_of(self, seed: int) -> int:
         """Return the number of the intermediate run that fine-tuning with a seed starts from."""
@@ -204,7 +212,8 @@ def resolved(experiment: Experiment) -> Json:
     As a YAML file of the same name, the result loads to the same Experiment.
     """
     config = asdict(experiment)
-    del config["name"], config["resources"], config["slurm"], config["general_policy"]
+    for name in ("name", "resources", "slurm", "general_policy", "where"):
+        del config[name]
     for name in (CORPUS, "contrast_corpus"):
         block = getattr(experiment, name)
         config[name] = block and keys.to_json(block)

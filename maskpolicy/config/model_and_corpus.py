@@ -100,6 +100,11 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
         )
     block = {"name": given} if isinstance(given, str) else given
     values = schema.block(CorpusBlock, block, where)
+    if values["name"] == WORLD and values["columns"]:
+        raise ConfigError(
+            f"{where}.columns: is for rows of files and of the Hub; the world always has its "
+            "columns: leave it out"
+        )
     if values["mix"]:
         raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
     sources = [key for key in ("name", "files", "hub") if values[key]]

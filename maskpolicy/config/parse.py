@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 
 from maskpolicy import schema
 from maskpolicy.config import learned_policies, pointers, sweeps, verbatim, yaml_file
-from maskpolicy.config.budgets import TRAININGS, Training, row_trainings, training_blocks
+from maskpolicy.config.budgets import (
+    GENERAL_ONLY,
+    TRAININGS,
+    Training,
+    row_trainings,
+    training_blocks,
+)
+from maskpolicy.config.corpus_columns import check_columns
 from maskpolicy.config.corpus_mix import check_mix, row_corpus, with_mix
 from maskpolicy.config.experiment import (
     NONE,
@@ -27,7 +34,7 @@ from maskpolicy.config.policy_blocks import compares_corpora, denoising_block
 from maskpolicy.config.resources import resources_block
 from maskpolicy.config.row_blocks import Usual, baseline_row, row_blocks
 from maskpolicy.config.slurm import Slurm
-from maskpolicy.config.task_blocks import data_source, task_blocks
+from maskpolicy.config.task_blocks import data_source, task_blocks, tell_unanswered
 from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery
@@ -137,20 +144,27 @@ def make_experiment(
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
     world = world_block(file.world, where)
+    tell_unanswered(tasks, world, at(where, "tasks"))
     check_mix(corpus, model, world, at(where, CORPUS))
     for row, block in zip(rows, policies, strict=True):
         for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
             own = replace(corpus, **each.trainings.get(CORPUS, {}))
             try:
                 check_mix(own, model, world, at(row.place, CORPUS))
+                check_columns(each, own, world, row.place)
+                learned_policies.check(each, tasks, data, row.place)
             except ConfigError as error:
                 raise written.placed(error) from None
-            learned_policies.check(each, tasks, data, row.place)
             learned_policies.tell_warmups(each, row.place)
             if not model.is_scratch and contrast is None:
                 _check_contrast(each, row.place)
+    of_trainings = _of_trainings(file, model, policies, trainings, where)
+    if (of_general := of_trainings["general_policy"]) is not None:
+        place = at(at(where, "general"), GENERAL_ONLY)
+        check_columns(of_general, CorpusBlock(name=WORLD), world, place)
     return Experiment(
         name=name,
+        where=where,
         model=model,
         corpus=corpus,
         policies=policies,
@@ -159,7 +173,7 @@ def make_experiment(
         data=data,
         plugins=modules,
         world=world,
-        **_of_trainings(file, model, policies, trainings, where),
+        **of_trainings,
         keep_models=file.keep_models,
         tracker=file.tracker,
         resources=resources_block(file.resources, at(where, "resources")),

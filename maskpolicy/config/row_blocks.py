@@ -51,7 +51,7 @@ def row_blocks(
             block = replace(block, label=_label(block, row, shared, kind, usual))
         found.append(block)
     _check_sweeps(rows, found)
-    distinct([block.label for block in found], where)
+    distinct([block.label for block in found], [row.place for row in rows])
     _check_candidates(found, usual, where)
     settings = [_settings(block, usual) for block in found]
     known: dict[str, str] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -59,15 +58,18 @@ def name_all(
     for name, label, block in every:
         rivals = [other for rival, stated, other in every if rival == name and stated is None]
         labels.append(apart(name, block, rivals) if label is None else label)
-    return distinct(labels, where)
+    return distinct(labels, [f"{where}[{index}]" for index in range(len(labels))])
 
 
-def distinct(labels: list[str], where: str) -> list[str]:
-    """Return the labels; raises ConfigError if two are the same."""
-    for label, count in Counter(labels).items():
-        if count > 1:
+def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
+    """Return the labels of the blocks at `places`; raises ConfigError if two are the same."""
+    first: dict[str, str] = {}
+    for label, place in zip(labels, places, strict=True):
+        other = first.setdefault(label, place)
+        if other != place:
             raise ConfigError(
-                f"{where}: {count} blocks have the label {label!r}: give each a `label` of its own"
+                f"{place}: has the label {label!r}, as {other.rpartition(' ')[2]} has: drop one of "
+                "them, or give each a `label` of its own"
             )
     return labels
 
@@ -93,13 +95,21 @@ def named(item: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(item, Mapping):
         raise schema.wrong(item, "a name or a block with a name", where)
     if "name" not in item:
-        raise ConfigError(f"{where}.name: missing; it has no default")
+        raise ConfigError(f"{where}.name: missing{_with_name(item)}")
     for key in ("name", "label"):
         if key in item:
             schema.check(item[key], str, at(where, key))
             if not item[key].strip():
                 raise ConfigError(f"{at(where, key)}: is empty")
     return item
+
+
+def _with_name(item: Mapping[Any, Any]) -> str:
+    """Return what to write for a block without a name, whose only key may be the name."""
+    if len(item) == 1 and isinstance(value := next(iter(item.values())), Mapping | None):
+        name, rest = next(iter(item)), "".join(f", {key}: .." for key in value or ())
+        return f": write {{name: {name}{rest}}}"
+    return "; it has no default"
 
 
 def _flat(block: Mapping[str, Json], before: str = "") -> dict[str, Json]:

@@ -89,7 +89,7 @@ class Row:
         key, colon, rest = said.removeprefix(before).partition(": ")
         for swept in self.swept:
             is_made = swept.startswith(f"{key}.") and not _states(self.written, key)
-            is_in = key == swept or key.startswith(f"{swept}.")
+            is_in = key == swept or key.startswith((f"{swept}.", f"{swept}["))
             if said.startswith(before) and (is_made or is_in):
                 said = f"{self.places[swept]}{key[len(swept) :]}{colon}{rest}"
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,10 +18,18 @@ from maskpolicy.config.experiment import (
 )
 from maskpolicy.config.row_names import name_all, named, tell_equal
 from maskpolicy.errors import ConfigError, unknown
-from maskpolicy.plugins import discovery, registry
+from maskpolicy.metrics import METRICS
+from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.discovery import find_plugin
+from maskpolicy.plugins.registry import Registered
 from maskpolicy.plugins.scoring import find_metric
 from maskpolicy.schema import at
+
+SHORT_ANSWERS = (
+    "{metric} looks for a short answer, which the rows of this world do not name, so that it "
+    "compares with whole sentences and gives 0: set world.wow_values: true"
+)
+log = logging.getLogger(__name__)
 
 
 def task_blocks(
@@ -48,26 +57,82 @@ def task_block(
     framework = {f.name for f in fields(TaskBlock)} - {"fields"}
     own = {key: value for key, value in given.items() if key not in framework}
     values = schema.block(entry.plugin, own, where, others=framework)
-    discovery.build(entry, values, where)
+    made = discovery.build(entry, values, where)
     ours = {key: value for key, value in given.items() if key in framework}
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
     block["data"] = data_source(block["data"], at(where, "data"), folders)
-    _check_metrics(block["metrics"], entry.facts.get("kind", "text"), at(where, "metrics"))
+    chosen = hooks.METRIC.of(made)
+    _check_metrics(block["metrics"], entry, chosen or entry.facts.get("metric"), where)
+    if block["metrics"] and chosen and chosen not in block["metrics"]:
+        _check_choice(entry, own, values, chosen, where)
     block["fields"] = keys.plain(values, where)
     return TaskBlock(**block)
 
 
-def _check_metrics(names: Sequence[str], kind: str, where: str) -> None:
-    """Raise ConfigError for an unknown metric, one that is named twice, or one for labels alone."""
+def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: str) -> None:
+    """Raise ConfigError for a metric that is unknown, named twice or not for such answers.
+
+    `usual` is the task's own metric, which shows whether its labels are numbers.
+    """
+    kind = entry.facts.get("kind", "text")
+    has_numbers = usual in METRICS and METRICS[usual].numbers
     for index, name in enumerate(names):
+        place, instead = f"{at(where, 'metrics')}[{index}]", f"name another, such as {usual}"
         try:
             metric = find_metric(name)
         except ConfigError as error:
-            raise ConfigError(f"{where}[{index}]: {error}") from None
+            raise ConfigError(f"{place}: {error}") from None
         if name in names[:index]:
-            raise ConfigError(f"{where}[{index}]: {name} is named twice: remove one")
-        if metric.parts and kind != "label" and name not in registry.names("metric"):
-            raise ConfigError(f"{where}[{index}]: {name} scores labels, and this task has {kind}s")
+            raise ConfigError(f"{place}: {name} is named twice: remove one")
+        if name in registry.names("metric"):
+            continue
+        if metric.parts and kind != "label":
+            raise ConfigError(
+                f"{place}: {name} scores labels, and this task has {kind}s: {instead}"
+            )
+        if metric.numbers != has_numbers:
+            what = (
+                "texts, and the answers of this task are numbers"
+                if has_numbers
+                else ("numbers, and the answers of this task are none")
+            )
+            raise ConfigError(f"{place}: {name} compares {what}: {instead}")
+
+
+def _check_choice(
+    entry: Registered,
+    stated: Mapping[str, Any],
+    values: Mapping[str, Any],
+    chosen: str,
+    where: str,
+) -> None:
+    """Raise ConfigError for a key that chooses a metric, which the block's `metrics` leaves out."""
+    known = schema.fields_of(entry.plugin)
+    for key in stated:
+        if known[key].is_required:
+            continue
+        usual = discovery.build(entry, {**values, key: known[key].default}, where)
+        if hooks.METRIC.of(usual) != chosen:
+            raise ConfigError(
+                f"{at(where, key)}: chooses the metric {chosen}, and metrics does not name it: "
+                "name it there, or drop one of the two keys"
+            )
+
+
+def tell_unanswered(tasks: Sequence[TaskBlock], world: Mapping[str, Any], where: str) -> None:
+    """Log a warning for each task of the world with a metric that finds no short answer in it."""
+    for index, block in enumerate(tasks):
+        for name in block.metrics:
+            if lacks_short_answers(block.name, block.data, name, world):
+                log.warning("%s[%d].metrics: %s", where, index, SHORT_ANSWERS.format(metric=name))
+
+
+def lacks_short_answers(task: str, data: str, metric: str, world: Mapping[str, Any]) -> bool:
+    """Return whether a metric looks for short answers, which the world's rows of a task lack."""
+    from maskpolicy.world.settings import NEEDS_VALUES
+
+    looks = metric in METRICS and METRICS[metric].short
+    return looks and data == WORLD and task in NEEDS_VALUES and not world.get("wow_values")
 
 
 def data_source(

@@ -16,10 +16,7 @@ from maskpolicy.datafiles import fields, readers
 from maskpolicy.datafiles.rows import WHOLE, Layout, Malformed, Part, Row
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.keys import omitted
-from maskpolicy.world.tagger_errors import COLUMN as WITH_ERRORS
-
-_GOLD = {"gold_entities": "entities", "asked": "asked"}  # column: key of a world's document
-
+from maskpolicy.world.settings import GOLD, WITH_ERRORS
 
 WorldText: TypeAlias = Literal["general", "intermediate", "situations"]
 
@@ -95,8 +92,6 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> Source:
     cannot be read.
     """
     if corpus.name == WORLD:
-        if corpus.columns:
-            raise ConfigError(f"corpus.columns: the world has {', '.join(_GOLD)}: omit the key")
         return WorldSource(words=corpus.words, limit=corpus.limit)
     _check_names(corpus)
     if corpus.hub is None:
@@ -214,7 +209,7 @@ def world(path: Path) -> Iterator[Document]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            known = _GOLD | ({WITH_ERRORS: WITH_ERRORS} if WITH_ERRORS in row else {})
+            known = GOLD | ({WITH_ERRORS: WITH_ERRORS} if WITH_ERRORS in row else {})
             columns = {name: [span[:2] for span in row[key]] for name, key in known.items()}
             yield Document(row["id"], row["text"], columns)
 

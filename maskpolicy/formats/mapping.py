@@ -11,7 +11,7 @@ from maskpolicy.datafiles import fields
 from maskpolicy.datafiles.rows import Row
 from maskpolicy.errors import DataError, MaskpolicyError
 from maskpolicy.formats import sources
-from maskpolicy.plugins import plugin_errors
+from maskpolicy.plugins import hooks, plugin_errors
 from maskpolicy.types import Example
 
 
@@ -29,6 +29,11 @@ def examples(task: sources.Task, row: Row, official: str) -> list[Example]:
     given = mapped if isinstance(mapped, list) else [mapped]
     for example in given:
         _check(example, task.name)
+        if hooks.CHOOSE.of(task.plugin) == "likelihood" and not example.choices:
+            raise DataError(
+                f"task {task.name!r}: the Example has no choices, of which choose: likelihood "
+                "takes one: give choices=(..), or leave choose out"
+            )
     return [_whole(example, f"{official}-{row.number}") for example in given]
 
 

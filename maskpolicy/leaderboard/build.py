@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from maskpolicy import keys
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.files import relative_paths
 from maskpolicy.leaderboard import baselines, comparisons, joined_rows, standings, tuning_notes
@@ -48,6 +49,7 @@ def build_leaderboard(
         read(cell)  # raises DataError if scores and answers disagree, also where nothing is tested
     rows = _rows(drafts, names, tasks, label, read)
     guesses, disagreements = joined_rows.majority(runs)
+    groups = _groups(drafts, tasks)
     notes = [
         *missing(rows),
         *_against(rows),
@@ -58,10 +60,10 @@ def build_leaderboard(
         *joined_rows.renamed(drafts),
         *disagreements,
         *absent,
+        *_counted_twice(drafts, groups),
         *run_notes.every_note(runs),
         *joined_rows.mixed(unlike),
     ]
-    groups = _groups(drafts, tasks)
     cells = {
         name: {task: draft.of(task) for task in tasks}
         for name, draft in zip(names, drafts, strict=True)
@@ -278,3 +280,21 @@ def _groups(drafts: Sequence[Draft], tasks: Sequence[str]) -> dict[str, tuple[st
         if not about[task].config["task"].get("context"):
             groups.setdefault(about[task].group, []).append(task)
     return {name: tuple(members) for name, members in groups.items() if len(members) > 1}
+
+
+def _counted_twice(drafts: Sequence[Draft], groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a note for each mean over several columns of the same examples."""
+    about = {task: cell for draft in drafts for (task, _), cell in draft.cells.items()}
+    notes = []
+    for name, members in groups.items():
+        columns: dict[str, list[str]] = {}
+        for task in members:
+            block = {k: v for k, v in about[task].config["task"].items() if k != "metrics"}
+            columns.setdefault(keys.canonical(block), []).append(task)
+        notes += [
+            f"{average_label(name)}: {' and '.join(same)} are scores of the same answers, which "
+            f"count {len(same)} times in this mean"
+            for same in columns.values()
+            if len(same) > 1
+        ]
+    return notes

@@ -157,18 +157,7 @@ def _model(result: Result) -> str:
 
 def _corpus(result: Result) -> str:
     block = result.config.get("corpus") or {}
-    mixed = corpus_mix.in_effect(corpus_mix.MIX, block.get(corpus_mix.MIX)).items()
-    shares = [f"{100 * corpus_mix.share_of(each):g}% from {name}" for name, each in mixed]
-    return ", ".join([_text(block), *shares])
-
-
-def _text(block: Json) -> str:
-    """Return a corpus in words, without what is mixed into it."""
-    if block.get("name") == WORLD:
-        return f"the embedded world ({INVENTED})"
-    if block.get("hub"):
-        return str(block["hub"])
-    return ", ".join(Path(name).name for name in block.get("files", ()))
+    return corpus_mix.in_words(block, f"the embedded world ({INVENTED})")
 
 
 def _world(result: Result) -> str:

@@ -19,6 +19,7 @@ from maskpolicy.leaderboard.stats import Difference
 from maskpolicy.results import predictions
 from maskpolicy.results.collecting import cell_config
 from maskpolicy.results.predictions import CellAnswers
+from maskpolicy.types import Json
 
 if TYPE_CHECKING:
     from maskpolicy.config.experiment import Experiment
@@ -46,6 +47,7 @@ class Parts:
     group_freedom: float  # degrees of freedom of `interaction`
     examples: int | None  # of the test split; None if unknown, EXAMPLES is assumed
     source: str  # of these numbers, in words
+    assumed: int = EXAMPLES  # examples, where their number is unknown
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     rows = [label for label, base in against.items() if label != base]
     if not rows:
         return []
-    labels = [block.label for block in experiment.tasks]
+    limits = {block.label: block.limit.test for block in experiment.tasks}
+    labels = list(limits)
     stored = {task: _stored(experiment, graph, store, task) for task in labels}
     noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
     noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
@@ -96,7 +99,8 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     family = len(rows) * len(labels)
     powers = []
     for task in labels:
-        parts = _parts(stored[task], noise, _split(graph, store, task), bool(noisy))
+        split = _split(graph, store, task)
+        parts = _parts(stored[task], noise, split, bool(noisy), limits[task])
         find = partial(finds, parts, rows=len(rows), tests=family)
         counts = range(FEWEST, MOST + 1)  # more seeds find smaller differences
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(n))
@@ -167,11 +171,16 @@ def _split(graph: Graph, store: Store, task: str) -> Path | None:
 
 
 def _parts(
-    stored: Sequence[StoredDifference], noise: float, split: Path | None, any_stored: bool
+    stored: Sequence[StoredDifference],
+    noise: float,
+    split: Path | None,
+    any_stored: bool,
+    limit: int = 0,
 ) -> Parts:
     if stored:
         return _stored_parts(stored, noise)
-    groups = np.ones(EXAMPLES)  # examples in each group
+    assumed = min(limit or EXAMPLES, EXAMPLES)
+    groups = np.ones(assumed)  # examples in each group
     if split is not None:
         names = [json.loads(line)["group"] for _, line in predictions.lines(split)]
         groups = np.unique(names, return_counts=True)[1].astype(np.float64)
@@ -183,6 +192,7 @@ def _parts(
         stats.effective_groups(weights) - 1,
         int(groups.sum()) if split is not None else None,
         "noise of other tasks' runs in the store" if any_stored else "defaults",
+        assumed,
     )
 
 
@@ -235,8 +245,8 @@ def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
             f" ({NOISE} logits between runs if no run shows them)"
         )
     if any(each.parts.source == "defaults" for each in powers):
-        unknown = any(each.parts.examples is None for each in powers)
-        examples = f", {EXAMPLES} test examples" if unknown else ""
+        unknown = sorted({each.parts.assumed for each in powers if each.parts.examples is None})
+        examples = f", {' or '.join(map(str, unknown))} test examples" if unknown else ""
         remarks.append(
             f"defaults: {NOISE} logits between runs, {100 * SHARE:.0f}% right answers{examples}"
         )
@@ -254,10 +264,27 @@ def to_rows(powers: Sequence[Power]) -> list[Mapping[str, str]]:
     return [
         {
             "task": each.task,
-            "test examples": str(each.parts.examples or f"{EXAMPLES}?"),
+            "test examples": str(each.parts.examples or f"{each.parts.assumed}?"),
             f"{each.seeds} seeds find": f"±{each.finds:.1f} points",
             f"seeds for {WANTED:g} points": str(each.needed or f"more than {MOST}"),
             "noise from": each.parts.source,
+        }
+        for each in powers
+    ]
+
+
+def to_json(powers: Sequence[Power]) -> list[dict[str, Json]]:
+    """Return the table of power with numbers; null stands for what is unknown, or too many."""
+    return [
+        {
+            "task": each.task,
+            "test_examples": each.parts.examples,
+            "assumed_examples": each.parts.assumed if each.parts.examples is None else None,
+            "seeds": each.seeds,
+            "finds_points": round(each.finds, 3),
+            "wanted_points": WANTED,
+            "seeds_for_wanted": each.needed,
+            "noise_from": each.parts.source,
         }
         for each in powers
     ]

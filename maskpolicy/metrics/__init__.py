@@ -32,6 +32,7 @@ class Metric:
     besides: Mapping[str, Part] = field(default_factory=dict)  # reported, not in the score
     graded: bool = False  # a prediction can be partly right
     short: bool = False  # it is given the short answers of an example that has some
+    numbers: bool = False  # it compares numbers
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,11 @@ METRICS = {
         Metric("accuracy", per_example.label, "accuracy"),
         Metric("accuracy_f1", per_example.label, "mean of accuracy and F1", parts=_BOTH),
         Metric("matthews", per_example.label, "Matthews", parts={"matthews": per_split.matthews}),
-        Metric("correlation", per_example.closeness, "mean correlation", parts=_CORRELATIONS),
+        Metric(
+            *("correlation", per_example.closeness, "mean correlation"),
+            parts=_CORRELATIONS,
+            numbers=True,
+        ),
         Metric("squad_v1", per_example.f1, "SQuAD F1", besides=_EXACT, graded=True),
         Metric("squad", per_example.squad_f1, "SQuAD F1", version=2, besides=_EXACT_2, graded=True),
     )

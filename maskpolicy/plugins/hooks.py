@@ -188,6 +188,13 @@ ONLY_SELECT: Hook[Sequence[str]] = Hook(
     form="class variable",
     annotation=tuple[str, ...],
 )
+CORPUS_COLUMNS: Hook[Sequence[str]] = Hook(
+    "corpus_columns",
+    (),
+    "names of columns of the corpus that `select` or `annotate` reads: a name that the corpus does "
+    "not have is refused before any work",
+    form="field or property",
+)
 FIT: Hook[Callable[..., Json] | None] = Hook(
     "fit",
     None,
@@ -328,7 +335,7 @@ FILES: Hook[Sequence[str]] = Hook(
 HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     "policy": (
         *(SELECT, CHOOSE_MEMBER, MEMBERS, ANNOTATE, REANNOTATE, EVERY, SMOOTHING),
-        *(DEPENDS, ONLY_SELECT),
+        *(DEPENDS, ONLY_SELECT, CORPUS_COLUMNS),
         *OF_STATISTICS,
         *(FIT, TRAIN_ON, LEARNS_FROM, NEEDS_CLASSIFIER, INIT, FITS_TO_DENOISING, FILES),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from maskpolicy.config.task_blocks import SHORT_ANSWERS, lacks_short_answers
 from maskpolicy.formats import audit
 from maskpolicy.results.cell import Run
 
@@ -15,7 +16,14 @@ def every_note(runs: Sequence[Run]) -> list[str]:
     notes = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
-        about = [left_out(run), dropped(run), uncounted(run), shrunk(run), *data(run)]
+        about = [
+            left_out(run),
+            dropped(run),
+            uncounted(run),
+            shrunk(run),
+            *unanswered(run),
+            *data(run),
+        ]
         notes += [f"{prefix}{line}" for line in about if line]
     return notes
 
@@ -67,6 +75,19 @@ def shrunk(run: Run) -> str:
         "memory ran out, and trainings went on with smaller micro_tokens, which changes gradients "
         f"by rounding alone, and draws other dropout: {_some(some)}"
     )
+
+
+def unanswered(run: Run) -> list[str]:
+    """Return a note for each column with a metric that finds no short answer in its rows."""
+    notes = {}
+    for one in run.results:
+        block = one.config.get("task", {})
+        metrics = () if one.metrics is None else (one.metrics.metric, *one.metrics.parts)
+        for metric in metrics:
+            where = (block.get("name", ""), block.get("data", ""))
+            if lacks_short_answers(*where, metric, one.config.get("world", {})):
+                notes[f"{one.task}: {SHORT_ANSWERS.format(metric=metric)}"] = None
+    return list(notes)
 
 
 def data(run: Run) -> list[str]:

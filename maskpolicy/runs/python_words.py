@@ -16,7 +16,7 @@ _NAMES = {"plugin": "plugins"} | {
     name: name
     for name in (
         *("baseline", "cache", "corpus", "jobs", "mixed", "model", "only", "out", "policy"),
-        *("seed", "store", "threads", "workers"),
+        *("seed", "store", "text", "threads", "workers"),
     )
 }
 _VALUE = r"[a-z0-9]+://[^\s,;)]*[^\s,;:).]|[A-Z0-9/.~\'][^\s,;:)]*"

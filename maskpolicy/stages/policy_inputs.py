@@ -76,8 +76,8 @@ class PolicyInputs:
         kind = self.experiment.model.kind
         if kind != SEQ2SEQ and learned_policies.fits_to_denoising(block):
             raise ConfigError(
-                f"policies: {block.name} is learned through a text-to-text model, but model.kind "
-                f"is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
+                f"{self.experiment.where}policies: {block.name} is learned through a text-to-text "
+                f"model, but model.kind is {kind}: remove it, or set model.kind: {SEQ2SEQ}"
             )
         spec = self.experiment.budget("fit", block)
         policy = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}

@@ -88,14 +88,16 @@ class Columns:
     def check(self, task: TaskBlock, kind: str) -> None:
         """Raise ConfigError if the model cannot be fine-tuned on the task as configured."""
         model = self.experiment.model
+        place = self.experiment.place_of(task)
         if task.context and kind != "text":
             raise ConfigError(
-                f"tasks: {task.label} is a {kind} task, which always has its context: remove "
-                "context: true"
+                f"{place}.context: {task.label} is a {kind} task, which always has its context: "
+                "remove context: true"
             )
         if kind not in self.inputs.kind.tasks:
+            known = " and ".join(self.inputs.kind.tasks)
             able = next(name for name, other in MODEL_KINDS.items() if kind in other.tasks)
             raise ConfigError(
-                f"tasks: {task.label} is a {kind} task, which a model of kind {model.kind} cannot "
-                f"do (it does {' and '.join(self.inputs.kind.tasks)} tasks): set model.kind: {able}"
+                f"{place}: {task.label} is a {kind} task, which a model of kind {model.kind} "
+                f"cannot do (it does {known} tasks): set model.kind: {able}"
             )

@@ -58,12 +58,16 @@ class TaskInputs:
 
         kinds = make(self.experiment.world).kinds
         blocks = [one for one in (block, *self.experiment.tasks) if one.data == WORLD]
-        asked = {one.label: _asked_about(one) for one in blocks}
-        lacking = {label: kind for label, kind in asked.items() if kind and kind not in kinds}
+        place = self.experiment.place_of
+        asked = {one.label: (place(one), _asked_about(one, place(one))) for one in blocks}
+        lacking = {label: each for label, each in asked.items() if each[1] not in ("", *kinds)}
         if lacking:
-            tasks = ", ".join(f"{label} asks about {kind}" for label, kind in lacking.items())
-            every = ", ".join(dict.fromkeys((*kinds, *lacking.values())))
-            raise ConfigError(f"tasks: {tasks}, which this world lacks: set world.kinds: [{every}]")
+            where, _ = next(iter(lacking.values()))
+            tasks = ", ".join(f"{label} asks about {kind}" for label, (_, kind) in lacking.items())
+            every = ", ".join(dict.fromkeys((*kinds, *(kind for _, kind in lacking.values()))))
+            raise ConfigError(
+                f"{where}: {tasks}, which this world lacks: set world.kinds: [{every}]"
+            )
 
     def of_task(
         self,
@@ -102,7 +106,7 @@ class TaskInputs:
         return self.inputs.located(made, folder=block.data)
 
 
-def _asked_about(block: TaskBlock) -> str:
+def _asked_about(block: TaskBlock, where: str) -> str:
     """Return the kind of subjects that a task of the world asks about; "" for any.
 
     Raises ConfigError for a task that the world has no files of.
@@ -114,7 +118,7 @@ def _asked_about(block: TaskBlock) -> str:
     found = [known[name] for path in sources.paths(task) if (name := path.as_posix()) in known]
     if not found:
         raise ConfigError(
-            f"{block.label}: the embedded world has no files of task {task.name!r}, which `tasks` "
-            "or a policy's `train_on` names: set data to their folder, or to hub"
+            f"{where}: {block.label}: the embedded world has no files of task {task.name!r}, which "
+            "`tasks` or a policy's `train_on` names: set data to their folder, or to hub"
         )
     return found[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -14,6 +14,9 @@ from maskpolicy.world.subjects import Relation
 from maskpolicy.world.wordings import ASKED, NEVER, in_use
 
 RECORD = "world.json"  # beside the tasks of a written world: its settings
+GOLD = {"gold_entities": "entities", "asked": "asked"}  # columns of its corpora: keys of their rows
+NEEDS_VALUES = ("wow",)  # tasks whose rows have a short answer only with `wow_values`
+WITH_ERRORS = "entities_with_errors"  # a further column, and its key
 Kind: TypeAlias = Literal["people", "writers", "birds", "salts"]
 SUBJECT_KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of subjects; docs/world.md says which task needs which."""
@@ -84,6 +87,11 @@ class Settings:
         return max(1, round(int(getattr(self, kind)) * share))
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its corpora."""
+        return (*GOLD, *([WITH_ERRORS] if self.entity_errors != EntityErrors() else []))
+
+    @property
     def text(self) -> Settings:
         """The settings that decide the corpora: worlds that differ only in tasks have the same."""
         return replace(self, heldout=(), wow_values=False)
@@ -100,6 +108,8 @@ class Settings:
 def make(options: Mapping[str, Any]) -> Settings:
     """Return checked settings from the `world:` block of an experiment; raises ConfigError."""
     settings = Settings(**schema.block(Settings, options, "world"))
+    for key in ("kinds", "relations", "others", "heldout"):
+        _check_once(getattr(settings, key), f"world.{key}")
     if "people" not in settings.kinds:
         raise ConfigError("world.kinds: must name people, whose towns and names the others share")
     asked = in_use("relations", settings.relations, ASKED)
@@ -109,7 +119,11 @@ def make(options: Mapping[str, Any]) -> Settings:
         ("others", settings.never, never),
     ):
         if number > len(chosen):
-            raise ConfigError(f"world.{key}: needs {number} or more, only {len(chosen)} in use")
+            count = "asked" if key == "relations" else "never"
+            raise ConfigError(
+                f"world.{key}: needs {number} or more, only {len(chosen)} in use: name more, or "
+                f"set world.{count}: {len(chosen)}"
+            )
     in_use("heldout", settings.heldout, asked)
     if len({settings.holds_out(relation) for relation in asked}) < 2:
         key, do = "relations", "keep place of death or school, and one of the others"
@@ -119,8 +133,16 @@ def make(options: Mapping[str, Any]) -> Settings:
             f"world.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
         )
     if settings.entity_errors.dropped + settings.entity_errors.wrong > 1:
-        raise ConfigError("world.entity_errors: dropped and wrong together are more than 1")
+        raise ConfigError(
+            "world.entity_errors: dropped and wrong together are more than 1: lower one of them"
+        )
     return settings
+
+
+def _check_once(names: Sequence[str], where: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f"{where}[{index}]: {name} is named twice: remove one")
 
 
 def check(settings: Settings) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 from maskpolicy.types import Json
 from maskpolicy.world.entries import Entry
 from maskpolicy.world.pools import draw
-from maskpolicy.world.settings import EntityErrors
+from maskpolicy.world.settings import WITH_ERRORS, EntityErrors
 
-COLUMN = "entities_with_errors"
 _RUN = re.compile(r"\w+(?: \w+)*")  # words with nothing but blanks between them
 _WORD = re.compile(r"\w+")
 
@@ -21,7 +20,7 @@ def row(entry: Entry, errors: EntityErrors, seed: Sequence[int]) -> Json:
     """Return an entry as a line of a corpus file, with the column if there are errors."""
     if errors == EntityErrors():
         return entry.row
-    return entry.row | {COLUMN: _with_errors(entry, errors, np.random.default_rng(seed))}
+    return entry.row | {WITH_ERRORS: _with_errors(entry, errors, np.random.default_rng(seed))}
 
 
 def _with_errors(entry: Entry, errors: EntityErrors, rng: np.random.Generator) -> list[Json]:

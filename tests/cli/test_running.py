@@ -684,8 +684,8 @@ def test_a_task_whose_subjects_the_world_lacks_is_refused_before_any_work(call, 
     code, _, err = call(verb, path, "--store", tmp_path / "store", *out)
     assert (code, err.strip()) == (
         2,
-        "error: tasks: nq asks about birds, wiqa asks about salts, which this world lacks: set "
-        "world.kinds: [people, writers, birds, salts]",
+        f"error: {path}: tasks[1]: nq asks about birds, wiqa asks about salts, which this world "
+        "lacks: set world.kinds: [people, writers, birds, salts]",
     )
     assert not (tmp_path / "store").exists()
     path.write_text(path.read_text().replace("writers", "writers, salts, birds"))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from maskpolicy import stages
+from maskpolicy.config.corpus_mix import with_details
 from maskpolicy.config.experiment import Experiment, resolved
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.errors import ConfigError
@@ -150,7 +151,7 @@ def test_results_state_the_corpus_of_their_row(load):
     [
         (
             ("corpus.mix.general=1",),
-            "corpus.mix.general: must be >= 0 and < 1, not 1",
+            "corpus.mix.general: must be below 1, not 1: leave a share to the corpus itself",
         ),
         (
             ("corpus.mix={general: 0.5, a: {files: [a.txt], share: 0.5}}",),
@@ -158,7 +159,41 @@ def test_results_state_the_corpus_of_their_row(load):
         ),
         (
             ("corpus.mix={wiki: 0.2}",),
-            "general and situations: write {files",
+            "from general, situations; a text of your own is a block: write {files: [..], share: ",
+        ),
+        (
+            ("corpus.mix={genral: 0.2}",),
+            "corpus.mix.genral: unknown text 'genral': did you mean 'general'?",
+        ),
+        (("corpus.mix={general: {share: 0.3}}",), "must be a share alone: write general: 0.3"),
+        (("corpus.mix={general: 30}",), "must be >= 0 and < 1, not 30.0: write 0.3 for 30%"),
+        (("corpus.mix={general: -1}",), "corpus.mix.general: must be >= 0 and < 1, not -1"),
+        (("corpus.mix={general: 1.5}",), "corpus.mix.general: must be >= 0 and < 1, not 1.5"),
+        (
+            ("corpus.mix={wiki: {files: [wiki.txt], shar: 0.2}}",),
+            "corpus.mix.wiki.shar: unknown key 'shar': did you mean 'share'?",
+        ),
+        (
+            ("corpus.mix={wiki: [wiki.txt]}",),
+            "of a text and its share: write {files: [wiki.txt], share: 0.2}",
+        ),
+        (("corpus.mix={wiki: wiki.txt}",), "write {files: [wiki.txt], share: 0.2}"),
+        (("corpus.mix={wiki: null}",), "write {files: [..], share: 0.2}"),
+        (
+            ("policies=[{name: random, corpus: {mix: {wiki: {share: 0.2}}}}]",),
+            "policies[0].corpus.mix.wiki: is none of the texts of corpus.mix and names none of its",
+        ),
+        (
+            ("grid={corpus.mix.wiki.share: [0.1, 0.2]}",),
+            "mine.yaml: grid.corpus.mix.wiki.share: is none of the texts of corpus.mix",
+        ),
+        (
+            ("policies=[none, {name: random, grid: {corpus: {mix: {general: [0.1, 1.5]}}}}]",),
+            "policies[1].grid.corpus.mix.general: must be >= 0 and < 1, not 1.5 (in the row of",
+        ),
+        (
+            ("tune={corpus.mix.situations: [0.1, 0.2]}",),
+            "this world has none: set world",
         ),
         (
             ("corpus.mix={wiki: {files: [wiki.txt]}}",),
@@ -220,3 +255,16 @@ def test_what_cannot_be_mixed_is_refused(load, keys, message):
     with pytest.raises(ConfigError) as caught:
         load(*keys)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_corpus_in_words(load):
+    keys = ("corpus={name: world, words: 50, mix: {general: 0.2, wiki: {files: [wiki.txt], ",)
+    experiment = load(keys[0] + "share: 0.1}, situations: 0}}")
+    assert with_details(experiment.corpus) == (
+        "the embedded world, 20% from general, 10% from wiki, words 50"
+    )
+    rows = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
+    experiment = load(rows, "baseline=original")
+    own = experiment.policies[1]
+    assert with_details(experiment.corpus_of(own)) == "a.txt"
+    assert corpus(experiment, own.label).label == "intermediate files=a.txt"

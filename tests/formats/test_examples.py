@@ -263,6 +263,21 @@ class Capitals:
 '''
 
 
+CHOOSING = """
+from dataclasses import dataclass
+from maskpolicy import Example, task
+
+
+@task("choosing-NAME", group="own", metric="f1", files={"train": "a.jsonl", "dev": "b.jsonl"})
+@dataclass(frozen=True)
+class Choosing:
+    choose: str = "generate"
+
+    def example(self, row):
+        return Example(row["id"], "", "Which town?", ("Oslo",), choices=tuple(row["choices"]))
+"""
+
+
 @pytest.fixture(scope="module")
 def capitals(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "own.py"
@@ -291,6 +306,21 @@ def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capita
         examples.read_examples(TaskBlock(**given), "test", tmp_path)
     split = examples.read_split(TaskBlock(**given, on_error="skip"), "test", tmp_path)
     assert [one.id for one in split.examples] == ["a"] and split.malformed == 1
+
+
+@pytest.mark.parametrize("choose", ["generate", "likelihood"])
+def test_an_example_without_choices_to_take_one_of_is_a_malformed_row(tmp_path, choose):
+    path = tmp_path / "own_choices.py"
+    path.write_text(CHOOSING.replace("NAME", choose))
+    discovery.load_file(path)
+    rows = [{"id": "a", "choices": ["Oslo", "Bergen"]}, {"id": "b", "choices": []}]
+    file = write(tmp_path / "b.jsonl", rows)
+    block = TaskBlock(f"choosing-{choose}", "choosing", {"choose": choose})
+    if choose == "generate":
+        assert len(examples.read_examples(block, "test", tmp_path)) == 2
+        return
+    with pytest.raises(DataError, match=f"{file}, line 2: .*has no choices.*give choices="):
+        examples.read_examples(block, "test", tmp_path)
 
 
 def test_an_id_that_comes_twice_in_a_users_split_names_both_rows(tmp_path, capitals):

@@ -158,6 +158,21 @@ def test_groups_are_averaged_over_complete_rows_only():
     assert found.average(random, "knowledge-intensive") is None
 
 
+def test_two_metrics_of_a_task_that_count_in_one_mean_are_noted():
+    task = {"name": "wow", "data": "world", "context": False}
+    one, two = {"metrics": ["f1"]}, {"metrics": ["contains"]}
+    both = [result("none", "wow", 0, 0.5, task=task | one)]
+    both.append(replace(result("none", "wow", 0, 0.7, task=task | two), task="wow's facts"))
+    found = build_leaderboard([run(*both)])
+    assert found.groups == {"knowledge-intensive": ("wow", "wow's facts")}
+    assert (
+        "mean of knowledge-intensive: wow and wow's facts are scores of the same answers, which "
+        "count 2 times in this mean"
+    ) in found.notes
+    apart = [result("none", "wow", 0, 0.5), result("none", "zsre", 0, 0.5)]
+    assert not any("this mean" in note for note in build_leaderboard([run(*apart)]).notes)
+
+
 def test_a_task_with_its_context_is_in_no_average():
     oracle = {"name": "wow", "data": "world", "context": True}
     found = build_leaderboard(

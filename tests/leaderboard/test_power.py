@@ -49,6 +49,28 @@ def test_defaults_are_named_where_nothing_was_run(tmp_path):
     assert unknown.group_freedom == pytest.approx(power.EXAMPLES - 1)
 
 
+def test_a_limit_bounds_the_examples_that_are_assumed():
+    few = power._parts([], power.NOISE**2, None, False, limit=60)
+    assert (few.examples, few.assumed, few.group_freedom) == (None, 60, pytest.approx(59))
+    many = power._parts([], power.NOISE**2, None, False, limit=5000)
+    assert many.assumed == power.EXAMPLES
+    assert power.finds(few, 3, 2, 6) > power.finds(many, 3, 2, 6)
+    found = [power.Power("zsre", few, 3, 12.3456, None)]
+    assert power.to_rows(found)[0]["test examples"] == "60?"
+    assert power.to_json(found) == [
+        {
+            "task": "zsre",
+            "test_examples": None,
+            "assumed_examples": 60,
+            "seeds": 3,
+            "finds_points": 12.346,
+            "wanted_points": power.WANTED,
+            "seeds_for_wanted": None,
+            "noise_from": "defaults",
+        }
+    ]
+
+
 def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):
     path = tmp_path / "it.yaml"
     path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n")

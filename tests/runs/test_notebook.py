@@ -197,6 +197,9 @@ def test_wrong_texts_and_folders_are_named(tmp_path):
         mp.mask(["a", "b"], "random", tokenizer=small.tokenizer())
     with pytest.raises(mp.ConfigError, match="workers: must be >= 1, not 0"):
         mp.pretrain("mini", "random", "text.txt", tmp_path / "out", workers=0)
+    for nothing in ("", " \n"):
+        with pytest.raises(mp.ConfigError, match=r"^text: has no words: give some text$"):
+            mp.mask(nothing, "random", tokenizer=small.tokenizer(), store=tmp_path)
     with pytest.raises(mp.ConfigError, match="seed: must be a whole number from 0, not -1"):
         mp.mask("a b", "random", tokenizer=small.tokenizer(), seed=-1)
 

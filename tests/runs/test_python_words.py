@@ -17,6 +17,7 @@ from maskpolicy.runs.python_words import in_python, translated
         ("--store s3://a/b: cannot be read", "store=s3://a/b: cannot be read"),
         ("name it with --store, or run again", "name it with store, or run again"),
         ("rank them with --mixed", "rank them with mixed"),
+        ("--text: has no words: give some text", "text: has no words: give some text"),
         ("--storeroom stays", "--storeroom stays"),
     ],
 )

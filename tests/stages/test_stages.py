@@ -705,7 +705,11 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
 @pytest.mark.parametrize(
     ("text", "change", "says"),
     [
-        (YAML, "tasks=[cola]", "tasks: cola is a label task, which a model of kind seq2seq cannot"),
+        (
+            YAML,
+            "tasks=[zsre, cola]",
+            r"it.yaml: tasks\[1\]: cola is a label task, which a model of",
+        ),
         (YAML, "tasks=[squad]", "set model.kind: encoder"),
         (ENCODER, "tasks=[{name: squad, context: true}]", "remove context: true"),
         (ENCODER, "tasks=[zsre]", "zsre is a text task, which a model of kind encoder cannot do"),
@@ -815,7 +819,12 @@ def test_the_first_metric_ranks_and_the_others_are_beside_it(tmp_path):
     [
         ("[f1, bleu]", "metrics[1]: unknown metric 'bleu'"),
         ("[f1, f1]", "metrics[1]: f1 is named twice: remove one"),
-        ("[f1, correlation]", "metrics[1]: correlation scores labels, and this task has texts"),
+        (
+            "[f1, correlation]",
+            "metrics[1]: correlation scores labels, and this task has texts: name another, such",
+        ),
+        ("f1", "tasks[0].metrics: must be a list, not text 'f1': write [f1]"),
+        ("[3]", "tasks[0].metrics[0]: must be text, not a whole number 3"),
     ],
 )
 def test_metrics_that_cannot_score_a_task_are_refused(tmp_path, named, message):
@@ -823,3 +832,43 @@ def test_metrics_that_cannot_score_a_task_are_refused(tmp_path, named, message):
     path.write_text(YAML.replace("[triviaqa, zsre]", f"[{{name: wow, metrics: {named}}}]"))
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_experiment(path)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (
+            "{name: stsb, metrics: [accuracy]}",
+            "tasks[0].metrics[0]: accuracy compares texts, and the answers of this task are "
+            "numbers: name another, such as correlation",
+        ),
+        (
+            "{name: cola, metrics: [matthews, correlation]}",
+            "metrics[1]: correlation compares numbers, and the answers of this task are none: name "
+            "another, such as matthews",
+        ),
+        (
+            "{name: triviaqa, normalisation: triviaqa, metrics: [f1]}",
+            "tasks[0].normalisation: chooses the metric triviaqa_exact_match, and metrics does not "
+            "name it: name it there, or drop one of the two keys",
+        ),
+    ],
+)
+def test_metrics_that_contradict_the_task_are_refused(tmp_path, task, message):
+    path = tmp_path / "it.yaml"
+    path.write_text(YAML.replace("[triviaqa, zsre]", f"[{task}]"))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_experiment(path)
+
+
+def test_a_metric_without_short_answers_is_told(tmp_path, caplog):
+    path = tmp_path / "it.yaml"
+    path.write_text(
+        YAML.replace("[triviaqa, zsre]", "[zsre, {name: wow, metrics: [f1, contains]}]")
+    )
+    load_experiment(path)
+    assert "tasks[1].metrics: contains looks for a short answer" in caplog.text
+    caplog.clear()
+    load_experiment(path, ["world.wow_values=true"])
+    load_experiment(path, ["tasks=[{name: zsre, metrics: [contains]}]"])
+    assert not caplog.text

@@ -19,10 +19,10 @@ from maskpolicy.corpus.documents import WorldSource
 from maskpolicy.corpus.passages import Passages, build_passages
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.world.pools import build
-from maskpolicy.world.settings import EntityErrors
+from maskpolicy.world.settings import WITH_ERRORS, EntityErrors
 from maskpolicy.world.situations import situations
 from maskpolicy.world.subject_kinds import described, subjects
-from maskpolicy.world.tagger_errors import COLUMN, row
+from maskpolicy.world.tagger_errors import row
 
 SETTINGS = world.make({"people": 12, "general_people": 4})
 ENTRIES = [
@@ -44,7 +44,7 @@ def words(text):
 @limits(deadline=None)
 def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
     made = row(entry, EntityErrors(*errors), [seed])
-    found, gold = made.pop(COLUMN), [list(entity) for entity in entry.entities]
+    found, gold = made.pop(WITH_ERRORS), [list(entity) for entity in entry.entities]
     assert made == entry.row
     assert found == sorted(found)
     lost = [entity for entity in gold if entity not in found]
@@ -62,7 +62,7 @@ def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
 def test_the_shares_are_those_of_the_settings(dropped, wrong):
     gold = kept = strange = 0
     for number, entry in enumerate(ENTRIES):
-        found = row(entry, EntityErrors(dropped, wrong), [7, number])[COLUMN]
+        found = row(entry, EntityErrors(dropped, wrong), [7, number])[WITH_ERRORS]
         right = [list(entity) for entity in entry.entities]
         gold += len(right)
         kept += sum(entity in right for entity in found)
@@ -82,8 +82,8 @@ def test_the_column_is_read_and_nothing_else_changes(tmp_path):
             list(documents.read(source, {"world": tmp_path / name})) for name in ("without", "with")
         )
         assert [one.text for one in without] == [one.text for one in found]
-        assert not any(COLUMN in one.columns for one in without)
-        assert any(one.columns[COLUMN] != one.columns["gold_entities"] for one in found)
+        assert not any(WITH_ERRORS in one.columns for one in without)
+        assert any(one.columns[WITH_ERRORS] != one.columns["gold_entities"] for one in found)
     record = json.loads((tmp_path / "with" / "world.json").read_text("utf-8"))
     assert record["settings"]["entity_errors"] == errors
 
