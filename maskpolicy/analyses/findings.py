@@ -21,9 +21,17 @@ COLUMNS = (
 )
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
-    "Each finding is a claim about differences between rows of runs. maskpolicy analyze findings "
-    "RUN... tests all of them as one family and gives each a verdict by rule: nothing here is "
-    "typed by hand. docs/statistics.md describes the tests, and simulations of them.",
+    "Each finding is a claim about differences between rows of runs. All of them are tested as one "
+    "family, and each gets a verdict by rule: nothing here is typed by hand. docs/statistics.md "
+    "describes the tests, and simulations of them.",
+    "`make findings` runs the experiments of experiments/findings/ and writes this page. For runs "
+    "that are there, `maskpolicy analyze findings RUN... --out FOLDER` writes it.",
+)
+HEADINGS = (
+    "compared, on: the rows, and the scores or the figure of an analysis, whose difference is "
+    "tested; claimed: the sign of the difference that the paper claims; least: the smallest "
+    "difference that counts as an effect; runs: intermediate runs of the rows; this comparison: "
+    "the verdict of this line of the table alone"
 )
 NOTHING = "no run has rows that a claim compares: run the experiments of experiments/findings/"
 
@@ -104,6 +112,7 @@ def _rules(verdicts: Sequence[Verdict]) -> list[str]:
     tested = [each for verdict in verdicts for each in verdict.tested if each.judged]
     any_of = [v.claim.number for v in verdicts if v.claim.counts == "any"]
     notes = [
+        HEADINGS,
         "difference: with the 95% interval of its own test, in the unit of `least`",
         "p: of no difference; p of least: of a difference of `least` or more in the claimed "
         f"direction; both adjusted over all {len(tested)} comparisons (Holm; of the two at most "
