@@ -15,6 +15,7 @@ from maskpolicy.errors import ConfigError, unknown
 
 T = TypeVar("T")
 _OLD_NAME = "old_name"  # in the metadata of a field
+_FEW = 4  # the most keys that a message about a block names
 SYNONYMS = {
     "learning_rate": "lr",
     **dict.fromkeys(("epoch", "epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
@@ -188,17 +189,21 @@ def block(
 
 
 def _in_a_block(plugin: Any, value: Any) -> str:
-    """Return ": write {KEY: VALUE}" for a number or a list that the first such key takes, or ""."""
-    if type(value) not in (int, float, list):
-        return ""
-    for name, field in fields_of(plugin).items():
+    """Return what to write for a value in place of a block: the first key that takes it, or keys.
+
+    Only numbers and lists are tried, and only a few keys are named.
+    """
+    known = fields_of(plugin)
+    for name, field in known.items() if type(value) in (int, float, list) else ():
         try:
             check(value, field.annotation, name)
         except ConfigError:
             continue
         inner = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else f"{value}"
         return f": write {{{name}: {inner}}}"
-    return ""
+    if value is None or not 0 < len(known) <= _FEW:
+        return ""
+    return f": write {{{', '.join(f'{name}: ..' for name in known)}}}"
 
 
 def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) -> ConfigError:
@@ -270,9 +275,11 @@ def at(where: str, key: object) -> str:
 def wrong(value: Any, wanted: str, where: str) -> ConfigError:
     """Return the error for a value of a wrong type."""
     found = _NAMES.get(type(value), type(value).__name__)
-    shown = "" if isinstance(value, (dict, list)) or value is None else f" {value!r:.60}"
+    shown = "" if isinstance(value, (dict, list)) else f" {value!r:.60}"
     if isinstance(value, bool):
         found, shown = str(value).lower(), ""
+    elif value is None:
+        shown = ": leave it out, or give a value"
     return ConfigError(f"{where.rstrip(': ')}: must be {wanted}, not {found}{shown}")
 
 

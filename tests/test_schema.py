@@ -58,6 +58,8 @@ def test_blocks_within_blocks_are_made():
         ({"must": 1, "inner": {"share": "30%"}}, "must be a number, not text '30%': write 0.3"),
         ({"must": 1, "inner": {"share": True}}, "must be a number >= 0 and <= 1, not true"),
         ([], "top: must be a block of keys, not a list"),
+        ({"must": 1, "inner": True}, "must be a block of keys, not true: write {share: ..}"),
+        ({"must": None}, "must be a whole number, not null: leave it out, or give a value"),
         (["a"], "top: must be a block of keys, not a list: write {names: [a]}"),
     ],
 )

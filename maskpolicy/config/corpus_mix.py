@@ -53,7 +53,8 @@ def with_mix(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock:
     made = corpus_block({key: value for key, value in given.items() if key != MIX}, where, folders)
     place = at(where, MIX)
     if not isinstance(given[MIX], Mapping):
-        raise schema.wrong(given[MIX], "a block with a share for each text", place)
+        error = schema.wrong(given[MIX], "a block with a share for each text", place)
+        raise ConfigError(f"{error}: write e.g. {{general: {_USUAL}}}")
     mix = {name: _text(name, value, at(place, name), folders) for name, value in given[MIX].items()}
     total = sum(map(share_of, mix.values()))
     if total >= 1:

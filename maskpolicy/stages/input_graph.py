@@ -144,7 +144,7 @@ class Inputs:
             return self.located(self.stage(kind, model.name, params), revision=model.revision)
         if not (folder / "config.json").is_file():
             raise ConfigError(
-                f"{self.experiment.where}model: {folder} has no config.json: name a folder to "
+                f"{self.experiment.where}model: {folder}: has no config.json: name a folder to "
                 "which Transformers saved a model and its tokenizer"
             )
         own = [".json", ".txt"]

@@ -215,7 +215,7 @@ def test_results_state_the_corpus_of_their_row(load):
             ("corpus.mix={situations: 0.1}",),
             "this world has none: set world",
         ),
-        (("corpus.mix=[general]",), "corpus.mix: must be a block"),
+        (("corpus.mix=[general]",), "a share for each text, not a list: write e.g. {general: 0.2}"),
         (("contrast_corpus={files: [a.txt], mix: {general: 0.1}}",), "contrast_corpus.mix: is for"),
         (("policies=[{name: none, corpus: {words: 9}}]",), "corpus: none has no stage"),
         (("policies=[{name: random, corpus: {wrds: 9}}]",), "corpus.wrds: unknown key"),
