@@ -7,6 +7,7 @@ import math
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
@@ -189,18 +190,13 @@ def block(
 
 
 def _in_a_block(plugin: Any, value: Any) -> str:
-    """Return what to write for a value in place of a block: the first key that takes it, or keys.
-
-    Only numbers and lists are tried, and only a few keys are named.
-    """
+    """Return what to write for a value in place of a block: a number by the first key, or keys."""
     known = fields_of(plugin)
-    for name, field in known.items() if type(value) in (int, float, list) else ():
-        try:
+    if type(value) in (int, float):
+        name, field = next(iter(known.items()))
+        with suppress(ConfigError):
             check(value, field.annotation, name)
-        except ConfigError:
-            continue
-        inner = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else f"{value}"
-        return f": write {{{name}: {inner}}}"
+            return f": write {{{name}: {value}}}"
     if value is None or not 0 < len(known) <= _FEW:
         return ""
     return f": write {{{', '.join(f'{name}: ..' for name in known)}}}"
@@ -235,6 +231,8 @@ def check(value: Any, annotation: Any, where: str) -> Any:
         return _union(value, args, where)
     if origin is Literal:
         if not any(value == arg and type(value) is type(arg) for arg in args):
+            if isinstance(value, (list, dict)):
+                raise wrong(value, " | ".join(map(str, args)), where)
             raise ConfigError(f"{where}: {unknown('value', str(value), map(str, args))}")
         return value
     if dataclasses.is_dataclass(annotation):

@@ -60,7 +60,7 @@ def test_blocks_within_blocks_are_made():
         ([], "top: must be a block of keys, not a list"),
         ({"must": 1, "inner": True}, "must be a block of keys, not true: write {share: ..}"),
         ({"must": None}, "must be a whole number, not null: leave it out, or give a value"),
-        (["a"], "top: must be a block of keys, not a list: write {names: [a]}"),
+        (3, "top: must be a block of keys, not a whole number 3: write {must: 3}"),
     ],
 )
 def test_a_value_of_a_wrong_type_names_its_place(given, says):

@@ -53,10 +53,10 @@ def general_policy(
     place = at(where, GENERAL_ONLY)
     check_scratch(model, place)
     if not steps:
-        raise ConfigError(f"{place}: the stage has no steps: raise {where}.steps, or leave it out")
+        raise ConfigError(f"{place}: the stage has no steps: raise general.steps, or leave it out")
     given = named(general[GENERAL_ONLY], place)
     if given["name"] == NONE:
-        raise ConfigError(f"{place}: {NONE} masks nothing: set {where}.steps: 0")
+        raise ConfigError(f"{place}: {NONE} masks nothing: set general.steps: 0")
     if "label" in given:
         raise ConfigError(f"{at(place, 'label')}: the general stage is not a row: leave it out")
     block = policy_block(given, place, {}, model.kind)

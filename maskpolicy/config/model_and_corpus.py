@@ -98,6 +98,9 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
         raise ConfigError(
             f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
         )
+    if isinstance(given, list):
+        error = schema.wrong(given, "a name or a block of keys", where)
+        raise ConfigError(f"{error}: write {{files: [{', '.join(map(str, given))}]}}")
     block = {"name": given} if isinstance(given, str) else given
     values = schema.block(CorpusBlock, block, where)
     if values["name"] == WORLD and values["columns"]:

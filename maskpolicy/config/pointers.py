@@ -8,7 +8,7 @@ from typing import Any
 
 from maskpolicy import schema
 from maskpolicy.config.budgets import TRAININGS, Training
-from maskpolicy.config.experiment import Experiment, TaskBlock
+from maskpolicy.config.experiment import CorpusBlock, Experiment, TaskBlock
 from maskpolicy.errors import MaskpolicyError
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
@@ -22,6 +22,8 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
 
     `given` has the keys of the experiment.
     """
+    from maskpolicy.world.settings import Settings
+
     name = schema.SYNONYMS.get(key, key)
     if name != "seed" and name in schema.fields_of(Training):
         where = f"intermediate.{name} or finetune.{name}"
@@ -34,7 +36,12 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
     if key == "policy":
         return "the fields of a policy are in its block in `policies`, e.g. policies.1.ratio=0.3"
     if key in ("task", *schema.fields_of(TaskBlock)):
-        return "the fields of a task are in its block in `tasks`, e.g. tasks.0.on_error=skip"
+        field = "on_error=skip" if key in ("task", "name", "on_error") else f"{key}=.."
+        return f"the fields of a task are in its block in `tasks`, e.g. tasks.0.{field}"
+    if key in schema.fields_of(CorpusBlock):
+        return f"is a key of a corpus: write corpus.{key}"
+    if key in schema.fields_of(Settings):
+        return f"is a setting of the embedded world: write world.{key}"
     if key == "metric":
         return "belongs to a task: the @task of a task of your own names it"
     policy = _policy_with(name, given)
@@ -66,6 +73,32 @@ def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
     if policy:
         block = f"{{name: {policy}, grid: {{{name}: [..]}}}}"
         return f"is a field of {policy}: write the sweep into its block, {block}"
+    return None
+
+
+def of_row(key: str) -> str | None:
+    """Return what to do about a key in a row's block that its policy does not have, or None."""
+    name = schema.SYNONYMS.get(key, key)
+    if key in ("seed", "seeds"):
+        return "every row has all seeds: list them in `seeds` at the top of the file"
+    if name in schema.fields_of(Training):
+        return f"is a key of a training: write intermediate: {{{name}: ..}}"
+    if key in {each.name for each in fields(Experiment)}:
+        return "is one setting for all rows: set it at the top of the file"
+    if key in schema.fields_of(CorpusBlock):
+        return f"is a key of a corpus: write corpus: {{{key}: ..}}"
+    return None
+
+
+def of_task(key: str) -> str | None:
+    """Return what to do about a key in a task's block that neither it nor its task has, or None."""
+    name = schema.SYNONYMS.get(key, key)
+    if key in ("seed", "seeds"):
+        return "every task has all seeds: list them in `seeds` at the top of the file"
+    if name in schema.fields_of(Training):
+        return f"is a key of a training, which all tasks share: write finetune.{name}"
+    if key in {each.name for each in fields(Experiment)}:
+        return "is one setting for all tasks: set it at the top of the file"
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 from maskpolicy import keys, schema
-from maskpolicy.config import budgets, corpus_mix
+from maskpolicy.config import budgets, corpus_mix, pointers
 from maskpolicy.config.axes import DEV, ON, TUNE
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
@@ -18,7 +18,7 @@ from maskpolicy.config.sweeps import Row
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
+from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS, ROW_KEYS, ROW_TRAININGS
 from maskpolicy.schema import at
 from maskpolicy.types import Json
 
@@ -71,11 +71,23 @@ def _block(row: Row, shared: Mapping[str, Any], kind: str, own: Own) -> PolicyBl
     """Return a row as a block without its label."""
     given = {key: value for key, value in row.given.items() if key not in BLOCKS}
     try:
+        _check_places(given, row.place)
         block = policy_block(given, row.place, {**shared, **row.shared}, kind)
         _check_stages(block, _stated(row), row.place)
         return replace(block, trainings=_own(row, own))
     except ConfigError as error:
         raise row.placed(error) from None
+
+
+def _check_places(given: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a key of a row's block that belongs elsewhere in the file."""
+    if given["name"] == NONE:
+        return
+    plugin = find_plugin("policy", given["name"], [NONE], where).plugin
+    known = {*schema.fields_of(plugin), "name", "label", *DENOISING_KEYS, *ROW_KEYS}
+    for key in given:
+        if key not in known and (pointer := pointers.of_row(key)) is not None:
+            raise ConfigError(f"{at(where, key)}: {pointer}")
 
 
 def _stated(row: Row) -> dict[str, Any]:

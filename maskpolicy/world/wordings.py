@@ -200,7 +200,7 @@ OPENERS = (
 def in_use(key: str, names: Sequence[str], known: Sequence[Relation]) -> tuple[Relation, ...]:
     """Return the relations named by the setting `key`, or all; unknown names raise ConfigError."""
     by_name = {relation.name: relation for relation in known}
-    for name in names:
+    for index, name in enumerate(names):
         if name not in by_name:
-            raise ConfigError(f"world.{key}: {unknown('relation', name, by_name)}")
+            raise ConfigError(f"world.{key}[{index}]: {unknown('relation', name, by_name)}")
     return tuple(relation for relation in known if not names or relation.name in names)

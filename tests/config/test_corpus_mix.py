@@ -181,19 +181,15 @@ def test_results_state_the_corpus_of_their_row(load):
         (("corpus.mix={wiki: null}",), "write {files: [..], share: 0.2}"),
         (
             ("policies=[{name: random, corpus: {mix: {wiki: {share: 0.2}}}}]",),
-            "policies[0].corpus.mix.wiki: is none of the texts of corpus.mix and names none of its",
-        ),
-        (
-            ("grid={corpus.mix.wiki.share: [0.1, 0.2]}",),
-            "mine.yaml: grid.corpus.mix.wiki.share: is none of the texts of corpus.mix",
+            "policies[0].corpus.mix.wiki: wiki has no text: write corpus: {mix: {wiki: {files: [",
         ),
         (
             ("policies=[none, {name: random, grid: {corpus: {mix: {general: [0.1, 1.5]}}}}]",),
             "policies[1].grid.corpus.mix.general: must be >= 0 and < 1, not 1.5 (in the row of",
         ),
         (
-            ("tune={corpus.mix.situations: [0.1, 0.2]}",),
-            "this world has none: set world",
+            ("grid={corpus.files: [[a.txt], [b.txt]]}",),
+            "mine.yaml: grid.corpus.files[0]: no such file 'b.txt' (in the row of corpus.files: ",
         ),
         (
             ("corpus.mix={wiki: {files: [wiki.txt]}}",),

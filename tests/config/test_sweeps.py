@@ -201,7 +201,7 @@ def test_what_a_grid_cannot_do_is_refused_in_one_line(load, grid, says):
         (
             "[none, {name: random, grid: {ratio: [0.2]}}, {name: random, ratio: 0.2}]",
             "",
-            "2 blocks",
+            r"policies\[2\]: has the label 'random ratio=0.2', as policies\[1\] has: drop one",
         ),
         ("[none, {name: mixture, members: [{name: span, grid: {p: [0.1]}}]}]", "", "leave it out"),
     ],

@@ -227,7 +227,7 @@ def test_full_names_visit_each_pair_once(parts, offset):
         ({"relations": ["employer", "year of birth"], "asked": 2}, "zsRE needs a relation"),
         ({"kinds": ["people", "bird"]}, "did you mean 'birds'?"),
         ({"kinds": ["birds"]}, "world.kinds: must name people"),
-        ({"heldout": ["school", "river"]}, "world.heldout: unknown relation 'river'"),
+        ({"heldout": ["school", "river"]}, "world.heldout[1]: unknown relation 'river'"),
         (
             {"relations": ["school", "employer"], "asked": 2, "heldout": ["school", "employer"]},
             "world.heldout: zsRE needs a relation of its train file and one of its dev file: name",
