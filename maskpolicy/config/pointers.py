@@ -40,7 +40,7 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
         return f"the fields of a task are in its block in `tasks`, e.g. tasks.0.{field}"
     if key in schema.fields_of(CorpusBlock):
         return f"is a key of a corpus: write corpus.{key}"
-    if key in schema.fields_of(Settings):
+    if key != "seed" and key in schema.fields_of(Settings):
         return f"is a setting of the embedded world: write world.{key}"
     if key == "metric":
         return "belongs to a task: the @task of a task of your own names it"
