@@ -12,6 +12,8 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery, hooks
 from maskpolicy.schema import at
 
+OF_WORLD = CorpusBlock(name="world")  # all corpora of the world have the same columns
+
 
 def check_columns(
     block: PolicyBlock, corpus: CorpusBlock, world: Mapping[str, Any], where: str
@@ -37,7 +39,7 @@ def _lacking(name: str, corpus: CorpusBlock, world: Mapping[str, Any]) -> str:
             "its rows have it"
         )
     for text in mixed_texts(corpus):
-        own = _columns(text.corpus or CorpusBlock(name=WORLD), world)
+        own = _columns(text.corpus or OF_WORLD, world)
         if name not in own:
             return (
                 f"corpus.{MIX}.{text.name} has no column {name!r} (it has {_listed(own)}), so that "

@@ -17,7 +17,7 @@ from maskpolicy.config.budgets import (
     row_trainings,
     training_blocks,
 )
-from maskpolicy.config.corpus_columns import check_columns
+from maskpolicy.config.corpus_columns import OF_WORLD, check_columns
 from maskpolicy.config.corpus_mix import check_mix, row_corpus, with_mix
 from maskpolicy.config.experiment import (
     NONE,
@@ -161,7 +161,7 @@ def make_experiment(
     of_trainings = _of_trainings(file, model, policies, trainings, where)
     if (of_general := of_trainings["general_policy"]) is not None:
         place = at(at(where, "general"), GENERAL_ONLY)
-        check_columns(of_general, CorpusBlock(name=WORLD), world, place)
+        check_columns(of_general, OF_WORLD, world, place)
     return Experiment(
         name=name,
         where=where,

@@ -79,7 +79,7 @@ def shrunk(run: Run) -> str:
 
 def unanswered(run: Run) -> list[str]:
     """Return a note for each column with a metric that finds no short answer in its rows."""
-    notes = {}
+    notes: dict[str, None] = {}
     for one in run.results:
         block = one.config.get("task", {})
         metrics = () if one.metrics is None else (one.metrics.metric, *one.metrics.parts)
