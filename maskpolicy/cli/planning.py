@@ -195,7 +195,7 @@ def _print_corpora(corpora: Mapping[str, str], screen: Console) -> None:
         return
     table = Table("corpus of the intermediate stage", "rows", box=None)
     for text, labels in rows.items():
-        table.add_row(text, ", ".join(labels))
+        table.add_row(text, "; ".join(labels))
     screen.print()
     screen.print(table)
 
