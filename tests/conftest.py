@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,26 @@ def refused(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
         return err
 
     return refused
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Return a function that mounts a small tmpfs, or mounts it again with other options."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted: list[Path] = []
+
+    def mount(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
+        done = subprocess.run(command, capture_output=True)
+        if done.returncode:
+            pytest.skip("mounting a small file system needs root")
+        mounted.append(disk)
+        return disk
+
+    yield mount
+    if mounted:
+        subprocess.run(["umount", disk], check=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -435,6 +436,21 @@ def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, t
     assert str(home) not in text + (tmp_path / "bart" / "maskpolicy.json").read_text()
     commands = "maskpolicy run run/experiment.yaml\nmaskpolicy export run salient-span --out bart\n"
     assert commands in text
+
+
+def test_a_read_only_store_that_lost_its_corpus_is_enough(call, home, small_disk, tmp_path):
+    disk = small_disk("size=500m")
+    store = Store(shutil.copytree(home / "store", disk / "store"))
+    for known in store.records(dropped=False):
+        if known["record"]["kind"] == "corpus":
+            assert store.drop(known["key"])
+    small_disk("remount,ro,size=500m")
+    words = (home / "run", "--store", store.root)
+    code, _, err = call("analyze", "mismatch", *words, "--json", "--plugin", home / "guess.py")
+    assert code == 0, err
+    code, _, err = call("export", *words, "salient-span", "--out", tmp_path / "bart")
+    assert code == 0, err
+    assert "the embedded world" in (tmp_path / "bart" / "README.md").read_text()
 
 
 def test_an_exported_tokenizer_cuts_where_the_models_positions_end(call, home, tmp_path):

@@ -453,26 +453,6 @@ def test_a_file_too_large_for_the_disk_is_one_line_and_loses_nothing(tmp_path):
     assert start("run", store.root, TINY_STEPS="400,100").communicate()[1] == ""
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """Return a function that mounts a small tmpfs, or mounts it again with other options."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = []
-
-    def mount(options):
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
-        done = subprocess.run(command, capture_output=True)
-        if done.returncode:
-            pytest.skip("mounting a small file system needs root")
-        mounted.append(disk)
-        return disk
-
-    yield mount
-    if mounted:
-        subprocess.run(["umount", disk], check=True)
-
-
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(small_disk):
     disk = small_disk("size=160k")
     store = Store(disk / "store")
