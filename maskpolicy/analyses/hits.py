@@ -44,8 +44,6 @@ class Hits:
                 for task, found in (report["dev"] or {}).items():
                     about = {"run": run.name, "policy": label, "stage": number, "task": task}
                     rows += [{**about, **_row(found, way)} for way in WAYS]
-        if not rows and not notes:
-            notes.append("no row has a learned policy, such as supervised")
         columns = COLUMNS if len(runs) > 1 else COLUMNS[1:]
         if not rows and not notes:
             return Findings(columns, (), ("no row has a learned policy",))

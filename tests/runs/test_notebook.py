@@ -13,7 +13,22 @@ import small
 import yaml
 
 import maskpolicy as mp
+from maskpolicy.plugins import discovery
 
+COUNTS = """
+from dataclasses import dataclass
+
+from maskpolicy import Findings, analysis
+
+
+@analysis("counts-cells")
+@dataclass(frozen=True)
+class Counts:
+    '''How many cells there are.'''
+
+    def analyse(self, runs, store):
+        return Findings(("n",), ({"n": len(runs[0].results)},), ("n: the number of cells",))
+"""
 TINY = {
     "model": "mini",
     "corpus": "world",
@@ -99,8 +114,14 @@ def test_plots_are_figures(done):
     assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
     with pytest.raises(mp.ConfigError, match="unknown analysis 'coverege'"):
         done.plot("coverege")
-    with pytest.raises(mp.DataError, match="plot findings: has a table and no plot"):
-        done.plot("findings")
+
+
+def test_an_analysis_without_a_plot_is_named(done, tmp_path):
+    (tmp_path / "counts.py").write_text(COUNTS)
+    discovery.load_files([tmp_path / "counts.py"])
+    said = "plot counts-cells: has a table and no plot: `maskpolicy analyze counts-cells RUN`"
+    with pytest.raises(mp.DataError, match=said):
+        done.plot("counts-cells")
 
 
 def test_a_notebook_shows_the_leaderboard(done, tmp_path):
