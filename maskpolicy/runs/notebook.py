@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,10 @@ from maskpolicy.types import Json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from maskpolicy.graph.nodes import Stage
+    from maskpolicy.graph.outcomes import Progress
     from maskpolicy.runs.preview import MaskedText
+    from maskpolicy.store.artifacts import Store
 
 _NAME = "experiment"  # of an experiment that is given as a dict without `name`
 
@@ -58,23 +61,13 @@ def run(
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
     """
-    from maskpolicy.executors.capacity import check_jobs
     from maskpolicy.executors.engines import LOCAL
     from maskpolicy.executors.request import Request
-    from maskpolicy.graph.outcomes import Silent
     from maskpolicy.runs.file_to_folder import compute, failed_cells, fit_machine, prepare, write
-    from maskpolicy.runs.meters import forecast
-    from maskpolicy.runs.progress import RunProgress
 
     started = time.monotonic()
-    if not all(isinstance(each, str) for each in overrides):
-        raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
-    for name, count in (("jobs", jobs), ("threads", threads)):
-        if count is not None:
-            schema.check(count, Count, name)
+    _check_arguments(overrides, jobs, threads)
     _hide_bars_of_libraries()
-    if jobs is not None:
-        check_jobs(jobs)
     with _file_of(experiment) as file:
         request = Request(
             file=str(file),
@@ -87,12 +80,7 @@ def run(
         folder = None if out is None else Path(out)
         prepared = prepare(request, folder, is_temporary=isinstance(experiment, Mapping))
         jobs, threads = fit_machine(prepared, jobs or _default_jobs(), threads)
-        bars: Any = nullcontext(Silent())
-        if progress:
-            from rich.console import Console
-
-            ahead = forecast(prepared.part.targets, prepared.store, jobs)
-            bars = RunProgress(Console(stderr=True), ahead)
+        bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
         outcomes = compute(prepared, request, (LOCAL, ""), jobs, bars)
         write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
@@ -191,10 +179,7 @@ def pretrain(
     "intermediate.steps=400", "policy.spans=2". The same call continues where it stopped. Raises
     ConfigError, DataError or StoreError before any work, or the error of the stage that failed.
     """
-    from maskpolicy.graph.outcomes import Silent
     from maskpolicy.runs import text_to_folder
-    from maskpolicy.runs.meters import forecast
-    from maskpolicy.runs.progress import RunProgress
     from maskpolicy.store.opening import open_store
 
     schema.check(workers, Count, "workers")
@@ -202,12 +187,7 @@ def pretrain(
     files = tuple(map(Path, _texts(plugins)))
     asked = text_to_folder.Request(model, policy, _texts(corpus), Path(out), overrides, files)
     prepared = text_to_folder.prepare(asked, open_store(store, cache))
-    bars: Any = nullcontext(Silent())
-    if progress:
-        from rich.console import Console
-
-        ahead = forecast(text_to_folder.targets(prepared), prepared.store)
-        bars = RunProgress(Console(stderr=True), ahead, failures=False)
+    bars = _bars(progress, text_to_folder.targets(prepared), prepared.store, failures=False)
     for outcome in text_to_folder.compute(prepared, workers, bars):
         if outcome.exception is not None:
             raise outcome.exception
@@ -221,6 +201,34 @@ def _hide_bars_of_libraries() -> None:
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")  # in a notebook without ipywidgets, the first import warns
         importlib.import_module("tqdm.auto")  # whose bars other libraries draw
+
+
+def _check_arguments(overrides: Sequence[str], jobs: int | None, threads: int | None) -> None:
+    """Raise ConfigError for arguments of `run` of a wrong kind or size."""
+    from maskpolicy.executors.capacity import check_jobs
+
+    if not all(isinstance(each, str) for each in overrides):
+        raise ConfigError("overrides: must be texts such as 'intermediate.steps=400'")
+    for name, count in (("jobs", jobs), ("threads", threads)):
+        if count is not None:
+            schema.check(count, Count, name)
+    if jobs is not None:
+        check_jobs(jobs)
+
+
+def _bars(
+    shown: bool, targets: Sequence[Stage], store: Store, jobs: int = 1, *, failures: bool = True
+) -> AbstractContextManager[Progress]:
+    """Return the progress of a run: bars on the standard error, or nothing unless `shown`."""
+    from rich.console import Console
+
+    from maskpolicy.graph.outcomes import Silent
+    from maskpolicy.runs.meters import forecast
+    from maskpolicy.runs.progress import RunProgress
+
+    if not shown:
+        return nullcontext(Silent())
+    return RunProgress(Console(stderr=True), forecast(targets, store, jobs), failures=failures)
 
 
 def _default_jobs() -> int | None:
