@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -138,31 +138,14 @@ def make_experiment(
     corpus = with_mix(file.corpus, at(where, CORPUS), folders)
     rows, policies = _rows(file, given, shared, model, trainings, corpus, where, folders)
     data = data_source(file.data, at(where, "data"), folders)
-    _check_rows(file, where, needs)
+    _check_lists(file, where, needs)
     tasks = task_blocks(file.tasks, at(where, "tasks"), folders, data)
     contrast = None
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
     world = world_block(file.world, where)
     tell_unanswered(tasks, world, at(where, "tasks"))
-    check_mix(corpus, model, world, at(where, CORPUS))
-    for row, block in zip(rows, policies, strict=True):
-        for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
-            own = replace(corpus, **each.trainings.get(CORPUS, {}))
-            try:
-                check_mix(own, model, world, at(row.place, CORPUS))
-                check_columns(each, own, world, row.place)
-                learned_policies.check(each, tasks, data, row.place)
-            except ConfigError as error:
-                raise written.placed(error) from None
-            learned_policies.tell_warmups(each, row.place)
-            if not model.is_scratch and contrast is None:
-                _check_contrast(each, row.place)
-    of_trainings = _of_trainings(file, model, policies, trainings, where)
-    if (of_general := of_trainings["general_policy"]) is not None:
-        place = at(at(where, "general"), GENERAL_ONLY)
-        check_columns(of_general, OF_WORLD, world, place)
-    return Experiment(
+    made = Experiment(
         name=name,
         where=where,
         model=model,
@@ -173,12 +156,35 @@ def make_experiment(
         data=data,
         plugins=modules,
         world=world,
-        **of_trainings,
+        **_of_trainings(file, model, policies, trainings, where),
         keep_models=file.keep_models,
         tracker=file.tracker,
         resources=resources_block(file.resources, at(where, "resources")),
         slurm=Slurm(**schema.block(Slurm, file.slurm, at(where, "slurm"))),
     )
+    _check_texts(made, rows)
+    return made
+
+
+def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
+    """Raise ConfigError for a row, as written in `rows`, that cannot read its corpus or tasks."""
+    model, world = made.model, made.world
+    check_mix(made.corpus, model, world, at(made.where, CORPUS))
+    for row, block in zip(rows, made.policies, strict=True):
+        for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
+            own = made.corpus_of(each)
+            try:
+                check_mix(own, model, world, at(row.place, CORPUS))
+                check_columns(each, own, world, row.place)
+                learned_policies.check(each, made.tasks, made.data, row.place)
+            except ConfigError as error:
+                raise written.placed(error) from None
+            learned_policies.tell_warmups(each, row.place)
+            if not model.is_scratch and made.contrast_corpus is None:
+                _check_contrast(each, row.place)
+    if made.general_policy is not None:
+        place = at(at(made.where, "general"), GENERAL_ONLY)
+        check_columns(made.general_policy, OF_WORLD, world, place)
 
 
 def _of_trainings(
@@ -333,7 +339,7 @@ def _check_places(given: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}{key}: {pointer}")
 
 
-def _check_rows(file: File, where: str, needs: Sequence[str]) -> None:
+def _check_lists(file: File, where: str, needs: Sequence[str]) -> None:
     for key in needs:
         if not getattr(file, key):
             raise ConfigError(f"{at(where, key)}: is empty: give at least one")

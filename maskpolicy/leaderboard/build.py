@@ -51,13 +51,7 @@ def build_leaderboard(
     guesses, disagreements = joined_rows.majority(runs)
     groups = _groups(drafts, tasks)
     notes = [
-        *missing(rows),
-        *_against(rows),
-        *_unpaired(rows),
-        *_single_run(drafts),
-        *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
-        *tuning_notes.notes(rows),
-        *joined_rows.renamed(drafts),
+        *_notes(drafts, rows),
         *disagreements,
         *absent,
         *_counted_twice(drafts, groups),
@@ -80,6 +74,19 @@ def build_leaderboard(
         compared_with=_compared_with(drafts, rows, label),
         runs=_used(rows, runs),
     )
+
+
+def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
+    """Return the notes on rows and their cells."""
+    return [
+        *missing(rows),
+        *_against(rows),
+        *_unpaired(rows),
+        *_single_run(drafts),
+        *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
+        *tuning_notes.notes(rows),
+        *joined_rows.renamed(drafts),
+    ]
 
 
 def _refuse_mixed(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str]]) -> None:
