@@ -169,8 +169,9 @@ def default(key: Key) -> str:
 
 
 def written(value: Json) -> str:
-    """Return a value as in a file, a text without its quotes."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """Return a value as in a file, a text without its quotes unless it is empty."""
+    is_bare = isinstance(value, str) and value
+    return value if is_bare else json.dumps(value, ensure_ascii=False)
 
 
 def _section(block: str, found: Sequence[Key]) -> str:

@@ -1,0 +1,93 @@
+"""Questions, or texts with labels, in the columns of a table of your own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from maskpolicy import DataError, Example, Json, task
+from maskpolicy.formats import alike
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
+Format = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
+FILES = {"train": "train.{edition}", "test": "test.{edition}"}
+
+
+@task(
+    "table",
+    group="own data",
+    metric="exact_match",
+    files=FILES,
+    editions=FORMATS,
+)
+@dataclass(frozen=True)
+class Table:
+    """Questions and their answers in columns of train and test files (CSV, TSV, JSON Lines, ..)."""
+
+    question: str = "question"  # its column
+    answers: str = "answer"  # the column of its answer, or of a list of answers
+    separator: str = ""  # between the answers of a cell; empty: a cell is one answer
+    passage: str = ""  # the column of what `context: true` gives; empty: there is none
+    topic: str = ""  # the column of what rows of one group share; empty: a question or passage
+    edition: Format = "auto"  # the ending of the files; auto: the first that is there
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; None without an answer."""
+        targets = _answers(_cell(row, self.answers, "answers"), self.separator)
+        if not targets:
+            return None
+        question = _text(row, self.question, "question")
+        passage = _text(row, self.passage, "passage")
+        group = _text(row, self.topic, "topic") or alike(passage or question)
+        return Example("", group, question, targets, passage or None)
+
+
+@task(
+    "labelled-table",
+    kind="label",
+    group="own data",
+    metric="accuracy",
+    files=FILES,
+    editions=FORMATS,
+)
+@dataclass(frozen=True)
+class LabelledTable:
+    """Texts, or pairs of them, with labels, in columns of train and test files."""
+
+    labels: tuple[str, ...]  # all labels
+    text: str = "text"  # its column
+    second: str = ""  # the column of the second text of a pair; empty: there is none
+    answer: str = "label"  # the column of the label
+    topic: str = ""  # the column of what rows of one group share; empty: a text
+    edition: Format = "auto"  # the ending of the files; auto: the first that is there
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; None without a label."""
+        label = str(_cell(row, self.answer, "answer")).strip()
+        if not label:
+            return None
+        if label not in self.labels:
+            raise DataError(f"column {self.answer!r}: {label!r} is not in `labels`")
+        text, second = _text(row, self.text, "text"), _text(row, self.second, "second")
+        group = _text(row, self.topic, "topic") or alike(text)
+        return Example("", group, text, (label,), second or None, self.labels)
+
+
+def _cell(row: Json, column: str, field: str) -> Json:
+    """Return a cell, "" for an empty one; a DataError names the field that names the column."""
+    if column not in row:
+        known = ", ".join(map(str, row))
+        raise DataError(f"has no column {column!r} (it has {known}): name it by `{field}: COLUMN`")
+    return "" if row[column] is None else row[column]
+
+
+def _text(row: Json, column: str, field: str) -> str:
+    """Return the text in a cell, "" if no column is named."""
+    return str(_cell(row, column, field)).strip() if column else ""
+
+
+def _answers(cell: Json, separator: str) -> tuple[str, ...]:
+    """Return the answers in a cell: a list, or a text that may hold several."""
+    if not isinstance(cell, list | tuple):
+        cell = str(cell).split(separator) if separator else [cell]
+    return tuple(filter(None, (str(each).strip() for each in cell)))

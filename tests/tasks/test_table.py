@@ -1,0 +1,83 @@
+"""Tasks in tables of the user's own: no code is needed where columns suffice."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from maskpolicy.config.experiment import TaskBlock
+from maskpolicy.errors import DataError
+from maskpolicy.formats.examples import read_examples
+
+ROWS = [
+    {"question": "Who wrote it?", "answer": "Ada", "where": "Rome", "note": "Ada wrote."},
+    {"question": "Who built it?", "answer": "Bob|Robert", "where": "Oslo", "note": "Bob built."},
+    {"question": "Who knows?", "answer": "", "where": "Oslo", "note": "Nobody."},
+]
+
+
+def write(folder, ending, rows=ROWS):
+    for split in ("train", "test"):
+        path = folder / f"{split}.{ending}"
+        if ending == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        elif ending == "jsonl":
+            path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        else:
+            sign = {"csv": ",", "tsv": "\t"}[ending]
+            lines = [list(rows[0]), *(list(map(str, row.values())) for row in rows)]
+            path.write_text("".join(f"{sign.join(line)}\n" for line in lines))
+    return folder
+
+
+def block(name="table", **fields):
+    return TaskBlock(name, name, fields)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_columns_are_questions_and_answers(tmp_path, ending):
+    first, second = read_examples(block(separator="|"), "test", write(tmp_path, ending))
+    assert (first.source, first.targets, first.context) == ("Who wrote it?", ("Ada",), None)
+    assert second.targets == ("Bob", "Robert")
+
+
+def test_other_columns_hold_group_and_context(tmp_path):
+    fields = {"question": "note", "answers": "question", "topic": "where", "passage": "note"}
+    found = read_examples(block(**fields), "test", write(tmp_path, "csv"))
+    assert [each.group for each in found] == ["Rome", "Oslo", "Oslo"]
+    assert found[0].context == found[0].source == "Ada wrote."
+
+
+def test_a_list_of_answers_is_several(tmp_path):
+    rows = [{"question": "Who?", "answer": ["Ada", "A. Lovelace", ""]}]
+    (found,) = read_examples(block(), "test", write(tmp_path, "jsonl", rows))
+    assert found.targets == ("Ada", "A. Lovelace")
+
+
+def test_dev_is_carved_from_train(tmp_path):
+    rows = [{"question": f"Who is {number}?", "answer": "Ada"} for number in range(40)]
+    write(tmp_path, "csv", rows)
+    dev, train = (read_examples(block(), split, tmp_path) for split in ("dev", "train"))
+    assert len(dev) + len(train) == 40
+    assert 0 < len(dev) < len(train)
+
+
+def test_labels_are_those_that_are_named(tmp_path):
+    rows = [{"text": "It is.", "label": "yes"}, {"text": "It is not.", "label": "no"}]
+    found = read_examples(
+        block("labelled-table", labels=("no", "yes")), "test", write(tmp_path, "csv", rows)
+    )
+    assert [each.targets for each in found] == [("yes",), ("no",)]
+    assert found[0].choices == ("no", "yes")
+    with pytest.raises(DataError, match="'no' is not in `labels`"):
+        read_examples(block("labelled-table", labels=("yes", "maybe")), "test", tmp_path)
+
+
+def test_a_column_that_is_not_there_is_named_with_its_field(tmp_path):
+    with pytest.raises(DataError, match=r"line 2: has no column 'q' \(it has question, answer"):
+        read_examples(block(question="q"), "test", write(tmp_path, "csv"))
+    with pytest.raises(DataError, match=r"train\.csv or "):
+        read_examples(block(), "train", tmp_path / "nowhere")
