@@ -34,7 +34,7 @@ def show(
     policies: Annotated[
         list[str],
         typer.Argument(
-            metavar="POLICY... [KEY=VALUE]...",
+            metavar="POLICY|KEY=VALUE",
             help="Policies (with --run, rows of it), and keys for all of them, such as "
             'policy.ratio=0.3; "POLICY KEY=VALUE", quoted, is a policy with keys of its own.',
         ),
@@ -51,7 +51,8 @@ def show(
         str | None, typer.Option(metavar="NAME_OR_DIR", help="Model of the tokenizer.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="A run with the row and its fitted policy.")
+        str | None,
+        typer.Option(metavar="RUN", help="A run with these rows and what their policies learnt."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the masks.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --seed on.")] = 1,

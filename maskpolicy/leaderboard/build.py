@@ -273,8 +273,8 @@ def _single_run(drafts: Sequence[Draft]) -> list[str]:
         return []
     shows_deviation = any(len(draft.seeds) > 1 for draft in drafts)
     return [
-        "intermediate_seeds is 1: each policy was pre-trained once, so the variation between "
-        "pre-training runs is part of every difference"
+        "intermediate_seeds is 1: each policy has one intermediate run, so the variation between "
+        "intermediate runs is part of every difference"
         f"{' and not of the standard deviation' if shows_deviation else ''}"
     ]
 
