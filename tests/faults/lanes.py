@@ -36,9 +36,9 @@ class Lanes:
         self.wrong: list[str] = []
         self._begun = [0] * len(kinds)
         self._longest = [0.0] * len(kinds)  # seconds
-        self._lanes: list[_Lane] = []
+        self.lanes: list[_Lane] = []
         for _ in range(count):
-            self._lanes.append(self._start())
+            self.lanes.append(self._start())
 
     def run(self, until: float, tell: Callable[[str], object] = lambda line: None) -> None:
         """Make the trials; none begins that would not end by `until`, as far as that is known.
@@ -53,17 +53,17 @@ class Lanes:
                 tell(
                     f"{min(shares):.0%} to {max(shares):.0%} of each kind, {len(self.wrong)} wrong"
                 )
-            for lane in self._lanes:
+            for lane in self.lanes:
                 if lane.kind is None:
                     self._give(lane, until)
-            busy = [lane for lane in self._lanes if lane.kind is not None]
+            busy = [lane for lane in self.lanes if lane.kind is not None]
             if not busy:
                 break
             ready = wait([lane.pipe for lane in busy])
             for lane in busy:
                 if lane.pipe in ready:
                     self._take(lane)
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.pipe.send(None)
             os.waitpid(lane.process, 0)
 
@@ -77,7 +77,7 @@ class Lanes:
         if child:
             theirs.close()
             return _Lane(child, ours)
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.pipe.close()
         ours.close()
         try:
@@ -90,7 +90,7 @@ class Lanes:
 
     def _give(self, lane: _Lane, until: float) -> None:
         """Give a process a trial of the kind that is furthest behind, if there is one."""
-        taken = {self.kinds[each.kind][0].place for each in self._lanes if each.kind is not None}
+        taken = {self.kinds[each.kind][0].place for each in self.lanes if each.kind is not None}
         now = time.monotonic()
         open_kinds = [
             index
@@ -107,7 +107,7 @@ class Lanes:
     def _progress(self, index: int) -> float:
         """Return the share of what is wanted of a kind, with trials under way."""
         kind, wanted = self.kinds[index]
-        under_way = sum(lane.kind == index for lane in self._lanes)
+        under_way = sum(lane.kind == index for lane in self.lanes)
         return (self.found[index][kind.counts] + under_way) / wanted if wanted else 1.0
 
     def _take(self, lane: _Lane) -> None:
