@@ -84,12 +84,8 @@ def strong(tmp_path_factory) -> Path:
     path = folder / "results" / "worse--nq--2.json"
     result = json.loads(path.read_text()) | {"metrics": None, "error": "it broke"}
     path.write_text(json.dumps(result))
-    plot = (
-        folders.put_viewer(folder, "Ada met Bob in Rome.", "best").parent
-        / "coverage"
-        / "hidden.svg"
-    )
-    plot.parent.mkdir(parents=True)
+    folders.put_viewer(folder, "Ada met Bob in Rome.", "best")
+    plot = folders.put_analysis(folder, "coverage", rows=[{"policy": "best"}]) / "hidden.svg"
     plot.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect/></svg>')
     for path in (folder / "results").glob("best--*.json"):
         result = json.loads(path.read_text())
