@@ -198,7 +198,9 @@ class Runs:
         from rich.console import Console
 
         text = io.StringIO()
-        Console(file=text, width=_WIDE, force_jupyter=False).print(report.to_table(self.board))
+        # a kernel sets FORCE_COLOR, and Rich would show the table instead of returning it
+        plain = Console(file=text, width=_WIDE, force_jupyter=False, force_terminal=False)
+        plain.print(report.to_table(self.board))
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:

@@ -133,7 +133,8 @@ def test_a_notebook_shows_the_leaderboard(done, tmp_path):
 
 def test_in_a_notebook_the_leaderboard_is_a_text_too(done, monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert "random" in repr(done)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "random" in repr(done) and "\x1b" not in repr(done)
 
 
 def test_a_figure_is_a_picture_in_a_notebook_that_has_not_imported_pyplot(done):
