@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from faults import forks
 from faults.campaign import Campaign, Kind
 from faults.lanes import Lanes
 
+_ROOM = 4 << 30  # bytes; the containers of Docker have 64 MB there
 BEGIN, END = "<!-- written by make soak -->", "<!-- end of what make soak writes -->"
 
 
@@ -39,8 +41,7 @@ def main() -> int:
     until = started + 60 * options.minutes
     forks.load()
     logging.disable(logging.WARNING)
-    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=fast) as folder:
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
         campaign = Campaign(Path(folder))
         kinds = list(campaign.kinds(options.kills, options.files))
         lanes = Lanes(kinds, max(1, options.jobs), options.seed)
@@ -59,6 +60,13 @@ def main() -> int:
     if options.write:
         _write(options.write, text)
     return 0
+
+
+def _memory() -> str | None:
+    """Return a folder in memory, where flushes take no time, if it has room for the trials."""
+    folder = "/dev/shm"
+    has_room = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM
+    return folder if has_room else None
 
 
 def is_one_sided(kind: Kind, found: Counter[str]) -> bool:
