@@ -62,7 +62,8 @@ def export(
 def pack(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `run` wrote.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Default: the run's name with .zip.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Default: the run's name below runs/, with .zip."),
     ] = None,
     push: Push = None,
     private: Private = False,
@@ -71,7 +72,7 @@ def pack(
     from maskpolicy.runs import packing
 
     pushing.check(push, private=private)
-    written = packing.pack(run, out or Path(f"{run.resolve().name}.zip"))
+    written = packing.pack(run, out or packing.default_file(run))
     console().print(f"written to {written}", soft_wrap=True)
     pushing.push(written, push, "dataset", private=private)
     if push:

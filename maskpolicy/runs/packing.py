@@ -25,14 +25,24 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal ru
 _FILES, _BYTES = 200_000, 4 << 30  # the most in a zip file that is read
 
 
+def default_file(run: Path) -> Path:
+    """Return the zip file of a run: a-b.zip for runs/a/b, as runs/c/b is another one."""
+    folder, home = run.resolve(), Path("runs").resolve()
+    parts = folder.relative_to(home).parts if folder.is_relative_to(home) else ()
+    return Path(f"{'-'.join(parts) or folder.name}{ZIP}")
+
+
 def pack(run: Path, out: Path) -> Path:
     """Write what a run left in its folder, without logs, to the zip file `out`, and return it.
 
     It has one folder with the run's name. Raises DataError for a folder without results,
-    ConfigError for a file that is not called .zip, and StoreError if it cannot be written.
+    ConfigError for a packed run and for an `out` that is not called .zip, and StoreError if that
+    cannot be written.
     """
     if out.suffix != ZIP:
         raise ConfigError(f"--out {out}: `pack` writes a zip file: end the name in {ZIP}")
+    if run.is_file() and run.suffix == ZIP:
+        raise ConfigError(f"{run}: is packed already: name the folder that `run` wrote")
     name = read_run(run).name
     temporary = part_of(out)
     try:

@@ -125,6 +125,21 @@ def test_a_file_of_another_kind_is_not_written(refused, run, tmp_path, name):
     assert not (tmp_path / name).exists()
 
 
+def test_runs_of_one_name_are_packed_to_files_of_their_own(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("runs/findings/a", "runs/paper/a", "runs/a", "a"):
+        folders.write(Path(place), {"none": 0.2}, n=12)
+    names = [packing.default_file(Path(place)).name for place in ("runs/a", "a", "runs/paper/a")]
+    assert names == ["a.zip", "a.zip", "paper-a.zip"]
+    assert call("pack", "runs/findings/a")[1] == "written to findings-a.zip\n"
+    assert zipfile.ZipFile("findings-a.zip").namelist()[0].startswith("a/")
+
+
+def test_a_packed_run_is_not_packed_again(refused, run, tmp_path):
+    packed = packing.pack(run, tmp_path / "it.zip")
+    assert "it.zip: is packed already" in refused("pack", packed, "--out", tmp_path / "b.zip")
+
+
 def test_errors_name_the_zip_file(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with zipfile.ZipFile("it.zip", "w") as file:
