@@ -48,3 +48,24 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, tmp_pa
                 assert np.array_equal(found["spans"][epoch * count + item], each)
                 compared += 1
     assert compared > count
+
+
+RARE = small.EXPERIMENT.replace("corpus: world", "corpus: {files: [two.txt]}\ndata: world").replace(
+    "random", "{name: regex, pattern: Boats}"
+)
+
+
+@pytest.mark.slow
+def test_a_row_that_masks_nothing_in_the_sample_is_noted(call, refused, tmp_path):
+    (tmp_path / "two.txt").write_text("Ada was born in Rome.\n\nBoats go down the Oder.\n")
+    (tmp_path / "it.yaml").write_text(RARE)
+    store = ("--store", tmp_path / "store")
+    assert call("run", tmp_path / "it.yaml", "--out", tmp_path / "out", *store)[0] == 0
+    first = [Sampling(passages=1, seed=seed).places(2)[0] for seed in range(20)]
+    words = ("analyze", "lengths", tmp_path / "out", "passages=1", *store)
+    said = refused(*words, f"seed={first.index(0)}", "-q")
+    assert (
+        "regex pattern=Boats: masks nothing in the sample of its corpus: set a larger number"
+        in said
+    )
+    assert call(*words, f"seed={first.index(1)}", "-q")[0] == 0
