@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,11 +116,18 @@ def lines(path: Path) -> list[list[str]]:
 
 
 def artifacts(store: Path) -> dict[str, bytes]:
-    """Return the bytes of all files of artifacts but the manifests."""
+    """Return the bytes of all files of stages' artifacts but the manifests.
+
+    What analyses found is left out: `run` looks at the masked passages at its end, a worker does
+    not.
+    """
+    manifests = sorted((store / "artifacts").glob("*/MANIFEST.json"))
+    kinds = {path.parent: json.loads(path.read_text())["record"]["kind"] for path in manifests}
     return {
         path.relative_to(store).as_posix(): path.read_bytes()
-        for path in sorted((store / "artifacts").rglob("*"))
-        if path.is_file() and path.name != "MANIFEST.json"
+        for folder, kind in kinds.items()
+        for path in sorted(folder.rglob("*"))
+        if kind not in ("analysis", "hidden") and path.is_file() and path.name != "MANIFEST.json"
     }
 
 

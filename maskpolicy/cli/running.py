@@ -128,10 +128,10 @@ def _print(finished: FinishedRun, took: Sequence[StageSummary], seconds: float, 
     screen.print(progress.to_table(took, seconds, jobs))
     screen.print(f"written to {finished.folder}", soft_wrap=True)
     screen.print(f"page: {finished.folder / PAGE}", soft_wrap=True)
-    if finished.store.place != STORE:
-        command = ["maskpolicy", "analyze", "all", str(finished.folder)]
+    command = ["maskpolicy", "analyze", "all", str(finished.folder)]
+    if finished.store.place != str(Path(STORE).absolute()):
         command += ["--store", finished.store.place]
-        screen.print(f"to explain the scores: {shlex.join(command)}", soft_wrap=True)
+    screen.print(f"to explain the scores: {shlex.join(command)}", soft_wrap=True)
 
 
 def _open(page: Path) -> None:

@@ -408,6 +408,18 @@ def test_a_result_holds_the_work_of_its_intermediate_stage(finished):
     assert json.loads((results / "none--zsre--0.json").read_text())["work"] is None
 
 
+def test_the_next_command_names_a_store_only_if_it_is_another(
+    call, finished, monkeypatch, tmp_path
+):
+    shutil.copytree(finished / "store", tmp_path / ".maskpolicy" / "store")
+    shutil.copy(finished / "tiny.yaml", tmp_path)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call("run", "tiny.yaml")
+    assert code == 0
+    assert out.splitlines()[-1] == "to explain the scores: maskpolicy analyze all runs/tiny"
+
+
 def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finished, monkeypatch):
     monkeypatch.setenv("MASKPOLICY_STORE", str(finished / "store"))
     monkeypatch.chdir(finished)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from benchmarks import raylets
+
 YAML = """
 model: mini
 corpus: world
@@ -73,14 +75,7 @@ def test_two_processes_reach_the_loss_of_one(trained):
 
 @pytest.mark.slow
 def test_a_worker_computes_what_run_computes(trained):
-    found = {}
-    for name in ("run", "work"):
-        files = sorted((trained[name] / "store" / "artifacts").rglob("*"))
-        found[name] = {
-            path.relative_to(trained[name]): path.read_bytes()
-            for path in files
-            if path.is_file() and path.name != "MANIFEST.json"
-        }
+    found = {name: raylets.artifacts(trained[name] / "store") for name in ("run", "work")}
     assert len(found["run"]) > 12
     assert found["run"] == found["work"]
 
