@@ -29,7 +29,8 @@ def test_a_run_that_lost_power_ends_with_the_same_bytes(kills, flushes):
 
 @pytest.mark.slow
 def test_workers_over_two_paths_that_are_killed_lose_nothing(kills):
-    assert kills.shared(0, random.Random(5))["kills"] > 0
+    # a kill may come when the worker has finished: then once more
+    assert any(kills.shared(number, random.Random(number))["kills"] for number in range(5, 12))
 
 
 @pytest.mark.slow
