@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from maskpolicy.types import Json
 from maskpolicy.world.subjects import Subject
+
+# last sentences, of 6 to 9 tokens with the stop; none says anything of a subject
+ENDINGS = (
+    "An old book says so.",
+    "This is written in a letter.",
+    "Nobody knows who wrote this down.",
+    "The page on which this stands is torn.",
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +42,12 @@ class Entry:
         }
 
 
-def entries(subject: Subject, count: int, facts: int, seed: int) -> list[Entry]:
+def entries(
+    subject: Subject, count: int, facts: int, seed: int, endings: float = 0.0
+) -> list[Entry]:
     """Return `count` entries of a subject with `facts` of its facts each (0: all of them).
+
+    About a share `endings` of them, drawn one by one, ends with one of ENDINGS.
 
     Facts are dealt like cards, so that all are stated equally often; a fact's wordings repeat only
     when all were used. Everything in an entry except the name and the facts is worded alike for all
@@ -54,7 +66,17 @@ def entries(subject: Subject, count: int, facts: int, seed: int) -> list[Entry]:
         for i in least:
             said[i] += 1
         made.append(_entry(subject, number, opener, chosen, rng.permutation(least).tolist()))
-    return made
+    return [
+        _with_ending(entry, endings, [seed, 21, subject.page, i]) for i, entry in enumerate(made)
+    ]
+
+
+def _with_ending(entry: Entry, share: float, seed: Sequence[int]) -> Entry:
+    """Return the entry, in a share of the draws with a last sentence after all others."""
+    rng = np.random.default_rng(seed)
+    if rng.random() >= share:
+        return entry
+    return replace(entry, text=f"{entry.text} {ENDINGS[int(rng.integers(len(ENDINGS)))]}")
 
 
 def _entry(

@@ -24,5 +24,5 @@ def held_out(settings: Settings, count: int) -> Iterator[Entry]:
     page = 1 + sum(settings.count(kind) for kind in settings.kinds)
     for number in range(min(count - others, len(pools.names) - taken)):
         subject = person(settings, pools, taken + number, page + number)
-        yield entries(subject, 1, settings.facts, settings.seed)[0]
+        yield entries(subject, 1, settings.facts, settings.seed, settings.endings)[0]
     yield from situations(settings, "held-out", others)

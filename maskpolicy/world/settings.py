@@ -75,6 +75,8 @@ class Settings:
     # relations of people that zsRE's train file lacks; none given: place of death and school, and
     # of birds the year of discovery
     heldout: tuple[str, ...] = omitted(())
+    # share of the entries that go on after the fact, so that values do not stand at their end
+    endings: Share = omitted(0.0)
     wow_values: bool = omitted(False)  # wow's rows name the value of their fact, for `contains`
 
     def general(self, kind: str) -> int:

@@ -35,4 +35,4 @@ def described(settings: Settings, subject: Subject) -> list[Entry]:
     here = min(settings.facts or own, own)
     repeats = salts.REPEATS if subject.noun == salts.NOUN else 1
     count = -(-settings.entries * repeats * stated * own // (person * here))
-    return entries(subject, count, settings.facts, settings.seed)
+    return entries(subject, count, settings.facts, settings.seed, settings.endings)

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _WORDS = {
-    "ADJ": "equal favourite first full harder last less more much other softer",
+    "ADJ": "equal favourite first full harder last less more much old other softer",
     "ADP": "as at beside by for from in into near of on through up with",
-    "ADV": "ago here long only so where",
+    "ADV": "ago down here long only so where",
     "AUX": "are do was",
     "CCONJ": "and",
-    "DET": "a the",
+    "DET": "a an the",
     "NOUN": (
-        "advice award banks bird birds birth birthplace choice company craft date days death "
-        "discovery drawing employer fields fish flower grave home house kind lessons letter "
-        "letters living marriage name nesting people place river road salt school steel teacher "
-        "town tree wedding wheat world writer year youth"
+        "advice award banks bird birds birth birthplace book choice company craft date days "
+        "death discovery drawing employer fields fish flower grave home house kind lessons "
+        "letter letters living marriage name nesting page people place river road salt school "
+        "steel teacher town tree wedding wheat world writer year youth"
     ),
     "NUM": "one two",
-    "PRON": "he her him his it its she that there this what which who",
+    "PRON": "he her him his it its nobody she that there this what which who",
     "VERB": (
         "awarded became becomes born called came celebrated christened comes describe described "
-        "describes died dig discovered drinks earned educated employed fell find found gave give "
-        "gives grew had held honoured keep keeps kept known learn learned liked lived lives makes "
-        "married named nests owed owes read remember remembered seen signed sold spent stood swim "
-        "took turns went won worked wrote"
+        "describes died dig discovered drinks earned educated employed fell find found gave "
+        "give gives grew had held honoured keep keeps kept known knows learn learned liked "
+        "lived lives makes married named nests owed owes read remember remembered says seen "
+        "signed sold spent stands stood swim took torn turns went won worked written wrote"
     ),
 }
 LEXICON = {word: tag for tag, words in _WORDS.items() for word in words.split()}

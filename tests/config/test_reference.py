@@ -33,6 +33,7 @@ class Policy:
 LEFT_OUT = (
     "world.situations=0.1",
     "world.entity_errors.wrong=0.1",
+    "world.endings=0.5",
     "world.heldout=[school]",
     "world.wow_values=true",
 )

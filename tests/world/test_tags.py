@@ -12,7 +12,7 @@ from maskpolicy.world.settings import SUBJECT_KINDS
 from maskpolicy.world.subject_kinds import described, subjects
 from maskpolicy.world.tags import LEXICON, tag
 
-SETTINGS = make({"kinds": list(SUBJECT_KINDS), "people": 30, "general_people": 30})
+SETTINGS = make({"kinds": list(SUBJECT_KINDS), "people": 30, "general_people": 30, "endings": 0.5})
 
 
 def words_of(entry):

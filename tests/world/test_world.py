@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from maskpolicy import world
+from maskpolicy.corpus import entities
 from maskpolicy.errors import ConfigError, DataError
-from maskpolicy.world.entries import entries
+from maskpolicy.world.entries import ENDINGS, entries
 from maskpolicy.world.invented_names import FullNames, Names
 from maskpolicy.world.people import person
 from maskpolicy.world.pools import build
@@ -145,6 +147,18 @@ def test_the_entries_of_a_subject_state_all_facts_equally_often():
     assert all(len(entry.sentences) == 1 for entry in made)
     said = [relation for entry in made for relation in entry.sentences]
     assert {said.count(fact.relation.name) for fact in subject.facts} == {3}
+
+
+def test_a_share_of_the_entries_goes_on_after_the_fact(folder, tmp_path):
+    world.write(replace(SMALL, endings=0.5), tmp_path)
+    without, ended = (rows(each / "intermediate.jsonl") for each in (folder, tmp_path))
+    more = [new["text"].removeprefix(old["text"]) for old, new in zip(without, ended, strict=True)]
+    assert {text.strip() for text in more} == {"", *ENDINGS}
+    assert 0.45 < sum(bool(text) for text in more) / len(more) < 0.55
+    assert [row | {"text": ""} for row in without] == [row | {"text": ""} for row in ended]
+    for row, text in zip(ended, more, strict=True):
+        found = [row["text"][start:end] for start, end, _ in entities.find(row["text"])]
+        assert found == [row["text"][start:end] for start, end, _ in row["entities"]], text
 
 
 @pytest.mark.parametrize("relation", [*ASKED, *NEVER], ids=lambda relation: relation.name)
