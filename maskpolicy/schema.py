@@ -192,7 +192,7 @@ def block(
 def _in_a_block(plugin: Any, value: Any) -> str:
     """Return what to write for a value in place of a block: a number by the first key, or keys."""
     known = fields_of(plugin)
-    if type(value) in (int, float):
+    if known and type(value) in (int, float):
         name, field = next(iter(known.items()))
         with suppress(ConfigError):
             check(value, field.annotation, name)

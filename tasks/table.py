@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from maskpolicy import DataError, Example, Json, task
 from maskpolicy.formats import alike
 
-FORMATS = ("csv", "tsv", "jsonl", "parquet")
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet"]
-FILES = {"train": "train.{edition}", "test": "test.{edition}"}
+FACTS: dict[str, Any] = {
+    "group": "own data",
+    "files": {"train": "train.{edition}", "test": "test.{edition}"},
+    "editions": get_args(Format)[1:],
+}
 
 
-@task(
-    "table",
-    group="own data",
-    metric="exact_match",
-    files=FILES,
-    editions=FORMATS,
-)
+@task("table", metric="exact_match", **FACTS)
 @dataclass(frozen=True)
 class Table:
     """Questions and their answers in columns of train and test files (CSV, TSV, JSON Lines, ..)."""
@@ -42,14 +39,7 @@ class Table:
         return Example("", group, question, targets, passage or None)
 
 
-@task(
-    "labelled-table",
-    kind="label",
-    group="own data",
-    metric="accuracy",
-    files=FILES,
-    editions=FORMATS,
-)
+@task("labelled-table", kind="label", metric="accuracy", **FACTS)
 @dataclass(frozen=True)
 class LabelledTable:
     """Texts, or pairs of them, with labels, in columns of train and test files."""
@@ -90,4 +80,4 @@ def _answers(cell: Json, separator: str) -> tuple[str, ...]:
     """Return the answers in a cell: a list, or a text that may hold several."""
     if not isinstance(cell, list | tuple):
         cell = str(cell).split(separator) if separator else [cell]
-    return tuple(filter(None, (str(each).strip() for each in cell)))
+    return tuple(filter(None, (str(each).strip() for each in cell if each is not None)))

@@ -84,7 +84,7 @@ class Forgetting:
             rows = [{key: row[key] for key in COLUMNS} for row in rows]
         partial = bool(notes or self.text)  # files may change; each loss is cached by content
         columns = (*COLUMNS[:2], TARGET, *COLUMNS[2:]) if targets[1:] else COLUMNS
-        return Findings(columns, tuple(rows), tuple(notes), panels, partial)
+        return Findings(columns, tuple(rows), tuple(notes), panels, partial=partial)
 
     def _rows(self, row: IntermediateStage, store: Store) -> Iterator[Json]:
         """Yield what a stage changed: a row for each target form of the general objective."""

@@ -15,6 +15,7 @@ from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 
 _OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store", "cache", "only")}
 _OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
+_NO_KEYS = {"name", "general_policy", "where"}  # fields of `Experiment` that no file states
 
 
 def of_top(key: str, given: Mapping[str, Any]) -> str | None:
@@ -58,17 +59,15 @@ def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
     name = schema.SYNONYMS.get(key, key)
     if key == "name":
         return "a sweep varies the settings of one policy: write a block for each policy"
-    if key in ("seed", "seeds"):
-        return "every row has all seeds: list them in `seeds` at the top of the file"
-    if name in schema.fields_of(Training):
-        return f"is a key of a training: write intermediate.{name} or finetune.{name}"
     if key == CORPUS:
         block = "{name: random, corpus: {files: [..]}}"
         return f"is a block: name its keys, e.g. corpus.words, or write a row for each, {block}"
     if key in ROW_TRAININGS:
         return f"is a block: name its keys, e.g. {key}.steps: [100, 200]"
-    if key in {each.name for each in fields(Experiment)}:
-        return "is one setting for all rows: set it at the top of the file"
+    if shared := _of_file(key, "row"):
+        return shared
+    if name in schema.fields_of(Training):
+        return f"is a key of a training: write intermediate.{name} or finetune.{name}"
     policy = None if given is None else _policy_with(name, given)
     if policy:
         block = f"{{name: {policy}, grid: {{{name}: [..]}}}}"
@@ -79,12 +78,10 @@ def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
 def of_row(key: str) -> str | None:
     """Return what to do about a key in a row's block that its policy does not have, or None."""
     name = schema.SYNONYMS.get(key, key)
-    if key in ("seed", "seeds"):
-        return "every row has all seeds: list them in `seeds` at the top of the file"
+    if shared := _of_file(key, "row"):
+        return shared
     if name in schema.fields_of(Training):
         return f"is a key of a training: write intermediate: {{{name}: ..}}"
-    if key in {each.name for each in fields(Experiment)}:
-        return "is one setting for all rows: set it at the top of the file"
     if key in schema.fields_of(CorpusBlock):
         return f"is a key of a corpus: write corpus: {{{key}: ..}}"
     return None
@@ -93,12 +90,19 @@ def of_row(key: str) -> str | None:
 def of_task(key: str) -> str | None:
     """Return what to do about a key in a task's block that neither it nor its task has, or None."""
     name = schema.SYNONYMS.get(key, key)
-    if key in ("seed", "seeds"):
-        return "every task has all seeds: list them in `seeds` at the top of the file"
+    if shared := _of_file(key, "task"):
+        return shared
     if name in schema.fields_of(Training):
         return f"is a key of a training, which all tasks share: write finetune.{name}"
-    if key in {each.name for each in fields(Experiment)}:
-        return "is one setting for all tasks: set it at the top of the file"
+    return None
+
+
+def _of_file(key: str, what: str) -> str | None:
+    """Return what to do about a key that all rows, or all tasks (`what`), share, or None."""
+    if key in ("seed", "seeds"):
+        return f"every {what} has all seeds: list them in `seeds` at the top of the file"
+    if key in {each.name for each in fields(Experiment)} - _NO_KEYS:
+        return f"is one setting for all {what}s: set it at the top of the file"
     return None
 
 

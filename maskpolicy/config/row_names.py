@@ -81,10 +81,12 @@ def tell_equal(what: str, labels: Sequence[str], settings: Sequence[Json], where
         groups.setdefault(keys.canonical(each), []).append(repr(label))
     for *most, last in groups.values():
         if most:
-            told = f"{', '.join(most)} and {last}"
             log.warning(
-                "%s: the %s %s differ in their labels alone and will have the same scores",
-                *(where, what, told),
+                "%s: the %s %s and %s differ in their labels alone and will have the same scores",
+                where,
+                what,
+                ", ".join(most),
+                last,
             )
 
 

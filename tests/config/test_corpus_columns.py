@@ -72,12 +72,12 @@ def test_a_column_that_the_corpus_lacks_is_refused_where_it_is_named(load, keys,
 
 
 def test_columns_that_are_there_can_be_named(load):
-    row = "policies=[none, {name: column, column: entities_with_errors}]"
-    load(row, "world.entity_errors={dropped: 0.2}")
-    load(
-        "corpus={files: [a.jsonl], columns: [marks]}",
-        "policies=[none, {name: column, column: marks}]",
-    )
+    for column, key in (
+        ("entities_with_errors", "world.entity_errors={dropped: 0.2}"),
+        ("marks", "corpus={files: [a.jsonl], columns: [marks]}"),
+    ):
+        _, row = load(f"policies=[none, {{name: column, column: {column}}}]", key).policies
+        assert row.fields["column"] == column
 
 
 def test_a_row_of_the_world_needs_no_columns_of_the_files(load):

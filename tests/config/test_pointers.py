@@ -46,6 +46,7 @@ def refused(*overrides: str) -> str:
         ("policies=[{name: random, lr: 1}]", "policies[0].lr: is a key of a training: write inter"),
         ("policies=[{name: random, model: mini}]", "model: is one setting for all rows: set it"),
         ("policies=[{name: random, mix: {general: 0.1}}]", "write corpus: {mix: ..}"),
+        ("policies=[{name: random, where: here}]", "policies[0].where: unknown key 'where'"),
         ("tasks=[{name: zsre, seeds: [1]}]", "tasks[0].seeds: every task has all seeds"),
         ("tasks=[{name: zsre, epochs: 1}]", "which all tasks share: write finetune.steps"),
         ("tasks=[{name: zsre, finetune: {steps: 1}}]", "finetune: is one setting for all tasks"),

@@ -52,7 +52,7 @@ def test_other_columns_hold_group_and_context(tmp_path):
 
 
 def test_a_list_of_answers_is_several(tmp_path):
-    rows = [{"question": "Who?", "answer": ["Ada", "A. Lovelace", ""]}]
+    rows = [{"question": "Who?", "answer": ["Ada", "A. Lovelace", "", None]}]
     (found,) = read_examples(block(), "test", write(tmp_path, "jsonl", rows))
     assert found.targets == ("Ada", "A. Lovelace")
 
