@@ -32,18 +32,17 @@ def save(run: Run, store: Store) -> None:
     results = fingerprint(run.folder)
     if _results(place / f"{ANALYSIS}.json") == results:
         return
-    rows = intermediate_stages([run], store)[0]
-    if not rows or not _is_near(rows, store):
-        return
-    fields = {"passages": max(1, min(MOST, ROOM // len(rows)))}
     try:
+        rows = intermediate_stages([run], store)[0]
+        if not rows or not _is_near(rows, store):
+            return
+        fields = {"passages": max(1, min(MOST, ROOM // len(rows)))}
         analysis: Any = discovery.instance("analysis", ANALYSIS, fields)
         found, _ = cache.analyse(ANALYSIS, analysis, [run], store)
+        if found.rows:
+            findings.save(found, ANALYSIS, place, results, pictures=False)
     except MaskpolicyError as error:
         _log.warning("the page does not show what each policy masked: %s", error)
-        return
-    if found.rows:
-        findings.save(found, ANALYSIS, place, results, pictures=False)
 
 
 def _results(path: Path) -> str | None:

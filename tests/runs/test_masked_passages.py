@@ -10,8 +10,6 @@ import pytest
 import small
 
 from maskpolicy.cli import app
-from maskpolicy.errors import ConfigError
-from maskpolicy.findings import cache
 from maskpolicy.results.cell import read_run
 from maskpolicy.runs import masked_passages
 from maskpolicy.store.artifacts import Store
@@ -57,9 +55,8 @@ def test_the_page_of_a_run_shows_what_each_policy_masked(home):
     assert "analyze viewer" not in page
 
 
-def test_the_same_results_are_not_analysed_again(home, monkeypatch):
+def test_the_same_results_are_not_analysed_again(home):
     before = (viewer(home) / "viewer.json").stat().st_mtime_ns
-    monkeypatch.setattr(cache, "analyse", None)
     save(home)
     assert (viewer(home) / "viewer.json").stat().st_mtime_ns == before
 
@@ -82,18 +79,16 @@ def test_many_rows_share_the_room(home, monkeypatch):
     (viewer(home) / "viewer.json").write_text(json.dumps(known))
 
 
-def test_a_failure_is_logged_and_leaves_the_page_without_passages(home, monkeypatch, caplog):
-    known = found(home)
-    (viewer(home) / "viewer.json").write_text("[")
-
-    def fails(*words):
-        raise ConfigError("it broke")
-
-    monkeypatch.setattr(cache, "analyse", fails)
+def test_a_failure_is_logged_and_leaves_the_page_without_passages(home, caplog):
+    viewer(home).rename(home / "aside")
+    viewer(home).write_text("a file of the user's")
     with caplog.at_level(logging.WARNING):
         save(home)
-    assert caplog.messages == ["the page does not show what each policy masked: it broke"]
-    (viewer(home) / "viewer.json").write_text(json.dumps(known))
+    (said,) = caplog.messages
+    assert said.startswith("the page does not show what each policy masked: ")
+    assert said.endswith("is a file, not a folder: choose another --out")
+    viewer(home).unlink()
+    (home / "aside").rename(viewer(home))
 
 
 def test_what_is_far_away_and_large_is_not_fetched(home, monkeypatch):
