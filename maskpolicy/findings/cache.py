@@ -22,6 +22,7 @@ from maskpolicy.keys import digest, plain, to_json
 from maskpolicy.plugins import changed_files
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.results.cell import Run
+from maskpolicy.results.run_names import named_apart
 from maskpolicy.store.artifacts import Artifact, Store, available
 from maskpolicy.types import Json
 
@@ -120,8 +121,10 @@ def analyse(
 ) -> tuple[Findings, bool]:
     """Return the findings of an analysis, and whether they came from the store.
 
-    Findings are stored under a key of the analysis and of all results, unless they are partial.
+    Runs of one name are told apart. Findings are stored under a key of the analysis and of all
+    results, unless they are partial.
     """
+    runs = named_apart(runs)
     identity = _identity(name, analysis, runs)
     key = digest(identity)
     known = store.get(key)

@@ -25,6 +25,7 @@ from maskpolicy.leaderboard.comparisons import Comparison
 from maskpolicy.leaderboard.joined_rows import Draft, join_rows
 from maskpolicy.results import compatibility, predictions, run_notes
 from maskpolicy.results.cell import Result, Run
+from maskpolicy.results.run_names import named_apart
 
 
 def build_leaderboard(
@@ -36,6 +37,7 @@ def build_leaderboard(
     `compatibility.HARMLESS`, or if two policies share a label. `mixed` allows both. Settings of
     the intermediate stage are not compared for rows without that stage.
     """
+    runs = named_apart(runs)
     drafts = join_rows(runs)
     unlike = joined_rows.unlike(drafts)
     if not mixed:

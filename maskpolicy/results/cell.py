@@ -117,11 +117,12 @@ class Run:
     experiment: str = ""  # its name, "" if unknown
     left_out: tuple[str, ...] = ()  # file names of cells that --only left out
     dropped: tuple[str, ...] = ()  # file names of cells that the experiment no longer has
+    alias: str = ""  # its name among several runs, as `run_names.named_apart` gives it
 
     @property
     def name(self) -> str:
-        """The name of the folder."""
-        return self.folder.resolve().name
+        """The name of the folder; among several runs, one that no other run has."""
+        return self.alias or self.folder.resolve().name
 
     @property
     def rows(self) -> list[str]:
@@ -146,16 +147,17 @@ def read_run(folder: Path) -> Run:
         raise DataError(f"{folder / EARLY}: a file has no {STEP}: remove it and run again")
     config = read_settings(folder)
     try:
+        cells = _cells(folder) or ()
         return Run(
-            folder,
-            results,
-            config.get("baseline", "none"),
-            tuple(block["label"] for block in config.get("policies", ())),
-            tuple(block["label"] for block in config.get("tasks", ())),
-            early,
-            str(config.get("name", "")),
-            tuple(name for name in config.get(LEFT_OUT, ()) if name in (_cells(folder) or ())),
-            dropped(folder),
+            folder=folder,
+            results=results,
+            baseline=config.get("baseline", "none"),
+            policies=tuple(block["label"] for block in config.get("policies", ())),
+            tasks=tuple(block["label"] for block in config.get("tasks", ())),
+            early=early,
+            experiment=str(config.get("name", "")),
+            left_out=tuple(name for name in config.get(LEFT_OUT, ()) if name in cells),
+            dropped=dropped(folder),
         )
     except (AttributeError, KeyError, TypeError):
         raise _foreign(folder) from None

@@ -77,10 +77,10 @@ class Runs:
         setting that was swept or tuned, such as `ratio` or `intermediate.lr`; one of the name of
         another column, such as `n`, is called `policy.n`.
         """
-        swept = swept_settings(self.board)
+        swept, names = swept_settings(self.board), self._names()
         found = [
             {
-                "run": cell.folder.resolve().name,
+                "run": names[cell.folder],
                 "policy": row.label,
                 "task": task,
                 "seed": seed,
@@ -125,12 +125,14 @@ class Runs:
         if task is not None and task not in self.board.tasks:
             raise ConfigError(unknown("task", task, self.board.tasks))
         found: list[dict[str, Json]] = []
+        names = self._names()
         for row in rows:
             for (name, seed), cell in row.cells.items():
                 if task in (None, name) and cell.answers.is_file():
-                    found += _answers(cell, row.label, name, seed)
-        about = ("run", "policy", "task", "seed", "id", "group", "question", "prediction")
-        return _frame(found, (*about, "answers", "score", "slices"))
+                    about = {"run": names[cell.folder], "policy": row.label}
+                    found += _answers(cell, {**about, "task": name, "seed": seed})
+        columns = ("run", "policy", "task", "seed", "id", "group", "question", "prediction")
+        return _frame(found, (*columns, "answers", "score", "slices"))
 
     @in_python
     @_naming
@@ -144,9 +146,11 @@ class Runs:
         from maskpolicy.findings import Sampling
         from maskpolicy.findings.masked_sample import intermediate_stages, sample
 
-        self._chosen(policy)
-        stages, notes = intermediate_stages(self.runs, self.store)
-        own = [stage for stage in stages if stage.label == policy]
+        row = self._chosen(policy)[0]
+        cell = next(iter(row.cells.values()))
+        of_row = [run for run in self.runs if run.folder == cell.folder]
+        stages, notes = intermediate_stages(of_row, self.store)
+        own = [stage for stage in stages if stage.label == cell.policy]
         if not own:
             why = next(iter(notes), "it has no intermediate stage")
             raise ConfigError(f"masks of {policy}: {why}")
@@ -208,6 +212,10 @@ class Runs:
         head, body = report.cells(self.board)
         lines = [_html_row("th", head), *(_html_row("td", row) for row in body)]
         return f"<table>{''.join(lines)}</table>"
+
+    def _names(self) -> dict[Path, str]:
+        """Return the name of each run by its folder."""
+        return {run.folder: run.name for run in self.runs}
 
     def _chosen(self, policy: str | None) -> Sequence[Any]:
         """Return the rows with this label, or all; raises ConfigError if there is none."""
@@ -273,13 +281,13 @@ def _leaderboard_row(document: Json, row: Mapping[str, Json], task: str) -> dict
     }
 
 
-def _answers(cell: Any, policy: str, task: str, seed: int) -> list[dict[str, Json]]:
+def _answers(cell: Result, about: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Return a row for each answer of a cell, after the columns `about` the cell."""
     rows = list(predictions.rows(cell.answers))
     questions = predictions.read_questions(cell.folder, cell.task, {row["id"] for row in rows})
-    named = {"run": cell.folder.resolve().name, "policy": policy, "task": task, "seed": seed}
     return [
         {
-            **named,
+            **about,
             "id": row["id"],
             "group": row["group"],
             "question": questions.get(row["id"]),

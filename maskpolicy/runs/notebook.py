@@ -108,6 +108,7 @@ def load(
     """
     from maskpolicy.results import run_record
     from maskpolicy.results.cell import read_run
+    from maskpolicy.results.run_names import named_apart
     from maskpolicy.runs import packing
     from maskpolicy.store.opening import open_store
 
@@ -115,7 +116,7 @@ def load(
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
     with ExitStack() as unpacked:
         opened = unpacked.enter_context(packing.opened(folders))
-        found = tuple(read_run(folder) for folder in opened.folders)
+        found = named_apart([read_run(folder) for folder in opened.folders])
         place = run_record.trusted_store(None if store is None else str(store), opened.kept)
         loaded = Runs(found, open_store(place, cache), baseline, mixed, opened)
         _ = loaded.board  # refuses runs that cannot be compared

@@ -140,11 +140,15 @@ def opened(places: Sequence[str | Path]) -> Iterator[OpenedRuns]:
             if place.startswith(HUB):
                 path = fetched(place)
                 packed[path] = place
-            for file in _packed(path):
-                target = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+            files = _packed(path)
+            for file in files:
+                home = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+                is_new = all(known.name != file.stem for known in packed)
+                # the name of the file tells apart runs of one name
+                target = home / (file.stem if is_new else f"{file.stem}-{len(packed)}")
                 packed[target] = str(file).replace(str(path), place, 1)
                 found += _unpacked(file, target)
-            found += [] if _packed(path) else [path]
+            found += [] if files else [path]
         yield OpenedRuns(tuple(found), packed)
 
 

@@ -11,6 +11,7 @@ import folders
 import pytest
 
 from maskpolicy.analyses.efficiency import Efficiency
+from maskpolicy.findings.cache import analyse
 from maskpolicy.results.cell import STEP, Run, cell_name, read_run
 from maskpolicy.store.artifacts import Store
 
@@ -53,6 +54,13 @@ def test_each_step_is_tested_against_the_baseline_as_one_family(tmp_path, store)
     assert "p (Holm)" not in rows["random", 0]
     assert any("other seeds" in note for note in found.notes)
     json.dumps(list(found.rows))
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path, store):
+    runs = [kept(tmp_path / name / "run", store, step) for name, step in (("a", 400), ("b", 500))]
+    found, _ = analyse("efficiency", Efficiency(), runs, store)
+    early = {(row["run"], row["steps"]) for row in found.rows if 0 < row["steps"] < 1000}
+    assert early == {("a/run", 400), ("b/run", 500)}
 
 
 def test_without_its_answers_in_the_store_a_step_has_no_test(tmp_path, store):

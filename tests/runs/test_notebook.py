@@ -149,6 +149,7 @@ def test_a_finished_run_is_loaded_with_its_store_and_joined(done, place):
     )
     joined = mp.load(place / "out", place / "two", store=place / "store")
     assert sorted(set(joined.scores().seed)) == [0, 1, 2]
+    assert joined.masks("random", passages=3).equals(done.masks("random", passages=3))
     assert len(two.scores()) == 4
     again = mp.run(TINY | {"seeds": [1]}, out=place / "two", store=place / "store")
     assert set(again.scores().seed) == {1}

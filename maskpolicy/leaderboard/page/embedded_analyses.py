@@ -15,6 +15,7 @@ from maskpolicy.errors import DataError
 from maskpolicy.files import read_json, relative_paths
 from maskpolicy.markdown import shown, title
 from maskpolicy.results import cell
+from maskpolicy.results.run_names import names_of
 from maskpolicy.types import Json
 
 ROOM = 1_300_000  # characters of plots, so that the whole page stays below 3 MB
@@ -76,13 +77,13 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
     DataError for a broken file.
     """
     places = [
-        (folder, place)
-        for folder in folders
+        (folder, name, place)
+        for folder, name in zip(folders, names_of(folders), strict=True)
         for place in _entries(folder / "analyses", "*")
         if place.is_dir()
     ]
     analyses = []
-    for folder, place in places:
+    for folder, name, place in places:
         about = place / f"{place.name}.json"
         found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
         passages = tuple(_passages(found, place))
@@ -91,7 +92,7 @@ def find_analyses(folders: Sequence[Path]) -> list[EmbeddedAnalysis]:
         if found.get("results") not in (None, cell.fingerprint(folder)):
             found = {**found, "notes": [_STALE, *found.get("notes", ())]}
         if plots or found:
-            run = folder.resolve().name if len(folders) > 1 else ""
+            run = name if len(folders) > 1 else ""
             made = _analysis(place.name, found, tuple(plots), passages)
             analyses.append(replace(made, run=run, folder=str(folder)))
     analyses.sort(key=lambda each: (not each.is_of_masks, each.place, each.name))
