@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from maskpolicy import markdown, plots
-from maskpolicy.files import claim_folder, write_file
+from maskpolicy.errors import DataError
+from maskpolicy.files import claim_folder, read_json, write_file
 from maskpolicy.lazy import offers
 from maskpolicy.markdown import shown, title
 from maskpolicy.plots import PLOTS, Plot
@@ -126,12 +127,20 @@ def save(
         from maskpolicy.findings.findings_page import render
 
         files["html"] = render(findings, name).encode()
-    if (out / f"{name}.json").is_file():
-        for ending in ENDINGS - files.keys():
-            (out / f"{name}.{ending}").unlink(missing_ok=True)
+    for ending in ENDINGS - files.keys() if _is_saved(out / f"{name}.json", name) else ():
+        (out / f"{name}.{ending}").unlink(missing_ok=True)
     for ending in reversed(files):
         write_file(out / f"{name}.{ending}", files[ending])
     return [out / f"{name}.{ending}" for ending in files]
+
+
+def _is_saved(path: Path, name: str) -> bool:
+    """Return whether a file has earlier findings of an analysis, and is no file of the user's."""
+    try:
+        found = read_json(path) if path.is_file() else None
+    except DataError:
+        return False
+    return isinstance(found, dict) and found.get("analysis") == name
 
 
 def to_json(findings: Findings, name: str) -> Json:

@@ -114,6 +114,17 @@ def test_findings_are_written_as_json_and_markdown(tmp_path):
     ]
 
 
+def test_only_files_of_earlier_findings_are_removed(tmp_path):
+    found, picture = Findings(("policy",), ({"policy": "a"},)), tmp_path / "mine.svg"
+    picture.write_text("of the user")
+    for text in ('{"totals": {}}', "[", '["mine"]'):  # other tools write files of such names, too
+        (tmp_path / "mine.json").write_text(text)
+        findings.save(found, "mine", tmp_path)
+        assert picture.exists()
+    findings.save(found, "mine", tmp_path)
+    assert not picture.exists()
+
+
 def learned(policy: str, task: str, seed: int, score: float, train_on: Json = None) -> Result:
     config: dict[str, Json] = {"policy": {"name": policy.partition(" ")[0]}}
     if train_on is not None:
