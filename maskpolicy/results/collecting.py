@@ -6,7 +6,9 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from maskpolicy import keys
@@ -80,42 +82,33 @@ def collect(
     from the same stages. Other files in results/ stay, but `cell.read_run` ignores them. Raises
     StoreError if `out` cannot be written.
     """
-    left_out: list[str] = []
-    ended: list[Result] = []
-    before: list[Result] = []
+    find = partial(_result, experiment, graph, outcomes, store)
+    ended: dict[str, Result | None] = {}
     for cell, stage in graph.cells.items():
         name = cell_name(*cell)
         path = out / "results" / f"{name}.json"
-        result = _result(experiment, graph, cell, stage, outcomes, store, path)
-        if result is None:
-            left_out.append(name)
-            continue
-        ended.append(result)
-        write_file(path, result_bytes(result))
-        if stage.key in outcomes:
+        ended[name] = result = _written(find(cell, stage, path), path)
+        if result is not None and stage.key in outcomes:
             _save_answers(result, outcomes[stage.key], out / "predictions" / f"{name}.jsonl")
+    before: dict[str, Result | None] = {}
     for (policy, task, seed, step), stage in graph.early.items():
         name = early_cell_name(policy, task, seed, step)
         path = out / EARLY / f"{name}.json"
-        result = _result(experiment, graph, (policy, task, seed), stage, outcomes, store, path)
-        if result is None:
-            left_out.append(name)
-            continue
-        before.append(replace(result, config={**result.config, STEP: step}))
-        write_file(path, result_bytes(before[-1]))
+        before[name] = _written(find((policy, task, seed), stage, path, {STEP: step}), path)
     _remove_broken(out)
     about = {"name": experiment.name, **resolved(experiment)}
+    left_out = [name for name, result in [*ended.items(), *before.items()] if result is None]
     write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))
     run = Run(
-        out,
-        tuple(ended),
-        experiment.baseline,
-        tuple(block.label for block in experiment.policies),
-        tuple(block.label for block in experiment.tasks),
-        tuple(before),
-        experiment.name,
-        tuple(name for name in left_out if name in {cell_name(*cell) for cell in graph.cells}),
-        dropped(out),
+        folder=out,
+        results=tuple(filter(None, ended.values())),
+        baseline=experiment.baseline,
+        policies=tuple(block.label for block in experiment.policies),
+        tasks=tuple(block.label for block in experiment.tasks),
+        early=tuple(filter(None, before.values())),
+        experiment=experiment.name,
+        left_out=tuple(name for name in left_out if name in ended),
+        dropped=dropped(out),
     )
     if run.dropped:
         log.info("%s: %s; --out keeps runs apart", out, run_notes.dropped(run))
@@ -172,6 +165,13 @@ def _as_in(policy: PolicyBlock, config: Json) -> Json:
     return json.loads(keys.canonical({**rest, **stated}))
 
 
+def _written(result: Result | None, path: Path) -> Result | None:
+    """Write a result, if there is one, to its file, and return it."""
+    if result is not None:
+        write_file(path, result_bytes(result))
+    return result
+
+
 def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
     """Write the predictions of a cell, or remove them if it failed."""
     if result.error is not None or outcome.artifact is None:
@@ -183,15 +183,16 @@ def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
 def _result(
     experiment: Experiment,
     graph: Graph,
-    cell: tuple[str, str, int],
-    stage: Stage,
     outcomes: Mapping[str, Outcome],
     store: Store,
+    cell: tuple[str, str, int],
+    stage: Stage,
     path: Path,
+    more: Mapping[str, Json] = MappingProxyType({}),
 ) -> Result | None:
     """Return the result of a cell; if it was not run, from the file at `path`.
 
-    None if that file does not exist or comes from other stages.
+    None if that file does not exist or comes from other stages. `more` is added to its config.
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
@@ -201,7 +202,7 @@ def _result(
     result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
-        config if taken is None else _as_in(policy, config),
+        {**(config if taken is None else _as_in(policy, config)), **more},
         {each.name: each.key for each in behind if each.kind not in SHARD_KINDS},
         tuning=None if taken is None else taken.tuning,
         origin=_origin(task.data),
