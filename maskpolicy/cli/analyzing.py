@@ -61,10 +61,7 @@ def analyze(
     if listed:
         print_plugins("analysis", plugin or (), as_json=as_json)
         return
-    if name is None:
-        raise ConfigError("analyze: name an analysis (see --list) and one or more runs")
-    if name == ALL and as_json:
-        raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
+    name = _checked(name, as_json=as_json)
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
     from maskpolicy.runs import packing
@@ -95,6 +92,15 @@ def analyze(
             _refresh(run, err=as_json)
         elif not written:
             typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
+
+
+def _checked(name: str | None, *, as_json: bool) -> str:
+    """Return the name that was given; raises ConfigError without one, and for all with --json."""
+    if name is None:
+        raise ConfigError("analyze: name an analysis (see --list) and one or more runs")
+    if name == ALL and as_json:
+        raise ConfigError(f"analyze {ALL} --json: name one analysis; without --json, all are saved")
+    return name
 
 
 def _unpaged(opened: OpenedRuns) -> str:
@@ -159,7 +165,7 @@ def _each(
                 raise
             line = str(error)
             of = "" if line.startswith(f"analyze {name}:") else f"analyze {name}: "
-            typer.echo(f"{of}{line.removeprefix(f'{name}: ')}", err=True)
+            console(err=True).print(f"{of}{line.removeprefix(f'{name}: ')}", soft_wrap=True)
         else:
             yield name, found
 

@@ -6,7 +6,7 @@ import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from maskpolicy.runs.progress import StageSummary
 
 
+Executor: TypeAlias = Annotated[
+    str, typer.Option(metavar="local|ray[=ADDRESS]|slurm", help="Who computes the stages.")
+]
+
+
 def run(
     file: File,
     keys: Keys = None,
@@ -52,9 +57,7 @@ def run(
     jobs: Jobs = None,
     threads: Threads = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
-    executor: Annotated[
-        str, typer.Option(metavar="local|ray[=ADDRESS]|slurm", help="Who computes the stages.")
-    ] = "local",
+    executor: Executor = "local",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="slurm: print what sbatch would get, and end.")
     ] = False,
@@ -67,19 +70,14 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command continues where it stopped."""
     started = time.monotonic()
-    from maskpolicy.executors.capacity import check_jobs
-    from maskpolicy.executors.engines import LOCAL, SLURM, parsed
+    from maskpolicy.executors.engines import LOCAL
     from maskpolicy.graph import processes
     from maskpolicy.runs import contents, file_to_folder
     from maskpolicy.runs.display import Display
     from maskpolicy.runs.meters import Preparation, forecast
     from maskpolicy.runs.progress import RunProgress
 
-    name, address = parsed(executor, jobs)
-    if dry_run and name != SLURM:
-        raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
-    if jobs is not None:
-        check_jobs(jobs)
+    name, address = _engine(executor, jobs, dry_run=dry_run)
     notes, detail = console(err=True), detail_of(quiet, verbose)
     log_to(notes, detail=detail)
     request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
@@ -105,6 +103,19 @@ def run(
     if show_page:
         _open(finished.folder / contents.PAGE)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
+
+
+def _engine(executor: str, jobs: int | None, *, dry_run: bool) -> tuple[str, str]:
+    """Return the name and the address of an executor; raises ConfigError for options it refuses."""
+    from maskpolicy.executors.capacity import check_jobs
+    from maskpolicy.executors.engines import SLURM, parsed
+
+    name, address = parsed(executor, jobs)
+    if dry_run and name != SLURM:
+        raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
+    if jobs is not None:
+        check_jobs(jobs)
+    return name, address
 
 
 def _print_scripts(prepared: Prepared) -> None:

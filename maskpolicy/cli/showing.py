@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from maskpolicy.runs.preview_page import Preview
     from maskpolicy.store.artifacts import Store
     from maskpolicy.types import Json
+
+    Masking: TypeAlias = Callable[[str, int, float], MaskedText]  # (text, seed, progress) -> masks
 
 log = logging.getLogger(__name__)
 DEFAULT = "mini"  # the model whose tokenizer is used
@@ -67,24 +69,14 @@ def show(
     """Show what policies mask in a text, and the resulting source and target."""
     from maskpolicy.files import write_file
     from maskpolicy.plugins import discovery
-    from maskpolicy.results import run_record
-    from maskpolicy.runs import packing, preview_page
-    from maskpolicy.store.opening import open_store
+    from maskpolicy.runs import preview_page
 
     log_to(console(err=True))
     if progress >= 1:
         raise ConfigError(f"--progress: must be below 1, not {progress:g}")
-    first, *others = policies
-    keys = [word for word in others if "=" in word.partition(" ")[0]]
-    rows = [first, *(word for word in others if word not in keys)]
     texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
-    with packing.opened([run] if run else []) as runs:
-        artifacts = open_store(run_record.trusted_store(store, runs.kept), cache)
-        with runs.naming(artifacts):
-            folder = runs.only() if run else None
-            distinct = dict.fromkeys(rows)
-            maskings = {row: _masking(row, keys, folder, model, artifacts) for row in distinct}
+    maskings = _maskings(policies, run, model, store, cache)
     found = [
         preview_page.Preview(row, number, masking(each, number, progress))
         for each in texts
@@ -121,10 +113,28 @@ def _texts(text: str | None, file: Path | None) -> list[str]:
     return found
 
 
+def _maskings(
+    words: Sequence[str], run: str | None, model: str | None, store: str | None, cache: Path | None
+) -> dict[str, Masking]:
+    """Return the function of each row, from the words of the command: rows, and keys for all."""
+    from maskpolicy.results import run_record
+    from maskpolicy.runs import packing
+    from maskpolicy.store.opening import open_store
+
+    first, *others = words
+    keys = [word for word in others if "=" in word.partition(" ")[0]]
+    rows = dict.fromkeys([first, *(word for word in others if word not in keys)])
+    with packing.opened([run] if run else []) as runs:
+        artifacts = open_store(run_record.trusted_store(store, runs.kept), cache)
+        with runs.naming(artifacts):
+            folder = runs.only() if run else None
+            return {row: _masking(row, keys, folder, model, artifacts) for row in rows}
+
+
 def _masking(
     row: str, keys: Sequence[str], run: Path | None, model: str | None, artifacts: Store
-) -> Callable[[str, int, float], MaskedText]:
-    """Return the function that masks (text, seed, progress) as one row does."""
+) -> Masking:
+    """Return the function that masks as one row does."""
     from maskpolicy.config import policy_blocks
     from maskpolicy.models import bart as models
     from maskpolicy.plugins.discovery import plugin_of_run

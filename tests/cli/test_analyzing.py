@@ -147,6 +147,17 @@ def test_all_analyses_that_find_something_are_in_the_page(call, finished):
     assert "How much each policy masked" in page.read_text()
 
 
+def test_no_control_character_of_a_run_reaches_the_terminal(call, finished):
+    for path in (finished / "results").iterdir():
+        result = json.loads(path.read_text())
+        stages = {f"intermediate {result['policy']}, run 0": "0" * 64}
+        config = {**result["config"], "intermediate_seed": 0}
+        failed = {"error": "\x1b[31mred", "stages": stages, "config": config}
+        path.write_text(json.dumps({**result, **failed}))
+    _, out, err = call("analyze", "all", finished)
+    assert "did not finish: \ufffd[31mred" in err and "\x1b" not in out + err
+
+
 def test_all_analyses_of_a_folder_without_results_are_refused_in_one_line(refused, tmp_path):
     assert "no results/*.json" in refused("analyze", "all", tmp_path / "nope")
 
