@@ -34,6 +34,11 @@ class Unreadable:
     field: NoSuchType  # type: ignore[name-defined]  # noqa: F821
 
 
+def test_a_number_in_place_of_a_block_without_keys_is_one_line():
+    with pytest.raises(ConfigError, match=r"must be a block of keys, not a whole number 3$"):
+        schema.block(type("Empty", (), {}), 3, "top")
+
+
 def test_blocks_within_blocks_are_made():
     values = schema.block(Outer, {"must": 1, "inner": {"share": 1}}, "top")
     assert values["inner"] == Inner(1.0)

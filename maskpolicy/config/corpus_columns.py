@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from maskpolicy import schema
 from maskpolicy.config.corpus_mix import MIX, mixed_texts
 from maskpolicy.config.experiment import WORLD, CorpusBlock, PolicyBlock
 from maskpolicy.config.policy_blocks import leaf_blocks
@@ -18,10 +19,15 @@ OF_WORLD = CorpusBlock(name="world")  # all corpora of the world have the same c
 def check_columns(
     block: PolicyBlock, corpus: CorpusBlock, world: Mapping[str, Any], where: str
 ) -> None:
-    """Raise ConfigError if a policy of the row at `where` reads a column that its corpus lacks."""
+    """Raise ConfigError if a policy of the row at `where` reads a column that its corpus lacks.
+
+    Also if its hook `corpus_columns` is not a list of names.
+    """
     for leaf, place in leaf_blocks(block, where) if block.has_stage else ():
         policy = discovery.instance("policy", leaf.name, leaf.fields)
-        for name in hooks.CORPUS_COLUMNS.of(policy):
+        names = hooks.CORPUS_COLUMNS.of(policy)
+        hook = f"policy {leaf.name}: {hooks.CORPUS_COLUMNS.name}"
+        for name in schema.check(names, tuple[str, ...], hook):
             lacking = _lacking(name, corpus, world)
             if lacking:
                 raise ConfigError(f"{_place_of(name, leaf, place)}: {lacking}")

@@ -217,7 +217,7 @@ def with_details(corpus: CorpusBlock) -> str:
     """Return a corpus in words, with each setting that is not the default."""
     settings, usual = keys.plain(vars(corpus)), keys.plain(vars(CorpusBlock()))
     changed = [
-        f"{key} {value}"
+        f"{key} {value if isinstance(value, str) else keys.canonical(value)}"
         for key, value in settings.items()
         if key not in (*_SOURCES, MIX) and value != usual[key]
     ]

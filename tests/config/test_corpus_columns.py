@@ -12,6 +12,20 @@ from maskpolicy.world.settings import GOLD
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [triviaqa]\n"
 WRONG = "{name: column, column: nope}"
+MINE = """
+from dataclasses import dataclass
+
+from maskpolicy import policy
+
+
+@policy("marks-of-mine")
+@dataclass(frozen=True)
+class Mine:
+    corpus_columns = "marks"
+
+    def select(self, passage, rng):
+        return passage.columns["marks"]
+"""
 
 
 @pytest.fixture
@@ -78,6 +92,15 @@ def test_columns_that_are_there_can_be_named(load):
     ):
         _, row = load(f"policies=[none, {{name: column, column: {column}}}]", key).policies
         assert row.fields["column"] == column
+
+
+def test_the_hook_is_a_list_of_names(load, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    said = (
+        r"policy marks-of-mine: corpus_columns: must be a list, not text 'marks': write \[marks\]"
+    )
+    with pytest.raises(ConfigError, match=said):
+        load("plugins=[mine.py]", "policies=[none, marks-of-mine]")
 
 
 def test_a_row_of_the_world_needs_no_columns_of_the_files(load):

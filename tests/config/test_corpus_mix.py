@@ -97,6 +97,8 @@ def test_texts_of_a_mix_are_replaced_one_by_one(load):
 
 
 def test_a_row_with_another_source_drops_that_of_the_file(load):
+    experiment = load("corpus={files: [a.txt], columns: [marks, names], on_error: skip}")
+    assert with_details(experiment.corpus) == 'a.txt, columns ["marks","names"], on_error skip'
     rows = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
     experiment = load(rows, "baseline=original")
     assert experiment.policies[1].label == "original corpus.files=a.txt"
