@@ -18,7 +18,9 @@ from maskpolicy.config.budgets import Training, resolve_auto
 from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.selection import select
-from maskpolicy.models import bart as models
+from maskpolicy.models import bart
+from maskpolicy.models.text_to_text_loss import token_loss
+from maskpolicy.models.tokenizers import train_tokenizer
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.training.batching import Pairs, collate
 from maskpolicy.training.specials import Specials
@@ -85,10 +87,10 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     world.write(world.Settings(evidence=False), folder)
     rows = [json.loads(line) for line in (folder / "general.jsonl").open(encoding="utf-8")]
     texts = [row["text"] for row in rows]
-    tokenizer = models.train_tokenizer(texts, models.PRESETS["mini"].vocabulary)
+    tokenizer = train_tokenizer(texts, bart.PRESETS["mini"].vocabulary)
     short = [Document(row["id"], row["text"]) for row in rows]
     long = [Document(str(i), " ".join(texts[i : i + 9])) for i in range(0, len(texts), 9)]
-    mini = models.build("mini", tokenizer, 0)
+    mini = bart.build("mini", tokenizer, 0)
     result = []
     for target in ("spans", "full"):
         denoising, policy = Denoising(target=target), "random" if target == "spans" else "original"
@@ -140,7 +142,7 @@ def held_out(setting: Setting, model: Any) -> float:
             chosen = pairs[begin : begin + setting.size]
             chosen = chosen.take(np.flatnonzero(chosen.targets.lengths))
             batch = collate(chosen, setting.specials.pad, setting.specials.start)
-            value, units = models.token_loss(model, batch.to(model.device))
+            value, units = token_loss(model, batch.to(model.device))
             total, count = total + value.item(), count + units
     return total / count
 

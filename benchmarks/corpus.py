@@ -100,7 +100,7 @@ def _prepare(home: Path, count: int) -> None:
     """Write the text, a tokenizer of it and a small BART."""
     from transformers import BartConfig, BartForConditionalGeneration
 
-    from maskpolicy.models import bart
+    from maskpolicy.models.tokenizers import train_tokenizer
 
     home.mkdir()
     rng = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def _prepare(home: Path, count: int) -> None:
             drawn = rng.integers(0, _SENTENCES, 5).tolist()
             text = " ".join(" ".join(sentences[each] for each in drawn).split(" ")[:100])
             file.write(json.dumps({"text": text}) + "\n")
-    tokenizer = bart.train_tokenizer(sentences, 8192)
+    tokenizer = train_tokenizer(sentences, 8192)
     tokenizer.save_pretrained(home / "model")
     shape = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
     layers = {"encoder_layers": 1, "decoder_layers": 1}

@@ -11,7 +11,8 @@ from benchmarks.comparison import bart_base
 from benchmarks.measure import Once
 from maskpolicy import world
 from maskpolicy.finetuning.generation import generate
-from maskpolicy.models import bart as models
+from maskpolicy.models import bart
+from maskpolicy.models.tokenizers import train_tokenizer
 
 PLAIN, OURS = "model.generate in file order", "maskpolicy"
 BATCH = 64
@@ -22,9 +23,9 @@ def load(folder: Path, name: str) -> tuple[Any, Any, list[str]]:
     """Return an untrained model, a tokenizer and the world's dialogues, whose lengths differ."""
     world.write(world.Settings(evidence=False), folder)
     lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
-    tokenizer = models.train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
+    tokenizer = train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     rows = (folder / "tasks" / "wow-dev-kilt.jsonl").read_text(encoding="utf-8").splitlines()
-    model = models.build("mini", tokenizer, 0) if name == "mini" else bart_base()
+    model = bart.build("mini", tokenizer, 0) if name == "mini" else bart_base()
     model.eval().generation_config.max_new_tokens = 24
     return model, tokenizer, [json.loads(row)["input"] for row in rows]
 

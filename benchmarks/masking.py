@@ -13,7 +13,7 @@ from maskpolicy.config.budgets import Training, resolve_auto
 from maskpolicy.corpus import documents
 from maskpolicy.corpus.annotation import annotate
 from maskpolicy.corpus.passages import Document, Passages, build_passages
-from maskpolicy.models import bart as models
+from maskpolicy.models.tokenizers import load_tokenizer, train_tokenizer
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.specials import Specials
@@ -32,7 +32,7 @@ def load(text: Path | None, tokenizer: str | None, folder: Path) -> tuple[Passag
     else:
         found = [Document(str(i), line) for i, line in enumerate(text.open()) if line.strip()]
     texts = [document.text for document in found]
-    fast = models.load_tokenizer(tokenizer) if tokenizer else models.train_tokenizer(texts, 2000)
+    fast = load_tokenizer(tokenizer) if tokenizer else train_tokenizer(texts, 2000)
     arrays = build_passages((Document(d.id, d.text) for d in found), fast, 100)
     columns = annotate(instance("policy", "salient-span", {}), Passages(arrays))
     arrays |= {name: Ragged.of_arrays(rows) for name, rows in columns.items()}

@@ -19,7 +19,8 @@ from maskpolicy.learned import contexts, fit_tools
 from maskpolicy.learned.episodes import Episode, EpisodeSteps, questions
 from maskpolicy.learned.innerloop import BACKENDS, Inner
 from maskpolicy.learned.meta import EpisodeLoss
-from maskpolicy.models import bart as models
+from maskpolicy.models import bart, text_to_text
+from maskpolicy.models.tokenizers import load_tokenizer, train_tokenizer
 from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising
 
@@ -64,9 +65,9 @@ def prepare(folder: Path) -> None:
     """Write an untrained mini with its tokenizer, and TriviaQA's contexts in the world."""
     world.write(world.Settings(), folder)
     lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
-    tokenizer = models.train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
+    tokenizer = train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     tokenizer.save_pretrained(folder / "model")
-    models.build("mini", tokenizer, 0).save_pretrained(folder / "model")
+    bart.build("mini", tokenizer, 0).save_pretrained(folder / "model")
     block = task_block({"name": "triviaqa"}, "", ())
     (folder / "contexts").mkdir()
     for split in contexts.SPLITS:
@@ -82,8 +83,8 @@ def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
     from maskpolicy.learned import extractor
     from maskpolicy.learned.windows import rank
 
-    tokenizer = models.load_tokenizer(str(folder / "model"))
-    model = models.load(str(folder / "model"), attn_implementation="eager").eval()
+    tokenizer = load_tokenizer(str(folder / "model"))
+    model = text_to_text.load(str(folder / "model"), attn_implementation="eager").eval()
     spec = Training(steps=1000, batch_size=SIZE)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     data = fit_tools.load_contexts(folder / "contexts", tokenizer)

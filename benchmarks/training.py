@@ -11,7 +11,8 @@ from benchmarks.comparison import Setting, noted
 from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_peak
 from benchmarks.trainer import theirs
 from maskpolicy.config.budgets import resolve_auto
-from maskpolicy.models import bart as models
+from maskpolicy.models.attention_and_dropout import set_dropout
+from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.training.interfaces import Step
 from maskpolicy.training.loop import train
 
@@ -35,7 +36,7 @@ def ours(setting: Setting, **changes: Any) -> Once:
         train(
             model,
             counted,
-            models.token_loss,
+            token_loss,
             spec,
             _NoCheckpoints(),
             _silent,
@@ -52,7 +53,7 @@ def agreement(setting: Setting) -> tuple[str, str]:
     Both are given the passages in our order, each with the same masks; all else is as in `compare`.
     """
     still = replace(setting, model=setting.fresh())
-    models.set_dropout(still.model, 0.0)
+    set_dropout(still.model, 0.0)
     order = still.masked(resolve_auto(still.spec)).order
     places = [place for number in range(still.steps) for place in order.step(number)]
     ways = (
@@ -86,7 +87,7 @@ def flops(setting: Setting) -> dict[str, float]:
     step = setting.masked(spec)(0)
     with FlopCounterMode(display=False) as counter:
         for batch in step.batches:
-            models.token_loss(model, batch)[0].backward()
+            token_loss(model, batch)[0].backward()
     tokens = step.work["source_tokens"] + step.work["target_tokens"]
     peak = matrix_peak(spec.precision)
     return {"per_token": counter.get_total_flops() / tokens, "peak": peak}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from maskpolicy.corpus.passages import Document, Passages, build_passages, tokenize
-from maskpolicy.models.bart import train_tokenizer
+from maskpolicy.models.tokenizers import train_tokenizer
 from maskpolicy.ragged import Ragged, RaggedWriter
 from maskpolicy.types import Passage, as_spans
 

@@ -35,7 +35,7 @@ from maskpolicy.findings.representations import Ranks, figures, rank_numbers
 from maskpolicy.findings.representations.figures import MeasuredModel
 from maskpolicy.keys import canonical
 from maskpolicy.leaderboard.baselines import baselines_of
-from maskpolicy.models import bart as models
+from maskpolicy.models.tokenizers import check_vocabulary, load_tokenizer
 from maskpolicy.plugins.registry import CORPUS
 from maskpolicy.results.cell import STEP
 
@@ -161,10 +161,10 @@ class Rank:
         self, model: MeasuredModel, folder: Path, tokenizer: Path, corpus: Path | None, seen: _Seen
     ) -> None:
         """Measure the model in a folder."""
-        vocabulary = models.load_tokenizer(str(tokenizer.absolute()))
+        vocabulary = load_tokenizer(str(tokenizer.absolute()))
         passages = self._passages(vocabulary, corpus)
         encoder = representations.load_encoder(folder.absolute())
-        models.check_vocabulary(vocabulary, encoder, f"model {folder}")
+        check_vocabulary(vocabulary, encoder, f"model {folder}")
         ranks = representations.measure(
             encoder, vocabulary, passages, share=self.share, seed=self.seed
         )

@@ -136,7 +136,7 @@ def _masking(
 ) -> Masking:
     """Return the function that masks as one row does."""
     from maskpolicy.config import policy_blocks
-    from maskpolicy.models import bart as models
+    from maskpolicy.models.tokenizers import load_tokenizer
     from maskpolicy.plugins.discovery import plugin_of_run
     from maskpolicy.results import cell
     from maskpolicy.runs import preview, preview_inputs
@@ -150,7 +150,7 @@ def _masking(
     block = policy_blocks.policy_block(given, "policy", {})
     block = replace(block, label=of_run.label) if of_run else block
     if of_run and model is None:
-        tokenizer = models.load_tokenizer(str(of_run.tokenizer))
+        tokenizer = load_tokenizer(str(of_run.tokenizer))
     else:
         tokenizer = preview_inputs.tokenizer_of(model or DEFAULT, artifacts)
     if block.has_stage and preview.asks_the_model(block):

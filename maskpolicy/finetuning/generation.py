@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.finetuning.in_batches import BATCH, in_batches
-from maskpolicy.models import bart as models
+from maskpolicy.models import text_to_text
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate
 from maskpolicy.training.interfaces import Progress
@@ -39,8 +39,8 @@ def generate(
     """
     import torch
 
-    specials = models.specials(tokenizer, model)
-    models.complete_generation(model, specials)
+    specials = text_to_text.specials(tokenizer, model)
+    text_to_text.complete_generation(model, specials)
     ids = sources if isinstance(sources, Ragged) else tokenize(sources, tokenizer)
     rows = specials.wrap(ids, max_source, keep)
     order = np.argsort(rows.lengths, kind="stable")
@@ -104,7 +104,7 @@ def likelihoods(
     """
     import torch
 
-    specials = models.specials(tokenizer, model)
+    specials = text_to_text.specials(tokenizer, model)
     rows = specials.wrap(tokenize(sources, tokenizer), limits.max_source, limits.keep)
     owners = np.repeat(np.arange(len(choices)), [len(given) for given in choices])
     texts = [text for given in choices for text in given]

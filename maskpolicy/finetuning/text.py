@@ -10,15 +10,16 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.generation import PairLimits, generate, rank
-from maskpolicy.models import bart as models
-from maskpolicy.models import families
+from maskpolicy.models import text_to_text
+from maskpolicy.models.position_limits import limits
+from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.training.interfaces import Progress
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import Cut, ExampleSteps, tokenize
 from maskpolicy.types import Example
 
 _SLACK = 8  # tokens that an answer may be longer than the longest one in train
-loss = models.token_loss
+loss = token_loss
 
 
 def start(folder: Path, examples: Sequence[Example], seed: int) -> Any:
@@ -28,18 +29,18 @@ def start(folder: Path, examples: Sequence[Example], seed: int) -> Any:
 
 def load(folder: Path) -> Any:
     """Return a model of a folder."""
-    return models.load(str(folder))
+    return text_to_text.load(str(folder))
 
 
 def steps(
     model: Any, tokenizer: Any, examples: Sequence[Example], spec: Training, params: AnswerParams
 ) -> ExampleSteps:
     """Return the steps over (source, first target); bound the model's answers by the longest."""
-    specials = models.specials(tokenizer, model)
-    models.complete_generation(model, specials)
+    specials = text_to_text.specials(tokenizer, model)
+    text_to_text.complete_generation(model, specials)
     made = ExampleSteps.of(examples, tokenizer, specials, spec, params.keep)
     longest = int(made.pairs.targets.lengths.max()) + _SLACK
-    _, most = families.limits(model.config)
+    _, most = limits(model.config)
     model.generation_config.max_new_tokens = longest if most is None else min(longest, most - 1)
     return made
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from maskpolicy.learned.classifier import Classifier
     from maskpolicy.learned.current_model import Current
     from maskpolicy.learned.fit_tools import Context, Contexts, Tools, require
-    from maskpolicy.models.bart import bounded
     from maskpolicy.models.guesses import Guesses
+    from maskpolicy.models.position_limits import bounded
     from maskpolicy.training.specials import Specials
 
 __all__ = [
@@ -52,8 +52,8 @@ _HOMES = {
     "maskpolicy.learned.classifier": ("Classifier",),
     "maskpolicy.learned.current_model": ("Current",),
     "maskpolicy.learned.fit_tools": ("Context", "Contexts", "Tools", "require"),
-    "maskpolicy.models.bart": ("bounded",),
     "maskpolicy.models.guesses": ("Guesses",),
+    "maskpolicy.models.position_limits": ("bounded",),
     "maskpolicy.training.specials": ("Specials",),
 }
 __getattr__, __dir__ = offers(__name__, _HOMES)

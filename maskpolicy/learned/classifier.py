@@ -15,7 +15,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import TASK_HEADS, Head, label
 from maskpolicy.finetuning.answering import AnswerParams, HeadKind
 from maskpolicy.finetuning.generation import PairLimits, likelihoods
-from maskpolicy.models import bart
+from maskpolicy.models.position_limits import bounded
 from maskpolicy.training.batching import Batch
 from maskpolicy.training.steps import ExampleSteps
 from maskpolicy.types import Example
@@ -47,7 +47,7 @@ class Classifier:
         is_text = load_weights(AutoConfig, str(folder)).is_encoder_decoder
         params = AnswerParams(head="text" if is_text else "label", keep="start")
         model = TASK_HEADS[params.head].open(folder)
-        spec = bart.bounded(spec, model)
+        spec = bounded(spec, model)
         model.to(hardware.device()).eval()
         return cls(model, tokenizer, tuple(choices), params, spec)
 

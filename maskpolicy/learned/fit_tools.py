@@ -25,7 +25,9 @@ from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError
 from maskpolicy.formats import examples
 from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.models import bart
+from maskpolicy.models import text_to_text
+from maskpolicy.models.loading import input_embeddings
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.training.interfaces import Loss, Step
 from maskpolicy.types import Denoising, Example, Json, Passage, Spans, as_spans
 
@@ -121,8 +123,8 @@ class Tools:
         return self.run.train(module, steps, loss, spec, **more)
 
     def load_model(self, **settings: Any) -> Any:
-        """Load the text-to-text model in float32 on the device; see `models.bart.load`."""
-        model: Any = bart.load(str(self.model), **settings)
+        """Load the text-to-text model in float32 on the device; see `models.text_to_text.load`."""
+        model: Any = text_to_text.load(str(self.model), **settings)
         return model.to(self.device)
 
     def load_classifier(self, task: Contexts, spec: Training) -> Classifier:
@@ -140,15 +142,15 @@ class Tools:
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the model's tokenizer."""
-        return bart.load_tokenizer(str(self.tokenizer))
+        return load_tokenizer(str(self.tokenizer))
 
     def specials(self, model: Any) -> Specials:
         """Return the special tokens of the tokenizer, for a model that `load_model` loaded."""
-        return bart.specials(self.load_tokenizer(), model)
+        return text_to_text.specials(self.load_tokenizer(), model)
 
     def embeddings(self) -> torch.Tensor:
         """Return the model's input embeddings, (vocabulary, width) in float32, on the CPU."""
-        return bart.embeddings(str(self.model))
+        return input_embeddings(str(self.model))
 
     @property
     def device(self) -> torch.device:

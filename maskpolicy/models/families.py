@@ -359,27 +359,3 @@ def check_exclusion(model_type: str, kind: ModelKind) -> None:
     if row.exclusion == "no":
         reason = f" ({row.note})" if row.types else ""
         raise ConfigError(f"mask_exclusion: {model_type} models cannot do it{reason}: set it to 0")
-
-
-def limits(config: Any) -> tuple[int | None, int | None]:
-    """Return the most tokens of a source and of a target for a model of this configuration.
-
-    None means that the positions set no limit, as T5's relative ones: then the settings max_source
-    and max_target alone bound the texts.
-    """
-    if not config.is_encoder_decoder:
-        return _of_encoder(config), _of_encoder(config)
-    keys = family_of(config).limits
-    if not keys:
-        return None, None
-    both = getattr(config, "encoder", config), getattr(config, "decoder", config)
-    found = [getattr(part, key, None) for part, key in zip(both, keys, strict=True)]
-    return found[0], found[1]
-
-
-def _of_encoder(config: Any) -> int | None:
-    most: int | None = getattr(config, BASE[0], None)
-    row = family_of(config, "encoder")
-    # relatives of RoBERTa that have no row count from the padding on, whose id is 1
-    after_padding = row.after_padding or (not row.types and config.pad_token_id == 1)
-    return most - config.pad_token_id - 1 if most is not None and after_padding else most

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models.bart import set_attention
+from maskpolicy.models.attention_and_dropout import set_attention
 from maskpolicy.models.model_kinds import Kind
 from maskpolicy.seeding import Streams
 from maskpolicy.training.batching import IGNORE, Batch, Pairs, collate, micro_batches

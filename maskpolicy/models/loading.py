@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maskpolicy import hub
 from maskpolicy.config.experiment import RELATIVE
 from maskpolicy.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = "custom_generate/generate.py"  # Transformers uses it instead of `generate`
@@ -54,6 +57,18 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         if Path(name).is_dir():
             advice = "name a folder that holds a model and its tokenizer"
         raise ConfigError(f"model {name}: cannot be loaded ({advice}): {reason}") from error
+
+
+def input_embeddings(folder: str) -> torch.Tensor:
+    """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+    is_known = type(load_weights(AutoConfig, folder)) in AutoModel._model_mapping
+    factory = AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
+    model = load_weights(factory, folder, None, dtype=torch.float32)
+    weight: torch.Tensor = model.get_input_embeddings().weight
+    return weight
 
 
 def refuse_code(name: str, revision: str | None = None) -> None:

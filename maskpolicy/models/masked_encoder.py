@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 from transformers import RobertaConfig, RobertaModel
 
-from maskpolicy.models.bart import set_attention
+from maskpolicy.models.attention_and_dropout import set_attention
 from maskpolicy.models.encoder_exclusion import scattered
-from maskpolicy.models.families import family_of, limits
+from maskpolicy.models.families import family_of
+from maskpolicy.models.position_limits import limits
 
 if TYPE_CHECKING:
     from maskpolicy.training.batching import Batch

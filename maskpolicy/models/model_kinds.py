@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import ENCODER, SEQ2SEQ, HeadChoice, ModelBlock, ModelKind
 from maskpolicy.config.policy_blocks import AT_POSITIONS
+from maskpolicy.errors import ConfigError
 from maskpolicy.keys import omitted
 from maskpolicy.masking.denoising import DenoisingPairs
-from maskpolicy.models import bart, encoders, exclusion, masked_lm, roberta
-from maskpolicy.models.bart import Preset
+from maskpolicy.models import (
+    bart,
+    encoders,
+    exclusion,
+    masked_lm,
+    roberta,
+    text_to_text,
+    text_to_text_loss,
+)
+from maskpolicy.models.presets import Preset
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.training.batching import Pairs
 from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.specials import Specials
@@ -71,14 +82,14 @@ MODEL_KINDS: Mapping[str, Kind] = {
         general=Denoising(target="full"),
         tasks=("text",),
         build=lambda params, tokenizer, seed: bart.build(params.preset, tokenizer, seed),
-        load=bart.load,
-        outside=lambda name, revision, head: bart.load(name, revision),
-        specials=bart.specials,
+        load=text_to_text.load,
+        outside=lambda name, revision, head: text_to_text.load(name, revision),
+        specials=text_to_text.specials,
         training_module=lambda made, denoising, layers, seed: exclusion.checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
-        loss=bart.token_loss,
-        label_logits=bart.label_logits,
+        loss=text_to_text_loss.token_loss,
+        label_logits=text_to_text_loss.label_logits,
         has_new_head=lambda made, denoising: False,
     ),
     ENCODER: Kind(
@@ -105,3 +116,17 @@ MODEL_KINDS: Mapping[str, Kind] = {
         has_new_head=masked_lm.has_new_head,
     ),
 }
+
+
+def check_folder(model: ModelBlock) -> None:
+    """Raise ConfigError for a local folder whose tokenizer or architecture cannot be used.
+
+    Reads no weights. Presets and names on the Hub are not checked.
+    """
+    if model.is_scratch or not Path(model.name).is_dir():
+        return
+    tokenizer = load_tokenizer(model.name)
+    if model.kind == SEQ2SEQ:
+        text_to_text.check_architecture(model.name)
+    elif tokenizer.mask_token_id is None:
+        raise ConfigError(f"model {model.name}: its tokenizer has no mask token, as an encoder's")

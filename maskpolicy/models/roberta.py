@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.models.bart import Preset
+from maskpolicy.models.presets import Preset
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -17,8 +17,8 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.finetuning import label, span
 from maskpolicy.keys import to_json
 from maskpolicy.markdown import plain
-from maskpolicy.models.bart import within
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.position_limits import within
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import plugin_of_run
 from maskpolicy.stages.params import FinetuneParams, IntermediateParams

@@ -22,10 +22,10 @@ from maskpolicy.config.policy_blocks import policy_block
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import check_folder, claim_folder, sync
 from maskpolicy.graph.nodes import params_of
-from maskpolicy.models import families
 from maskpolicy.models.encoders import masked_lm_class
 from maskpolicy.models.loading import is_relative, load_weights
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.position_limits import limits
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.publishing import cards
@@ -203,7 +203,7 @@ def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:
     has_head = kind == ENCODER and masked_lm_class(config) in (config.architectures or ())
     return {
         "family": name,
-        "limits": families.limits(config),
+        "limits": limits(config),
         "auto_class": "AutoModelForMaskedLM" if has_head else "",
     }
 

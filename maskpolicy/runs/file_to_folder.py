@@ -53,7 +53,7 @@ def prepare(
     from maskpolicy import stages
     from maskpolicy.config import verbatim
     from maskpolicy.config.parse import experiment_of
-    from maskpolicy.models.bart import check_folder
+    from maskpolicy.models.model_kinds import check_folder
     from maskpolicy.results import run_folder_state
     from maskpolicy.store.opening import open_store
     from maskpolicy.training.tracking import check_installed

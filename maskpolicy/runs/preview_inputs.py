@@ -16,14 +16,14 @@ def tokenizer_of(name: str, artifacts: Store) -> Any:
     """Return a model's tokenizer; that of a preset is trained once and kept in the store."""
     from maskpolicy import stages
     from maskpolicy.config.experiment import NONE
-    from maskpolicy.models import bart as models
+    from maskpolicy.models.tokenizers import load_tokenizer
 
     experiment = _of_world(name, [NONE])
     if not experiment.model.is_scratch:
-        return models.load_tokenizer(experiment.model.name)
+        return load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
     _compute([stage], artifacts)
-    return models.load_tokenizer(str(artifacts.path(stage.key)))
+    return load_tokenizer(str(artifacts.path(stage.key)))
 
 
 def statistics_of(

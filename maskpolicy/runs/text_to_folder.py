@@ -62,7 +62,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
     from maskpolicy import stages
     from maskpolicy.executors.capacity import set_threads
     from maskpolicy.executors.stage_worker import check_resources
-    from maskpolicy.models.bart import check_folder
+    from maskpolicy.models.model_kinds import check_folder
     from maskpolicy.training.tracking import check_installed
 
     block, rest = policy_keys(asked.policy, asked.keys)

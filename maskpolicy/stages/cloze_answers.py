@@ -16,7 +16,8 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.sentinels import Marks
-from maskpolicy.models import bart as models
+from maskpolicy.models import text_to_text
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.ragged import Ragged
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.cloze_entries import MASK, blanks
@@ -42,8 +43,8 @@ def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: Stage
     Writes a row for each value: its kind and relation, and whether the model filled it in correctly
     under the name of its subject ("own") and of another subject ("other").
     """
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    model: Any = models.load(str(inputs["model"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model: Any = text_to_text.load(str(inputs["model"]))
     model.to(hardware.device())
     found = list(blanks(params.world))
     if not found:
@@ -51,7 +52,8 @@ def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: Stage
     full = params.how.target == "full"
     texts = [blank.text for blank in found] + [blank.renamed for blank in found]
     values = [blank.value for blank in found] * 2
-    sources, longest = _masked(texts, values, tokenizer, models.specials(tokenizer, model).marks)
+    marks = text_to_text.specials(tokenizer, model).marks
+    sources, longest = _masked(texts, values, tokenizer, marks)
     model.generation_config.max_new_tokens = longest + _SLACK
     answers = generate(model, tokenizer, sources, max_source=_MOST, progress=run.progress)
     right = [  # a full target is the whole text, which must contain the value

@@ -18,9 +18,10 @@ from maskpolicy.formats import examples as task_examples
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.metrics import Total
-from maskpolicy.models import bart as models
-from maskpolicy.models import families
+from maskpolicy.models.attention_and_dropout import set_attention
 from maskpolicy.models.loading import load_weights
+from maskpolicy.models.position_limits import bounded, limits, within
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.stages.params import AuditParams, EvaluateParams, MajorityParams, TaskParams
 from maskpolicy.types import Example, Json
@@ -74,11 +75,11 @@ def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: Stage
 
     most: tuple[int | None, int | None] = params.positions, params.positions
     if params.positions is None:
-        most = families.limits(load_weights(AutoConfig, str(inputs["model"]), None))
+        most = limits(load_weights(AutoConfig, str(inputs["model"]), None))
     asked = Training(max_source=params.max_source, max_target=params.max_target)
-    spec = models.within(asked, most)
+    spec = within(asked, most)
     head = TASK_HEADS[params.head]
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     train, test = (read_examples(inputs[split], split) for split in ("train", "test"))
     cuts = [
         {
@@ -125,12 +126,12 @@ def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run:
 @stage("evaluate", version=2)
 def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Predict the answers of one split of a task, and score them."""
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     head = TASK_HEADS[params.head]
     model = head.open(inputs["model"])
     model.to(hardware.device())
-    spec = models.bounded(params.spec, model)
-    models.set_attention(model, spec.attention)
+    spec = bounded(params.spec, model)
+    set_attention(model, spec.attention)
     test = labelled(inputs["examples"], params.split)
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
     found = score(params.metric, predictions, test)

@@ -19,9 +19,10 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.learned.current_model import Current, reannotated
-from maskpolicy.models import bart as models
 from maskpolicy.models.guesses import Guesser, in_training
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.position_limits import bounded
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
@@ -128,10 +129,10 @@ def _current(
 ) -> Current:
     """Return the model in training; one with a new head cannot predict tokens at step 0."""
     kind = MODEL_KINDS[params.kind]
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model, guesser, done = kind.load(str(inputs["model"]), None), None, 0
     if "state" in inputs or not kind.has_new_head(model, params.how):
-        spec = models.bounded(params.spec, model)
+        spec = bounded(params.spec, model)
         specials = kind.specials(tokenizer, model)
         layers, state = params.decoder_layers, inputs.get("state")
         module = in_training(kind, model, params.how, layers, spec, state)

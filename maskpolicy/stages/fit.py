@@ -19,7 +19,7 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.learned import fit_tools, hits
-from maskpolicy.models import bart as models
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks, plugin_errors
 from maskpolicy.plugins.discovery import instance
@@ -85,7 +85,7 @@ def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun)
     """
     plugin_files.load_files(run.local.plugins)
     policy: Any = instance("policy", params.policy, params.fields)
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
     labels = params.fields.get(TRAIN_ON, ())
     pairs = zip(folders, labels, strict=True)

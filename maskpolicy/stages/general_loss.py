@@ -20,7 +20,10 @@ from maskpolicy.errors import DataError
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
-from maskpolicy.models import bart as models
+from maskpolicy.models import text_to_text
+from maskpolicy.models.position_limits import bounded
+from maskpolicy.models.text_to_text_loss import token_loss
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
@@ -62,8 +65,8 @@ def general_loss(
     """
     import torch
 
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
-    model: Any = models.load(str(inputs["model"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
+    model: Any = text_to_text.load(str(inputs["model"]))
     model.to(hardware.device()).eval()
     found = islice(_documents(params, run.local.corpus), params.passages)
     policy = instance("policy", params.policy, params.fields)
@@ -82,15 +85,15 @@ def general_loss(
         passages,
         policy,
         Denoising(**params.how),
-        models.specials(tokenizer, model),
-        models.bounded(spec, model),
+        text_to_text.specials(tokenizer, model),
+        bounded(spec, model),
         statistics=[statistics if hooks.STATISTICS in hooks.SELECT.extra(policy) else None],
     )
     sums, counts = [], []
     with torch.no_grad():
         for number in range(count):
             step = steps(number)
-            losses = [models.token_loss(model, b.to(hardware.device())) for b in step.batches]
+            losses = [token_loss(model, b.to(hardware.device())) for b in step.batches]
             sums.append(float(sum(value.item() for value, _ in losses)))
             counts.append(sum(count for _, count in losses))
             run.progress(number + 1, count)

@@ -20,9 +20,11 @@ from maskpolicy.graph.stage_run import Commit, StageRun
 from maskpolicy.learned import classifier
 from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
-from maskpolicy.models import bart as models
+from maskpolicy.models.attention_and_dropout import set_attention, set_dropout
 from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
+from maskpolicy.models.position_limits import bounded
+from maskpolicy.models.tokenizers import check_vocabulary, load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
@@ -55,7 +57,7 @@ def pretrained(
 @stage("general", version=3, shared=True)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Build a preset and pre-train it on the general corpus with a policy."""
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].build(params, tokenizer, params.spec.seed)
     _pretrain(model, tokenizer, params, inputs, out, run)
 
@@ -69,7 +71,7 @@ def intermediate(
     A by-product is called by the number of steps after which the model is kept. With the input
     "state", this is the last part of a training.
     """
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
     _pretrain(model, tokenizer, params, inputs, out, run)
 
@@ -79,7 +81,7 @@ def intermediate_part(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
     """Pre-train from step `first` to step `until`, and write the whole state of the training."""
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model = MODEL_KINDS[params.kind].load(str(inputs["model"]), None)
     _pretrain(model, tokenizer, params, inputs, out, run, is_part=True)
 
@@ -95,7 +97,7 @@ def _pretrain(
     is_part: bool = False,
 ) -> None:
     plugin_files.load_files(run.local.plugins)
-    models.check_vocabulary(tokenizer, model)
+    check_vocabulary(tokenizer, model)
     kind, denoising = MODEL_KINDS[params.kind], params.how
     spec = _bounded(params.spec, model, run)
     policy: Any = instance("policy", params.policy, params.fields)
@@ -111,9 +113,9 @@ def _pretrain(
         _check_masks(steps, params.policy, own)
         _warn_of_truncation(steps, params.spec, run)
         _warn_of_missing_sentinels(steps, run)
-    models.set_dropout(model, spec.dropout)
+    set_dropout(model, spec.dropout)
     module = kind.training_module(model, denoising, params.decoder_layers, spec.seed)
-    models.set_attention(module, spec.attention)
+    set_attention(module, spec.attention)
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
     done = run.train(
         module,
@@ -252,23 +254,23 @@ def _finetune(
     run: StageRun,
 ) -> None:
     head = TASK_HEADS[params.head]
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     examples, dev = splits["train"], splits["dev"]
     model = head.start(inputs["model"], examples, params.spec.seed)
-    models.check_vocabulary(tokenizer, model)
+    check_vocabulary(tokenizer, model)
     spec = _bounded(params.spec, model, run)
     steps = head.steps(model, tokenizer, examples, spec, params)
-    models.set_dropout(model, spec.dropout)
+    set_dropout(model, spec.dropout)
 
     def validate(module: Any) -> float:
         predictions = head.answer(module, tokenizer, dev, params, spec)
         return score(params.metric, predictions, dev).score
 
-    models.set_attention(model, spec.attention)
+    set_attention(model, spec.attention)
     run.train(model, steps, head.loss, spec, workers=run.workers - 1, validate=validate)
     model.save_pretrained(out)
 
 
 def _bounded(spec: Training, model: Any, run: StageRun) -> Training:
     """Return the budget with lengths limited to the model's positions and local checkpointing."""
-    return models.bounded(replace(spec, checkpoint_every=run.local.checkpoint_every), model)
+    return bounded(replace(spec, checkpoint_every=run.local.checkpoint_every), model)

@@ -21,7 +21,7 @@ from maskpolicy.corpus.passages import (
 from maskpolicy.errors import DataError
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.models import bart as models
+from maskpolicy.models.tokenizers import load_tokenizer, train_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
@@ -57,12 +57,12 @@ def tokenizer(
 ) -> None:
     """Train a tokenizer on the text of the corpora, or load a model's."""
     if isinstance(params, ModelTokenizer):
-        made = models.load_tokenizer(run.local.folder or params.name, params.revision)
+        made = load_tokenizer(run.local.folder or params.name, params.revision)
         if params.name:
             hub.note("model", params.name, run.local.revision, params.revision)
     else:
         sources = [documents.read(each, inputs, run.local.corpus) for each in params.corpora]
-        made = models.train_tokenizer(_texts(sources), params.vocabulary)
+        made = train_tokenizer(_texts(sources), params.vocabulary)
     made.save_pretrained(out)
 
 
@@ -79,7 +79,7 @@ def corpus_shard(
     source, corpus = params.shard, documents.located(run.local.corpus)
     malformed = documents.malformed_rows(corpus)
     found = documents.read_shard(source, corpus, malformed)
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     rows = passage_rows(found, tokenizer, source.words, run.progress, is_shard=True)
     write_passages(out / PASSAGES_FILE, rows)
     shards.save_malformed(malformed, source, corpus, out)
@@ -98,7 +98,7 @@ def passages(params: CorpusParams, inputs: Mapping[str, Path], out: Path, run: S
         _merge_corpus(source, documents.located(run.local.corpus), folders, out, run)
         return
     found = documents.read(source, inputs, run.local.corpus, malformed)
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     words = CorpusBlock.words if source.words is None else source.words
     write_passages(out / PASSAGES_FILE, passage_rows(found, tokenizer, words, run.progress))
     run.facts["malformed"] = malformed.count

@@ -415,11 +415,12 @@ def exported(call, home, out, *words):
 
 
 def test_an_exported_row_is_a_transformers_folder_with_its_results(call, home, tmp_path):
-    from maskpolicy.models import bart
+    from maskpolicy.models import text_to_text
+    from maskpolicy.models.tokenizers import load_tokenizer
 
     text, front = exported(call, home, tmp_path / "bart", "salient-span")
-    assert bart.load(str(tmp_path / "bart")).config.d_model == 128
-    assert len(bart.load_tokenizer(str(tmp_path / "bart"))) > 256
+    assert text_to_text.load(str(tmp_path / "bart")).config.d_model == 128
+    assert len(load_tokenizer(str(tmp_path / "bart"))) > 256
     metric = front["model-index"][0]["results"][0]
     assert metric["dataset"]["name"] == "zsre (world)"
     assert metric["metrics"][0]["type"] == "kilt_accuracy"

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from maskpolicy.models import roberta
-from maskpolicy.models.bart import build, train_tokenizer
+from maskpolicy.models.bart import build
+from maskpolicy.models.tokenizers import train_tokenizer
 from maskpolicy.publishing import own_text
 
 TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from maskpolicy.models.bart import load_tokenizer, train_tokenizer
+from maskpolicy.models.tokenizers import load_tokenizer, train_tokenizer
 from maskpolicy.plots import look
 from maskpolicy.plugins import registry
 from maskpolicy.results.cell import Result

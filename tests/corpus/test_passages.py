@@ -25,7 +25,7 @@ from maskpolicy.corpus.passages import (
     write_passages,
 )
 from maskpolicy.errors import DataError
-from maskpolicy.models.bart import SPECIALS, train_tokenizer
+from maskpolicy.models.tokenizers import SPECIALS, train_tokenizer
 
 PIECES = (
     *("Anna", "Zürich", "don't", "x-ray", "3.14", "naïve", "e\u0301te\u0301s", "हिन्दी", "日本語"),

@@ -17,7 +17,7 @@ from maskpolicy.findings import representations
 from maskpolicy.findings.representations import probes
 from maskpolicy.findings.representations.probes import PROBES, ProbeParams
 from maskpolicy.graph.stage_run import Local, StageRun
-from maskpolicy.models.bart import train_tokenizer
+from maskpolicy.models.tokenizers import train_tokenizer
 from maskpolicy.world.probed_entries import probed_entries
 
 WORLD = world.make({"people": 40, "general_people": 8})

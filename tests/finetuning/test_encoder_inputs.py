@@ -48,7 +48,7 @@ def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
 def test_a_tokenizer_that_adds_nothing_to_texts_is_read_like_robertas():
     from tokenizers import processors
 
-    from maskpolicy.models.bart import train_tokenizer
+    from maskpolicy.models.tokenizers import train_tokenizer
 
     made = train_tokenizer([FIRST, SECOND], 300)
     made.backend_tokenizer.post_processor = processors.ByteLevel()

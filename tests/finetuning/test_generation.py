@@ -14,7 +14,9 @@ from maskpolicy.errors import DataError
 from maskpolicy.finetuning.answering import AnswerParams
 from maskpolicy.finetuning.generation import PairLimits, generate, rank
 from maskpolicy.finetuning.text import answer
-from maskpolicy.models import bart as models
+from maskpolicy.models import bart
+from maskpolicy.models.text_to_text_loss import token_loss
+from maskpolicy.models.tokenizers import train_tokenizer
 from maskpolicy.training.batching import Pairs, collate
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import tokenize
@@ -95,8 +97,8 @@ def test_progress_counts_the_answers(model, sources):
 @pytest.fixture(scope="module")
 def chooser():
     """Return a model of preset mini, drawn from a seed, and its tokenizer."""
-    tokenizer = models.train_tokenizer([*SOURCES, *(c for given in CHOICES for c in given)], 300)
-    return models.build("mini", tokenizer, 0).float().eval(), tokenizer
+    tokenizer = train_tokenizer([*SOURCES, *(c for given in CHOICES for c in given)], 300)
+    return bart.build("mini", tokenizer, 0).float().eval(), tokenizer
 
 
 def mean_loss(model, tokenizer, source, choice):
@@ -107,7 +109,7 @@ def mean_loss(model, tokenizer, source, choice):
     sources, targets = (tokenize([text], tokenizer) for text in (source, choice))
     pairs = Pairs(specials.wrap(sources, 32), specials.wrap(targets, 16))
     with torch.inference_mode():
-        total, count = models.token_loss(model, collate(pairs, specials.pad, specials.start))
+        total, count = token_loss(model, collate(pairs, specials.pad, specials.start))
     return float(total) / count
 
 

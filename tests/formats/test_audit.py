@@ -10,8 +10,8 @@ from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.encoder_inputs import TwoTexts
 from maskpolicy.formats import audit
-from maskpolicy.models import families
 from maskpolicy.models.model_kinds import MODEL_KINDS, FreshParams
+from maskpolicy.models.position_limits import limits
 from maskpolicy.training.specials import ENDS
 from maskpolicy.training.steps import tokenize
 from maskpolicy.types import Example
@@ -133,4 +133,4 @@ def test_presets_know_their_positions():
         for name, preset in kind.presets.items():
             if name != "base":  # takes seconds to build, and is of mini's class
                 made = kind.build(FreshParams(preset=name), small.tokenizer(), 0)
-                assert families.limits(made.config) == (preset.positions,) * 2
+                assert limits(made.config) == (preset.positions,) * 2

@@ -18,7 +18,7 @@ from maskpolicy.finetuning.answering import AnswerParams
 from maskpolicy.finetuning.encoder_inputs import outputs
 from maskpolicy.learned import Context
 from maskpolicy.learned.classifier import Classifier, readable
-from maskpolicy.models import bart
+from maskpolicy.models.text_to_text_loss import label_logits
 from maskpolicy.training.batching import IGNORE
 from maskpolicy.types import Example, as_spans
 
@@ -91,7 +91,7 @@ def exact_loss(judge, batch):
     if judge.params.head == "label":
         logits, labels = outputs(judge.model, batch).logits, batch.labels[:, 0]
     else:
-        logits, labels = bart.label_logits(judge.model, batch), batch.labels[batch.labels != IGNORE]
+        logits, labels = label_logits(judge.model, batch), batch.labels[batch.labels != IGNORE]
     assert logits.dtype == torch.float64
     return cross_entropy(logits, labels, reduction="sum").item()
 

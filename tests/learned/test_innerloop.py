@@ -13,7 +13,7 @@ from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError
 from maskpolicy.learned.innerloop import BACKENDS, Inner, Lesson, backend
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models.bart import row_losses, token_loss
+from maskpolicy.models.text_to_text_loss import row_losses, token_loss
 from maskpolicy.training.batching import IGNORE, collate
 from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising

@@ -14,7 +14,8 @@ from transformers import AutoModel, AutoModelForMaskedLM
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.models import encoders
-from maskpolicy.models.families import FAMILIES, family_of, limits
+from maskpolicy.models.families import FAMILIES, family_of
+from maskpolicy.models.position_limits import limits
 
 IDS = torch.tensor([[5, 8, 9, 12, 7], [6, 9, 8, 11, 5]])
 EVERY = (*tiny.FAMILIES, *tiny.LIKE_THEM)

@@ -21,9 +21,14 @@ from maskpolicy.corpus.passages import tokenize as passages_of
 from maskpolicy.errors import ConfigError
 from maskpolicy.finetuning.generation import PairLimits, generate, rank
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models import bart as models
 from maskpolicy.models import exclusion
-from maskpolicy.models.families import FAMILIES, family_of, limits
+from maskpolicy.models.attention_and_dropout import set_attention, set_dropout
+from maskpolicy.models.families import FAMILIES, family_of
+from maskpolicy.models.loading import input_embeddings
+from maskpolicy.models.position_limits import bounded, limits
+from maskpolicy.models.text_to_text import complete_generation, load, specials
+from maskpolicy.models.text_to_text_loss import row_losses, token_loss
+from maskpolicy.models.tokenizers import check_vocabulary, load_tokenizer
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, collate
 from maskpolicy.types import Denoising, as_spans
@@ -36,7 +41,7 @@ TEXTS = ["The cute dog walks in the park.", "Boats go down the river Oder. Dogs 
 def batch(name, how=None, made=None):
     """Return two masked texts as a batch of the family."""
     tokenizer = text_to_text.tokenizer(name)
-    special = models.specials(tokenizer, made or text_to_text.model(name))
+    special = specials(tokenizer, made or text_to_text.model(name))
     texts = [Document(f"d{i}", text) for i, text in enumerate(TEXTS)]
     passages = list(passages_of(texts, tokenizer))
     spans = [as_spans([one.words[1], one.words[4]]) for one in passages]
@@ -64,7 +69,7 @@ def test_the_loss_is_that_of_the_model(name):
     model, given = text_to_text.model(name), batch(name)
     if getattr(model, "final_logits_bias", None) is not None:
         model.final_logits_bias.normal_()
-    total, count = models.token_loss(model, given)
+    total, count = token_loss(model, given)
     logits = model(
         input_ids=given.source, attention_mask=given.seen.long(), decoder_input_ids=given.decoder
     ).logits
@@ -77,7 +82,7 @@ def test_the_loss_is_that_of_the_model(name):
     (mine,) = torch.autograd.grad(total, [model.get_output_embeddings().weight])
     (theirs,) = torch.autograd.grad(expected, [model.get_output_embeddings().weight])
     torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
-    rows = models.row_losses(model, given) * kept.sum(1)
+    rows = row_losses(model, given) * kept.sum(1)
     assert rows.sum().item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -98,14 +103,14 @@ def test_a_family_without_a_row_is_trained_by_its_own_forward(name, like, more):
     assert family_of(config).name == "other text-to-text models"
     assert limits(config) == (64, 64)
     given = batch(like, made=model)
-    total, count = models.token_loss(model, given)
+    total, count = token_loss(model, given)
     own = model(input_ids=given.source, attention_mask=given.seen.long(), labels=given.labels)
     assert total.item() / count == pytest.approx(own.loss.item(), rel=1e-5)
 
 
 def test_t5_is_trained_on_the_example_of_its_documentation():
     tokenizer = text_to_text.tokenizer("t5")
-    special = models.specials(tokenizer, text_to_text.model("t5"))
+    special = specials(tokenizer, text_to_text.model("t5"))
     text = "The cute dog walks in the park"
     (passage,) = passages_of([Document("d", text)], tokenizer)
     spans = as_spans([(passage.words[1, 0], passage.words[2, 1]), passage.words[5]])
@@ -121,14 +126,14 @@ def test_a_folder_loads_with_its_tokenizer(name, tmp_path):
     before, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
     before.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    after, own = models.load(str(tmp_path)), models.load_tokenizer(str(tmp_path))
+    after, own = load(str(tmp_path)), load_tokenizer(str(tmp_path))
     assert type(after) is type(AutoModelForSeq2SeqLM.from_pretrained(tmp_path))
     for key, value in before.state_dict().items():
         assert torch.equal(value, after.state_dict()[key]), key
-    models.check_vocabulary(own, after)
-    assert models.specials(own, after) == models.specials(tokenizer, before)
+    check_vocabulary(own, after)
+    assert specials(own, after) == specials(tokenizer, before)
     assert torch.equal(
-        models.embeddings(str(tmp_path)), before.get_input_embeddings().weight.float()
+        input_embeddings(str(tmp_path)), before.get_input_embeddings().weight.float()
     )
 
 
@@ -145,14 +150,14 @@ def test_the_families_are_told_apart():
 
 
 def test_lengths_are_bounded_by_the_positions_of_each_family():
-    def bounded(name):
-        found = models.bounded(Training(), text_to_text.model(name))
+    def lengths(name):
+        found = bounded(Training(), text_to_text.model(name))
         return found.max_source, found.max_target
 
-    assert bounded("t5") == (512, 512)  # relative: the settings alone
-    assert bounded("led") == (64, 32)
-    assert bounded("t5gemma") == bounded("pegasus") == bounded("mbart") == (64, 64)
-    assert bounded("bert2bert") == (64, 64)
+    assert lengths("t5") == (512, 512)  # relative: the settings alone
+    assert lengths("led") == (64, 32)
+    assert lengths("t5gemma") == lengths("pegasus") == lengths("mbart") == (64, 64)
+    assert lengths("bert2bert") == (64, 64)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,14 +169,14 @@ def test_dropout_is_that_of_the_setting(name):
 
     def losses():
         model.train()
-        return {round(models.token_loss(model, given)[0].item(), 4) for _ in range(3)}
+        return {round(token_loss(model, given)[0].item(), 4) for _ in range(3)}
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         assert len(losses()) > 1
-        models.set_dropout(model, 0.0)
+        set_dropout(model, 0.0)
         assert len(losses()) == 1
-        models.set_dropout(model, 0.9)
+        set_dropout(model, 0.9)
         assert len(losses()) > 1
 
 
@@ -223,7 +228,7 @@ def test_a_loss_with_exclusion_is_that_of_the_model_on_its_states(name):
     expected = torch.nn.functional.cross_entropy(
         logits[kept].float(), given.labels[kept], reduction="sum"
     )
-    total, _ = models.token_loss(model, given)
+    total, _ = token_loss(model, given)
     assert total.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -240,14 +245,14 @@ def test_exclusion_is_refused_with_a_reason():
 def test_a_family_without_an_attention_implementation_keeps_its_own(caplog):
     model = text_to_text.model("t5gemma")
     with caplog.at_level(logging.WARNING):
-        models.set_attention(model, "sdpa")
+        set_attention(model, "sdpa")
     assert model.config._attn_implementation == "eager"
     (record,) = caplog.records
     expected = "attention: T5GemmaForConditionalGeneration has no sdpa: eager is used"
     assert record.getMessage() == expected
-    models.set_attention(text_to_text.model("led"), "eager")
+    set_attention(text_to_text.model("led"), "eager")
     other = text_to_text.model("t5")
-    models.set_attention(other, "sdpa")
+    set_attention(other, "sdpa")
     assert other.config._attn_implementation == "sdpa"
     assert len(caplog.records) == 1
 
@@ -255,8 +260,8 @@ def test_a_family_without_an_attention_implementation_keeps_its_own(caplog):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_begins_as_the_family_says(name):
     model, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
-    special = models.specials(tokenizer, model)
-    models.complete_generation(model, special)
+    special = specials(tokenizer, model)
+    complete_generation(model, special)
     model.generation_config.max_new_tokens = 5
     output = model.generate(torch.tensor([[9, 9, special.eos]]), num_beams=1, do_sample=False)
     assert output[0, 0] == special.start
@@ -270,7 +275,7 @@ def test_an_answer_begins_as_the_family_says(name):
 @pytest.mark.parametrize("name", ["t5", "mbart", "t5gemma", "pegasus"])
 def test_the_likeliest_choice_is_found(name):
     model, tokenizer = text_to_text.model(name), text_to_text.tokenizer(name)
-    special = models.specials(tokenizer, model)
+    special = specials(tokenizer, model)
     choices = [["dog", "the river Oder"], ["park", "Boats", "cute"]]
     limits = PairLimits(max_source=30, max_target=20)
     found = rank(model, tokenizer, TEXTS, choices, limits)

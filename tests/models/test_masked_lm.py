@@ -11,7 +11,8 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.corpus.passages import Document, Passages, build_passages
 from maskpolicy.errors import ConfigError
-from maskpolicy.models import bart, encoders, masked_lm
+from maskpolicy.models import encoders, masked_lm
+from maskpolicy.models.attention_and_dropout import set_dropout
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.training.batching import IGNORE
@@ -162,7 +163,7 @@ def test_each_family_trains_in_bf16(family, how):
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_dropout_can_be_set(family):
     model = tiny.model(family)
-    bart.set_dropout(model, 0.5)
+    set_dropout(model, 0.5)
     torch.manual_seed(0)
     ids = batches(family)[0].source
     with torch.no_grad():

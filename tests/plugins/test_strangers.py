@@ -19,7 +19,8 @@ from maskpolicy.corpus.passages import PASSAGES_FILE, passage_rows, write_passag
 from maskpolicy.errors import ConfigError, StoreError
 from maskpolicy.files import write_file
 from maskpolicy.metrics import Total
-from maskpolicy.models import bart
+from maskpolicy.models import text_to_text
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.results.cell import Result, result_bytes
 from maskpolicy.store.artifacts import Store
 from tests.analyses.test_analyses import WORK
@@ -296,7 +297,7 @@ def test_a_model_with_code_of_its_own_is_refused_and_says_where(tmp_path, mark, 
     (folder / "code.py").write_text(f"open({str(mark)!r}, 'w')\n")
     config = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**config, key: value}))
-    for load in (bart.load, bart.load_tokenizer):
+    for load in (text_to_text.load, load_tokenizer):
         with pytest.raises(ConfigError, match=rf"has custom code \({key} in its {file}\)"):
             load(str(folder))
     assert not mark.exists()
@@ -307,7 +308,7 @@ def test_a_generate_of_its_own_is_refused(tmp_path, mark):
     (folder / "custom_generate").mkdir()
     (folder / "custom_generate" / "generate.py").write_text(f"open({str(mark)!r}, 'w')\n")
     with pytest.raises(ConfigError, match=r"custom code \(custom_generate/generate.py\)"):
-        bart.load(str(folder))
+        text_to_text.load(str(folder))
     assert not mark.exists()
 
 
@@ -316,7 +317,7 @@ def test_pickled_weights_run_nothing(tmp_path, mark):
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Bomb(mark)}, protocol=2))
     with pytest.raises(ConfigError, match="its weights are a pickle with more than tensors"):
-        bart.load(str(folder))
+        text_to_text.load(str(folder))
     assert not mark.exists()
 
 
@@ -324,8 +325,8 @@ def test_plain_pickled_weights_are_read(tmp_path):
     import torch
 
     folder = _folder(tmp_path / "model")
-    expected = bart.load(str(folder)).state_dict()
+    expected = text_to_text.load(str(folder)).state_dict()
     (folder / "model.safetensors").unlink()
     torch.save(expected, folder / "pytorch_model.bin")
-    found = bart.load(str(folder)).state_dict()
+    found = text_to_text.load(str(folder)).state_dict()
     assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -12,7 +12,7 @@ from maskpolicy.config.parse import load_experiment
 from maskpolicy.corpus.passages import Document, tokenize
 from maskpolicy.errors import ConfigError
 from maskpolicy.graph.execution import execute
-from maskpolicy.models import bart
+from maskpolicy.models.loading import input_embeddings
 from maskpolicy.publishing import own_text
 from maskpolicy.ragged import load
 from maskpolicy.store.artifacts import Store
@@ -87,7 +87,7 @@ def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
     outcomes = execute([one], store)
     assert [outcome.error for outcome in outcomes.values() if outcome.error] == []
     fit = store.path(one.inputs["annotate"].inputs["fit"].key)
-    embeddings = bart.embeddings(str(tmp_path / "bart")).detach().numpy()
+    embeddings = input_embeddings(str(tmp_path / "bart")).detach().numpy()
     assert np.array_equal(np.load(fit / FILE), embeddings)
     column = load(store.path(one.inputs["annotate"].key) / "passages.safetensors")["keywords"]
     passages = list(tokenize([Document("d", "The loom of wool")], small.tokenizer()))

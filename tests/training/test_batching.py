@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskpolicy.config.budgets import Training
-from maskpolicy.models.bart import token_loss
+from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import IGNORE, Order, Pair, Pairs, collate, micro_batches

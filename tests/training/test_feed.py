@@ -13,7 +13,7 @@ import torch
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import StageError
-from maskpolicy.models.bart import token_loss
+from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.store.artifacts import Store
 from maskpolicy.training.interfaces import Step

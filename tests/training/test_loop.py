@@ -16,7 +16,7 @@ import torch
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import ConfigError, StageError
-from maskpolicy.models.bart import token_loss
+from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.schema import Schedule
 from maskpolicy.store.artifacts import Store

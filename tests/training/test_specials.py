@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models.bart import load_tokenizer
+from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.training.specials import Specials, added_ends, has_masks
 from maskpolicy.training.steps import tokenize
 from maskpolicy.types import Denoising

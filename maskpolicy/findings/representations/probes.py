@@ -17,7 +17,7 @@ from maskpolicy.findings import representations
 from maskpolicy.findings.representations.linear_probe import probe
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
-from maskpolicy.models import bart as models
+from maskpolicy.models.tokenizers import check_vocabulary, load_tokenizer
 from maskpolicy.types import Json, Passage
 from maskpolicy.world.probed_entries import ProbedEntry, probed_entries, shared_values
 from maskpolicy.world.settings import Settings
@@ -47,9 +47,9 @@ def probes(params: ProbeParams, inputs: Mapping[str, Path], out: Path, run: Stag
     Writes an object for each probe and layer: its accuracy on test tokens and what it was fitted
     on.
     """
-    tokenizer = models.load_tokenizer(str(inputs["tokenizer"]))
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     encoder = representations.load_encoder(inputs["model"]).to(hardware.device())
-    models.check_vocabulary(tokenizer, encoder, "model")
+    check_vocabulary(tokenizer, encoder, "model")
     entries = probed_entries(params.world, params.people, params.seed)
     documents = [Document(str(number), entry.text) for number, entry in enumerate(entries)]
     passages = list(tokenize(documents, tokenizer))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.learned.innerloop import functional, higher
 from maskpolicy.learned.innerloop.lesson import Inner, Lesson
-from maskpolicy.models.bart import row_losses
+from maskpolicy.models.text_to_text_loss import row_losses
 from maskpolicy.training.batching import Batch
 
 if TYPE_CHECKING:
