@@ -57,14 +57,14 @@ class Episodes:
     noise: torch.Tensor | None  # (e, K) Gumbel noise; None: the policy's best candidate
     temperature: float
     step: int  # with the seed, it seeds the random choices of masking
-    query: Batch  # e questions of the inner steps, part of MAML's support set
-    held: Batch  # e questions of the outer loss, MAML's query set
+    support: Batch  # e questions of the inner steps: part of MAML's support set
+    query: Batch  # e questions of the outer loss: MAML's query set
 
     def to(self, device: torch.device) -> Episodes:
         """Return the episodes on another device."""
         noise = None if self.noise is None else self.noise.to(device)
-        query, held = self.query.to(device), self.held.to(device)
-        return replace(self, noise=noise, query=query, held=held)
+        support, query = self.support.to(device), self.query.to(device)
+        return replace(self, noise=noise, support=support, query=query)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,18 +110,18 @@ class EpisodeSteps:
 
         draws = [generator(self.spec.seed, number, one.id, "gumbel") for one in asked]
         noise = np.stack([rng.gumbel(size=self.episode.candidates) for rng in draws])
-        held = [self._held(one, number) for one in asked]
+        queries = [self._query(one, number) for one in asked]
         return Episodes(
             ids=tuple(one.id for one in asked),
             passages=tuple(one.passage for one in asked),
             noise=torch.from_numpy(noise) if noisy else None,
             temperature=temperature(self.episode, number, self.spec.steps),
             step=number,
-            query=self._collated(asked),
-            held=self._collated(held),
+            support=self._collated(asked),
+            query=self._collated(queries),
         )
 
-    def _held(self, asked: Question, number: int) -> Question:
+    def _query(self, asked: Question, number: int) -> Question:
         """Return the question of the outer loss: `asked`, or another about the same context."""
         if self.episode.query == "same":
             return asked

@@ -52,7 +52,7 @@ class EpisodeLoss:
         self._check_scored(spans, episodes)
         w = torch.cat([self._weights(scores, i, episodes) for i, (_, scores) in enumerate(scored)])
         candidates = self._candidates(episodes, spans).to(w.device)
-        lesson = Lesson(candidates, episodes.query, episodes.held)
+        lesson = Lesson(candidates, episodes.support, episodes.query)
         count = len(episodes.passages)
         outer = backend(self.backend)(self.model, lesson, w / count, self.inner)
         if not math.isfinite(outer.item()):

@@ -135,13 +135,13 @@ def test_masks_that_the_encoder_does_not_see_are_for_the_functional_back_end():
 def test_the_value_is_that_of_steps_by_torch_itself(name, optimizer):
     inner, given, trained = Inner(optimizer, 0.01, 0.02, 2, 2), lesson(), model()
     made = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](trained.parameters())
-    for batch, lr in [(given.candidates, 0.01)] * 2 + [(given.query, 0.02)] * 2:
+    for batch, lr in [(given.candidates, 0.01)] * 2 + [(given.support, 0.02)] * 2:
         made.param_groups[0]["lr"] = lr
         losses = row_losses(trained, batch)
         made.zero_grad()
         (SOFT @ losses if batch is given.candidates else losses.mean()).backward()
         made.step()
-    expected = row_losses(trained, given.held).mean().item()
+    expected = row_losses(trained, given.query).mean().item()
     near = 1e-9 if optimizer == "sgd" else 1e-4  # `higher` adds Adam's eps before its correction
     for w in (SOFT, SOFT.clone().requires_grad_()):
         assert backend(name)(model(), given, w, inner).item() == pytest.approx(expected, rel=near)

@@ -113,7 +113,7 @@ def test_with_hard_the_gradient_is_that_of_w_times_that_of_the_softmax():
     noisy = (scores + group.noise[0]) / group.temperature
     one_hot = torch.eye(3, dtype=torch.float64)[noisy.argmax()]
     candidates = loss._candidates(group, [spans])
-    lesson = Lesson(candidates, group.query, group.held)
+    lesson = Lesson(candidates, group.support, group.query)
     value = loss(module, group)[0].item()
     outer = backend("functional")
     assert value == pytest.approx(outer(loss.model, lesson, one_hot, INNER).item())
@@ -167,9 +167,9 @@ def test_a_held_out_query_is_another_one_about_the_same_context():
     assert [one.id for one in asked] == ["q0", "q3"]
     for number in range(4):
         for group in steps(episode, asked=asked)(number).batches:
-            assert not torch.equal(group.query.labels, group.held.labels)
+            assert not torch.equal(group.support.labels, group.query.labels)
     same = steps(EPISODE, asked=asked)(0).batches[0]
-    assert torch.equal(same.query.labels, same.held.labels)
+    assert torch.equal(same.support.labels, same.query.labels)
 
 
 def test_contexts_without_anything_to_hide_are_left_out():
@@ -314,7 +314,7 @@ def test_first_choices_have_no_noise_and_keep_what_they_hold_out():
     groups = steps(episode, asked=usable(questions(), episode)).first_choices(1)
     assert len(groups) == 1
     assert groups[0].noise is None
-    assert not torch.equal(groups[0].query.labels, groups[0].held.labels)
+    assert not torch.equal(groups[0].support.labels, groups[0].query.labels)
     loss, module = made(dtype=torch.float32), Words()
     first, again = (mean_outer_loss(loss, module, steps().first_choices(9)) for _ in range(2))
     assert first == again

@@ -1,10 +1,10 @@
 """Inner steps of a text-to-text model, and the exact gradient through them, in two backends.
 
 An inner loop starts at the model's weights t_0. It takes `steps` steps on sum_k w_k L_k, where L_k
-is the mean loss of row k of `candidates`, then `query_steps` steps on the mean loss of `query`
-(together MAML's support set). The outer loss is the mean loss of `held` (MAML's query set) at the
-final weights. A backend computes its derivative with respect to w; the caller chooses w. The model
-does not change, and no graph outlives a call.
+is the mean loss of row k of `candidates`, then `query_steps` steps on the mean loss of `support`
+(together MAML's support set). The outer loss is the mean loss of `query` at the final weights. A
+backend computes its derivative with respect to w; the caller chooses w. The model does not change,
+and no graph outlives a call.
 """
 
 from __future__ import annotations

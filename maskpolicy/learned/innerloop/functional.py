@@ -58,21 +58,21 @@ def _exact(
         loss: torch.Tensor = w[used] @ losses(weights, chosen)
         return loss
 
-    def of_query(weights: Tensors) -> torch.Tensor:
-        loss: torch.Tensor = losses(weights, lesson.query).mean()
+    def of_support(weights: Tensors) -> torch.Tensor:
+        loss: torch.Tensor = losses(weights, lesson.support).mean()
         return loss
 
     # no gradient is pulled back through the first step
     curved = [differentiate and number > 0 for number in range(inner.steps)]
     masked = _descents(of_masked, start, inner.lr, curved)
     curved = [differentiate] * inner.query_steps
-    query = _descents(of_query, masked[-1].after, inner.query_lr, curved)
-    at = query[-1].after
-    value = losses(at, lesson.held).mean()
+    support = _descents(of_support, masked[-1].after, inner.query_lr, curved)
+    at = support[-1].after
+    value = losses(at, lesson.query).mean()
     if not differentiate:
         return value.detach(), None
     v = list(torch.autograd.grad(value, at, materialize_grads=True))
-    for step in reversed(query):
+    for step in reversed(support):
         v = step.pull(v)
     gradient = torch.zeros_like(w)
     for number, step in reversed(list(enumerate(masked))):
@@ -124,7 +124,7 @@ def _unrolled(
     weights, adam = start, _Adam(DECAY if inner.optimizer == "adamw" else 0.0)
     stages: list[tuple[Loss, float, int]] = [
         (lambda t: w @ losses(t, lesson.candidates), inner.lr, inner.steps),
-        (lambda t: losses(t, lesson.query).mean(), inner.query_lr, inner.query_steps),
+        (lambda t: losses(t, lesson.support).mean(), inner.query_lr, inner.query_steps),
     ]
     for loss, lr, count in stages:
         for _ in range(count):
@@ -134,7 +134,7 @@ def _unrolled(
             weights = adam.step(weights, gradients, lr)
             if not differentiate:
                 weights = [t.detach().requires_grad_() for t in weights]
-    value = losses(weights, lesson.held).mean()
+    value = losses(weights, lesson.query).mean()
     return value.detach(), torch.autograd.grad(value, w)[0] if differentiate else None
 
 

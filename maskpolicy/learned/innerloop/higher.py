@@ -33,8 +33,8 @@ def outer(
         for _ in range(inner.steps):
             optimize.step(w @ fast(lesson.candidates), override={"lr": [inner.lr]})
         for _ in range(inner.query_steps):
-            optimize.step(fast(lesson.query).mean(), override={"lr": [inner.query_lr]})
-        value = fast(lesson.held).mean()
+            optimize.step(fast(lesson.support).mean(), override={"lr": [inner.query_lr]})
+        value = fast(lesson.query).mean()
         gradient = torch.autograd.grad(value, w)[0] if differentiate else None
     return value.detach(), gradient
 
