@@ -33,8 +33,8 @@ from maskpolicy.plugins.discovery import (
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.results.cell import plugin_files
 from maskpolicy.stages.general_loss import LOSS, GeneralLossParams
+from maskpolicy.stages.leaf_inputs import statistics_keys
 from maskpolicy.stages.params import GeneralParams
-from maskpolicy.training.steps import annotate_names, statistics_names
 from maskpolicy.world.settings import Settings
 
 COLUMNS = ("policy", "stage", "before", "after", "difference", "low", "high", "tokens")
@@ -137,8 +137,8 @@ class Forgetting:
         _check_code(own, row.run)
         block = PolicyBlock(own.policy, own.policy, dict(own.fields), own.how)
         leaves = [leaf for leaf, _ in leaf_blocks(block, own.policy)]
-        for number, leaf in enumerate(leaves):
-            read = _statistics(record, number, len(leaves), store)
+        keys = statistics_keys(record["inputs"], len(leaves), store)
+        for leaf, read in zip(leaves, keys, strict=True):
             more = {STATISTICS: read} if read else {}
             params = replace(about, **_masking(leaf))
             yield leaf.denoising.target, params, {**inputs, **more}, local
@@ -186,17 +186,6 @@ def _check_code(own: GeneralParams, run: Run) -> None:
             raise ConfigError(
                 f"policy {name} has changed since the general stage: run its experiment again"
             )
-
-
-def _statistics(record: Json, number: int, leaves: int, store: Store) -> str | None:
-    """Return the key of the statistics that a policy of the general stage reads, if it does."""
-    inputs: Mapping[str, str] = record["inputs"]
-    own, annotate = statistics_names(leaves)[number], annotate_names(leaves)[number]
-    if own in inputs or annotate not in inputs:
-        return inputs.get(own)
-    known = store.peek(inputs[annotate])
-    read: Mapping[str, str] = known["record"]["inputs"] if known else {}
-    return read.get(STATISTICS)
 
 
 def _joined(losses: Sequence[_Loss]) -> _Loss:

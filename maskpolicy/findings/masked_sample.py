@@ -24,10 +24,10 @@ from maskpolicy.ragged import Ragged, RaggedWriter
 from maskpolicy.results.cell import Run, plugin_files
 from maskpolicy.schema import Count, Seed
 from maskpolicy.seeding import Streams
+from maskpolicy.stages.leaf_inputs import FEEDBACK, open_statistics, open_views
 from maskpolicy.stages.params import IntermediateParams, PolicyParams
 from maskpolicy.store.artifacts import Store, available
 from maskpolicy.training.batching import Order
-from maskpolicy.training.steps import FEEDBACK, open_statistics, open_views
 from maskpolicy.types import Denoising, Json
 
 FILE = "hidden.safetensors"

@@ -23,13 +23,12 @@ from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import changed_since, find_plugin, instance
-from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.results.cell import Run, read_run
 from maskpolicy.stages import feedback
+from maskpolicy.stages.leaf_inputs import inputs_of, statistics_keys
 from maskpolicy.store.artifacts import available
 from maskpolicy.training.specials import Specials
-from maskpolicy.training.steps import annotate_names, statistics_names
 from maskpolicy.types import Json, Passage
 
 if TYPE_CHECKING:
@@ -177,23 +176,17 @@ def statistics_of_run(row: PolicyOfRun, leaves: int, store: Store) -> list[Stati
 
     `leaves` is the number of policies that select. Raises StoreError if its artifacts are missing.
     """
-    inputs, found = _inputs(store, row.trained), []
+    inputs = inputs_of(row.trained, store)
     if not inputs:
         raise StoreError(
             f"store {store.place}: the intermediate stage of {row.label} is not there: name the "
             "store of that run with --store, or run its experiment again"
         )
-    for own, name in zip(statistics_names(leaves), annotate_names(leaves), strict=True):
-        key = inputs.get(own) or _inputs(store, inputs.get(name)).get(STATISTICS)
-        where = available(store, key, f"the statistics of {row.label}").path if key else None
-        found.append(Statistics.open(where) if where else None)
-    return found
-
-
-def _inputs(store: Store, key: str | None) -> Mapping[str, str]:
-    """Return the keys of a stage's inputs by name, {} if the store does not know the stage."""
-    known = store.peek(key) if key else None
-    return known["record"]["inputs"] if known else {}
+    what = f"the statistics of {row.label}"
+    return [
+        Statistics.open(available(store, key, what).path) if key else None
+        for key in statistics_keys(inputs, leaves, store)
+    ]
 
 
 def refuse_paths(policy: Mapping[str, Json], given: Collection[str]) -> None:

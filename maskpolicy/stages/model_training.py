@@ -29,6 +29,7 @@ from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.evaluation import read_examples, score
+from maskpolicy.stages.leaf_inputs import FEEDBACK, open_statistics, open_views
 from maskpolicy.stages.params import (
     FinetuneParams,
     GeneralParams,
@@ -36,7 +37,8 @@ from maskpolicy.stages.params import (
     PretrainedParams,
 )
 from maskpolicy.training.interfaces import Keep, Loss, Start
-from maskpolicy.training.steps import FEEDBACK, MaskedSteps, open_statistics, open_views
+from maskpolicy.training.specials import Specials
+from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Example
 
 WORK = "work.json"
@@ -98,23 +100,15 @@ def _pretrain(
 ) -> None:
     plugin_files.load_files(run.local.plugins)
     check_vocabulary(tokenizer, model)
-    kind, denoising = MODEL_KINDS[params.kind], params.how
-    spec = _bounded(params.spec, model, run)
+    kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
     policy: Any = instance("policy", params.policy, params.fields)
-    leaves = len(Masker.of(policy, denoising).leaves)
-    views, statistics = open_views(inputs, leaves), open_statistics(inputs, leaves)
-    specials = kind.specials(tokenizer, model)
-    steps = MaskedSteps(views[0], policy, denoising, specials, spec, kind.pairs, views, statistics)
+    steps = _masked_steps(policy, kind.specials(tokenizer, model), spec, params, inputs)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
     if spec.steps and not first:
         own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
-        if not steps.masks_again(own):
-            raise unrepeatable(policy)
-        _check_masks(steps, params.policy, own)
-        _warn_of_truncation(steps, params.spec, run)
-        _warn_of_missing_sentinels(steps, run)
+        _check_steps(steps, own, params, run)
     set_dropout(model, spec.dropout)
-    module = kind.training_module(model, denoising, params.decoder_layers, spec.seed)
+    module = kind.training_module(model, params.how, params.decoder_layers, spec.seed)
     set_attention(module, spec.attention)
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
     done = run.train(
@@ -130,6 +124,20 @@ def _pretrain(
     )
     if not is_part:
         _save(kind.kept(module), done["work"], out)
+
+
+def _masked_steps(
+    policy: Any,
+    specials: Specials,
+    spec: Training,
+    params: GeneralParams | IntermediateParams,
+    inputs: Mapping[str, Path],
+) -> MaskedSteps:
+    """Return the steps over the corpus, with the columns and statistics that the policy reads."""
+    leaves = len(Masker.of(policy, params.how).leaves)
+    views, statistics = open_views(inputs, leaves), open_statistics(inputs, leaves)
+    pairs = MODEL_KINDS[params.kind].pairs
+    return MaskedSteps(views[0], policy, params.how, specials, spec, pairs, views, statistics)
 
 
 def _loss(
@@ -158,6 +166,21 @@ def _start(first: int, inputs: Mapping[str, Path]) -> Start:
     """Return where a part begins, with the work of the `reannotate` before it."""
     work = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}
     return Start(first, inputs.get("state"), work)
+
+
+def _check_steps(
+    steps: MaskedSteps, count: int, params: GeneralParams | IntermediateParams, run: StageRun
+) -> None:
+    """Check the first `count` steps before a training begins, and warn of what it cannot read.
+
+    Raises ConfigError for a policy that masks other tokens when called again, and DataError for
+    steps that mask nothing, or everything.
+    """
+    if not steps.masks_again(count):
+        raise unrepeatable(steps.policy)
+    _check_masks(steps, params.policy, count)
+    _warn_of_truncation(steps, params.spec, run)
+    _warn_of_missing_sentinels(steps, run)
 
 
 def _check_masks(steps: MaskedSteps, policy: str, count: int) -> None:

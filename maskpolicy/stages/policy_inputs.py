@@ -17,9 +17,9 @@ from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.discovery import code_digests, find_plugin
 from maskpolicy.stages.fit import CLASSIFIER, CONTEXTS
 from maskpolicy.stages.input_graph import Inputs, Text
+from maskpolicy.stages.leaf_inputs import annotate_names, statistics_names
 from maskpolicy.stages.params import AnnotateParams, CondenseParams, FinetuneParams, FitParams
 from maskpolicy.stages.task_inputs import TaskInputs
-from maskpolicy.training.steps import annotate_names, statistics_names
 
 
 class PolicyInputs:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,6 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import Passages, encode
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
 from maskpolicy.masking.members import Masker, Selection
-from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import Streams
@@ -27,8 +25,6 @@ from maskpolicy.types import Denoising, Example, Policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-FEEDBACK = "feedback"  # the input of a stage with the columns of `reannotate`
 
 
 @dataclass(frozen=True)
@@ -153,36 +149,6 @@ class MaskedSteps:
         views = self.views or [self.passages] * len(self.masker.leaves)
         progress = number / self.spec.steps
         return self.masker.select(views, items, self.spec.seed, epochs, self.streams, progress)
-
-
-def annotate_names(leaves: int) -> list[str]:
-    """Return the names of a stage's inputs with the columns of each leaf of a policy."""
-    return _numbered("annotate", leaves)
-
-
-def statistics_names(leaves: int) -> list[str]:
-    """Return the names of a stage's inputs with the statistics that each leaf's `select` reads."""
-    return _numbered(STATISTICS, leaves)
-
-
-def _numbered(name: str, leaves: int) -> list[str]:
-    return [name] if leaves == 1 else [f"{name}-{i:02d}" for i in range(leaves)]
-
-
-def open_views(inputs: Mapping[str, Path], leaves: int) -> list[Passages]:
-    """Open the corpus of a stage with the columns of each leaf of a policy."""
-    return [
-        Passages.open(
-            inputs["corpus"], *(inputs[each] for each in (name, FEEDBACK) if each in inputs)
-        )
-        for name in annotate_names(leaves)
-    ]
-
-
-def open_statistics(inputs: Mapping[str, Path], leaves: int) -> list[Statistics | None]:
-    """Open the statistics that `select` of each leaf of a policy reads; None if it reads none."""
-    names = statistics_names(leaves)
-    return [Statistics.open(inputs[name]) if name in inputs else None for name in names]
 
 
 @dataclass(frozen=True, eq=False)
