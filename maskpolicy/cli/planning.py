@@ -69,7 +69,7 @@ def plan(
     check_installed(experiment.tracker)
     artifacts = open_store(store, cache)
     whole = stages.build(experiment, artifacts.hash_file, artifacts.cut_file)
-    part = stages.part(whole, only or ())
+    part = stages.choose_cells(whole, only or ())
     order = topological(part.targets)
     if digest:
         console().print(plan_digest(order))

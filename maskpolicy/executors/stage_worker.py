@@ -60,7 +60,8 @@ def plan(request: Request) -> Planned:
     paths = [Path(file) for file in request.plugins]
     experiment = load_experiment(request.file, request.keys, paths)
     store = open_store(request.store, request.cache)
-    part = stages.part(stages.build(experiment, store.hash_file, store.cut_file), request.only)
+    whole = stages.build(experiment, store.hash_file, store.cut_file)
+    part = stages.choose_cells(whole, request.only)
     order = topological(part.targets)
     check_plan(order, request.plan)
     check_resources(experiment.resources, order, part.targets, store, request.kinds)

@@ -72,7 +72,7 @@ def prepare(
     whole = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     check_installed(experiment.tracker)
-    part = stages.part(whole, request.only)
+    part = stages.choose_cells(whole, request.only)
     order = topological(part.targets)
     damaged = tuple(_damaged(order, store)) if verify else ()
     return Prepared(written, experiment, whole, part, order, store, folder, damaged)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from maskpolicy.stages.assembly import Graph, build, statistics, tokenizer
-from maskpolicy.stages.parts import part
+from maskpolicy.stages.chosen_cells import choose_cells
 
-__all__ = ["Graph", "build", "part", "statistics", "tokenizer"]
+__all__ = ["Graph", "build", "choose_cells", "statistics", "tokenizer"]

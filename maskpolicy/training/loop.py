@@ -14,7 +14,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.training.feed import Feed
 from maskpolicy.training.interfaces import Keep, Loss, Progress, Start, Step, StepCheckpoints
 from maskpolicy.training.optimization import Optimization, rate
-from maskpolicy.training.stopping import deferred
+from maskpolicy.training.signals import deferred
 from maskpolicy.training.tracking import Log
 
 _log = logging.getLogger(__name__)

@@ -135,7 +135,7 @@ def planned(write, tmp_path):
         files = [write(body), tmp_path / "my_task.py"]
         keys = {**given, "seeds": [0], "data": str(tmp_path)}
         made = stages.build(make_experiment(keys, "it", "it: ", (), files))
-        return topological(stages.part(made, ()).targets)
+        return topological(stages.choose_cells(made, ()).targets)
 
     return planned
 

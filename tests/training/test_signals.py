@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from maskpolicy.training.stopping import deferred
+from maskpolicy.training.signals import deferred
 
 
 class Ended(Exception):

@@ -13,7 +13,7 @@ from maskpolicy.stages.assembly import Graph
 CellName = TypeVar("CellName", bound=tuple[object, ...])
 
 
-def part(graph: Graph, only: Sequence[str]) -> Graph:
+def choose_cells(graph: Graph, only: Sequence[str]) -> Graph:
     """Return the graph of the cells that any word of `only` names; all cells if it is empty.
 
     A word is ROW, ROW/TASK or /TASK. Raises ConfigError for an unknown row or task.
