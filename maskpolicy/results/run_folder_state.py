@@ -28,7 +28,13 @@ def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
     others = any(not path.name.endswith(PART) for path in folder.iterdir())
     if others and not verbatim.is_saved(folder):
         raise StoreError(f"{folder}: holds files of another origin: choose another --out")
-    if asked is not None and (owner := owner_of(folder, asked)):
+    if asked is not None:
+        check_owner(folder, asked)
+
+
+def check_owner(folder: Path, asked: WrittenExperiment) -> None:
+    """Raise StoreError for a folder with the results of another experiment."""
+    if owner := owner_of(folder, asked):
         raise StoreError(f"{folder}: holds the results of {owner}: choose another --out")
 
 

@@ -124,13 +124,14 @@ def compute(
     """Compute all stages with an executor (see `engines.parsed`); returns outcomes by stage key.
 
     `jobs` stages are computed at a time on this machine. The run's folder is created once the
-    executor is ready.
+    executor is ready; raises StoreError if another experiment has it by then.
     """
     from maskpolicy.config import verbatim
     from maskpolicy.executors.engines import engine
     from maskpolicy.executors.request import plan_digest
     from maskpolicy.graph.execution import execute
     from maskpolicy.graph.shared_notes import forgive
+    from maskpolicy.results import run_folder_state
 
     order, store, logs = prepared.order, prepared.store, prepared.folder / "logs"
     request = replace(request, logs=str(logs), plan=plan_digest(order))
@@ -139,6 +140,8 @@ def compute(
         engine(*executor, jobs, request, prepared.experiment, order, store) as who,
         bars as shown,
     ):
+        # a command of another experiment may have taken the folder since it was checked
+        run_folder_state.check_owner(prepared.folder, prepared.written)
         verbatim.save(prepared.written, prepared.folder)
         return execute(
             order,

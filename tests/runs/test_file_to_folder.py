@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import small
 
 from maskpolicy.config import verbatim
-from maskpolicy.runs.file_to_folder import default_folder
+from maskpolicy.errors import StoreError
+from maskpolicy.executors.engines import LOCAL
+from maskpolicy.executors.request import Request
+from maskpolicy.graph.outcomes import Silent
+from maskpolicy.runs.file_to_folder import compute, default_folder, prepare
 from maskpolicy.store.artifacts import Store
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -54,6 +59,21 @@ def test_the_folder_of_another_experiment_is_refused_and_planned(
     said = call("plan", "b/it.yaml")[1]
     assert "`run` writes runs/it, which holds the results of a/it.yaml: give `run` anoth" in said
     assert json.loads(call("plan", "a/it.yaml", "--json")[1])["folder"] == "runs/it"
+
+
+def test_a_folder_that_another_command_has_taken_meanwhile_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        Path(name, "it.yaml").write_text(f"# {name}{small.EXPERIMENT}")
+    request = Request(file="b/it.yaml", store="store")
+    prepared = prepare(request, None)
+    verbatim.save(verbatim.read_experiment(Path("a/it.yaml")), prepared.folder)
+    with pytest.raises(StoreError, match="runs/it: holds the results of a/it.yaml: choose"):
+        compute(prepared, request, (LOCAL, ""), 1, nullcontext(Silent()))
+    assert (
+        verbatim.read_experiment(prepared.folder / verbatim.WRITTEN).file == tmp_path / "a/it.yaml"
+    )
 
 
 def test_a_run_that_is_refused_leaves_no_folder_behind(refused, tmp_path, monkeypatch):
