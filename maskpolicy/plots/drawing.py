@@ -7,13 +7,14 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.plots import look, marked, panels
 from maskpolicy.plots.data import Bars, Lines, Marked, Plot
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 _COLUMNS = 3  # the most panels side by side
 _WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
@@ -49,6 +50,24 @@ def figure(plots: Sequence[Plot], title: str = "") -> Figure:
         return _figure(plots, title)
 
 
+def figures(parts: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
+    """Return several figures as one, each below the one before it, from their titles and panels.
+
+    The panels are no texts (Marked).
+    """
+    from maskpolicy.plots.notebook_figure import NotebookFigure
+
+    grids = [_grid(plots) for _, plots in parts]
+    heights = [grid.height for grid in grids]
+    size = (max(grid.width for grid in grids), sum(heights))
+    with _styled():
+        whole = NotebookFigure(figsize=size, layout="constrained")
+        places = whole.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)
+        for place, (title, plots), grid in zip(places.flat, parts, grids, strict=True):
+            _fill(place, plots, grid, title)
+    return whole
+
+
 @contextmanager
 def _styled() -> Iterator[None]:
     import matplotlib as mpl
@@ -65,26 +84,49 @@ def _figure(plots: Sequence[Plot], title: str) -> Figure:
 
     if plots and all(isinstance(plot, Marked) for plot in plots):
         return marked.figure([plot for plot in plots if isinstance(plot, Marked)])
-    colors = _colors(plots)
+    grid = _grid(plots)
+    figure = NotebookFigure(figsize=(grid.width, grid.height), layout="constrained")
+    _fill(figure, plots, grid, title)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """How the panels of a figure lie beside and below each other, in inches."""
+
+    columns: int
+    heights: Sequence[float]  # of its rows
+    width: float  # of all columns
+    colors: Mapping[str, int]  # by the label of a series
+
+    @property
+    def height(self) -> float:
+        """The height of all rows, the title and the legend."""
+        legend = 0.19 * math.ceil(len(self.colors) / _legend_columns(self.colors, self.width))
+        return sum(self.heights) + 0.4 + legend
+
+
+def _grid(plots: Sequence[Plot]) -> _Grid:
     sizes = [panels.size(plot) for plot in plots] or [(4.0, 1.0)]
     beside = max(1, int(_WIDTH / max(width for width, _ in sizes)))
     columns = min(_COLUMNS, beside, len(sizes))
-    rows = math.ceil(len(sizes) / columns)
     by_row = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
     heights = [max(height for _, height in row) for row in by_row]
     width = max(width for width, _ in sizes) * columns
-    entries = _legend_columns(colors, width)
-    legend = 0.19 * math.ceil(len(colors) / entries)  # inches
-    figure = NotebookFigure(figsize=(width, sum(heights) + 0.4 + legend), layout="constrained")
+    return _Grid(columns, heights, width, _colors(plots))
+
+
+def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Grid, title: str) -> None:
+    """Draw panels, title and legend into a figure, or into a part of one."""
     if title:
         figure.suptitle(title, fontsize=11)
-    axes = list(figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat)
+    rows, ratios = len(grid.heights), list(grid.heights)
+    axes = list(figure.subplots(rows, grid.columns, squeeze=False, height_ratios=ratios).flat)
     for axis, plot in zip(axes, plots, strict=False):
-        panels.draw(axis, plot, colors)
+        panels.draw(axis, plot, grid.colors)
     for axis in axes[len(plots) :]:
         axis.set_axis_off()
-    _legend(figure, plots, colors)
-    return figure
+    _legend(figure, plots, grid)
 
 
 def _colors(plots: Sequence[Plot]) -> dict[str, int]:
@@ -96,10 +138,11 @@ def _colors(plots: Sequence[Plot]) -> dict[str, int]:
     return labels
 
 
-def _legend(figure: Figure, plots: Sequence[Plot], colors: Mapping[str, int]) -> None:
+def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Grid) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    colors = grid.colors
     if len(colors) < 2 and not any(isinstance(plot, Lines) for plot in plots):
         return
     is_bars = any(isinstance(plot, Bars) for plot in plots)
@@ -118,7 +161,7 @@ def _legend(figure: Figure, plots: Sequence[Plot], colors: Mapping[str, int]) ->
         for label, place in colors.items()
     ]
     if handles:
-        entries = _legend_columns(colors, figure.get_figwidth())
+        entries = _legend_columns(colors, grid.width)
         figure.legend(handles=handles, loc="outside lower center", ncols=entries)
 
 

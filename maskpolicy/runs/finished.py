@@ -15,7 +15,7 @@ from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.leaderboard import report
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.plots.data import Bars, Plot, Series
+from maskpolicy.plots.data import Bars, Marked, Plot, Series
 from maskpolicy.results import predictions
 from maskpolicy.results.cell import Result, Run
 from maskpolicy.runs.python_words import in_python
@@ -168,6 +168,7 @@ class Runs:
     def plot(self, name: str = SCORES, **settings: Any) -> Figure:
         """Return a plot: `scores`, or that of an analysis with its settings, e.g. `efficiency`.
 
+        Of an analysis with several figures, such as `findings`, all are below each other.
         `maskpolicy analyze --list` names the analyses. Raises ConfigError for an unknown name, and
         DataError if the analysis finds nothing to plot.
         """
@@ -182,11 +183,18 @@ class Runs:
         found, _ = cache.analyse(name, analysis, self.runs, self.store)
         if not found.rows:
             raise DataError(f"plot {name}: {next(iter(found.notes), 'has nothing to show')}")
-        if not found.plots:
+        if found.plots:
+            return drawing.figure(found.plots, name)
+        panels = [
+            (each.title, [plot for plot in each.plots if not isinstance(plot, Marked)])
+            for each in found.figures
+        ]
+        parts = [(title, plots) for title, plots in panels if plots]
+        if not parts:
             raise DataError(
                 f"plot {name}: has a table and no plot: `maskpolicy analyze {name} RUN` shows it"
             )
-        return drawing.figure(found.plots, name)
+        return drawing.figures(parts)
 
     @in_python
     @_naming

@@ -38,6 +38,18 @@ def test_an_svg_holds_no_script_no_font_no_date_and_no_address_to_fetch(name):
     assert not re.search(r'(href|src)="(?!#)', svg)
 
 
+def test_figures_stand_below_each_other_with_title_panels_and_legend():
+    figure = drawing.figures(
+        [("First", [PLOTS["lines"], PLOTS["log"]]), ("Second", [PLOTS["bars"], PLOTS["grid"]])]
+    )
+    assert [part.get_suptitle() for part in figure.subfigs] == ["First", "Second"]
+    assert [len(part.axes) >= 2 for part in figure.subfigs] == [True, True]
+    assert [len(part.legends) for part in figure.subfigs] == [1, 1]
+    figure.canvas.draw()
+    tops = [part.get_window_extent().y1 for part in figure.subfigs]
+    assert tops[0] > tops[1]
+
+
 def test_text_takes_the_colour_of_the_page():
     svg = plots.draw([PLOTS["lines"]])["svg"].decode()
     assert "currentColor" in svg

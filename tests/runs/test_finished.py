@@ -1,4 +1,4 @@
-"""Tables of finished runs: the columns of settings that were swept."""
+"""Finished runs: the columns of settings that were swept, and analyses of several figures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,31 @@ import json
 import folders
 
 import maskpolicy as mp
+from maskpolicy.plugins import discovery
+
+FIGURES = """
+from dataclasses import dataclass
+
+from maskpolicy import Findings, analysis
+from maskpolicy.findings import Figure
+from maskpolicy.plots import Bars, Lines, Marked, Series
+
+
+@analysis("two-figures")
+@dataclass(frozen=True)
+class TwoFigures:
+    '''Two figures, and a text.'''
+
+    def analyse(self, runs, store):
+        lines = Lines("of a", "x", "y", [Series("a", [1, 2], [0, 1]), Series("b", [2, 1], [0, 1])])
+        bars = Bars("of b", "y", ["c"], [Series("a", [1])])
+        figures = (
+            Figure("First", "how", (lines, lines)),
+            Figure("Texts", "how", (Marked("a", "Ada wrote", [(0, 3, 1.0)]),)),
+            Figure("Second", "how", (bars,)),
+        )
+        return Findings(("n",), ({"n": 1},), figures=figures)
+"""
 
 
 def test_a_setting_of_the_name_of_a_column_has_one_of_its_own(tmp_path):
@@ -26,3 +51,14 @@ def test_a_setting_of_the_name_of_a_column_has_one_of_its_own(tmp_path):
         assert ({*rows[["few"]]}, {*rows[["many"]]}) == ({2}, {3})
     assert {"policy.seed", "seed"} <= {*scores.columns}
     assert {"seed", "seeds"} <= {*board.columns}
+
+
+def test_all_figures_of_an_analysis_are_drawn(tmp_path):
+    (tmp_path / "figures.py").write_text(FIGURES)
+    discovery.load_files([tmp_path / "figures.py"])
+    folder = folders.write(tmp_path / "run", {"none": 0.1, "few": 0.5}, ("zsre",))
+    figure = mp.load(folder, store=tmp_path / "store").plot("two-figures")
+    assert [part.get_suptitle() for part in figure.subfigs] == ["First", "Second"]
+    titles = [[axis.get_title() for axis in part.axes] for part in figure.subfigs]
+    assert titles == [["of a", "of a"], ["of b"]]
+    assert figure._repr_png_().startswith(b"\x89PNG")
