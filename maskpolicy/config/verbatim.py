@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ class WrittenExperiment:
     plugins: tuple[Path, ...] = ()  # absolute: files that --plugin names
     home: Path | None = None  # the folder of the run that kept it
     file: Path | None = None  # absolute: the user's file; None if there is none
+
+    def without_file(self) -> WrittenExperiment:
+        """Return the experiment without its file, whose folder holds nothing of the user's."""
+        return replace(self, file=None, folders=(Path.cwd(),))
 
 
 @dataclass(frozen=True)

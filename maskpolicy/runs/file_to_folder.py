@@ -59,7 +59,7 @@ def prepare(
     from maskpolicy.training.tracking import check_installed
 
     written = verbatim.read_experiment(Path(request.file), request.keys, request.plugins)
-    written = replace(written, file=None) if is_temporary else written
+    written = written.without_file() if is_temporary else written
     experiment = experiment_of(written, request.file)
     folder = out or default_folder(written)
     if not is_dry:

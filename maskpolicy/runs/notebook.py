@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from maskpolicy.runs.preview import MaskedText
     from maskpolicy.store.artifacts import Store
 
-_NAME = "experiment"  # of an experiment that is given as a dict without `name`
+_NAMELESS = "experiment"  # begins the name of an experiment that is given as a dict without one
 
 
 @in_python
@@ -53,9 +54,9 @@ def run(
     """Run an experiment as `maskpolicy run` does, and return its results.
 
     `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
-    file as a dict. The results of a dict go to runs/NAME, its own key "name", and without that key
-    to runs/experiment, where those of the next such dict replace them. `overrides` are written as
-    on the command line, "intermediate.steps=400". `jobs` stages are computed at a time: by default
+    file as a dict. The results of a dict go to runs/NAME, its own key "name"; without that key, to
+    runs/experiment-DIGITS, where the digits stand for its keys. `overrides` are written as on the
+    command line, "intermediate.steps=400". `jobs` stages are computed at a time: by default
     as many as suit the machine in a notebook, and 1 in a script, where more need
     `if __name__ == "__main__":`. The same call continues where it stopped. Raises ConfigError,
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
@@ -255,7 +256,8 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
         kind = type(experiment).__name__
         raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
     keys: dict[str, Any] = _plain(experiment)
-    name = keys.pop("name", _NAME)
+    shown = keys.pop("name", _NAMELESS)
+    name = shown if "name" in experiment else f"{_NAMELESS}-{_digits(keys)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(
             f"name: {name!r} is not a name for a folder below runs/: use letters, digits, '.', '_' "
@@ -267,7 +269,12 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
         try:
             yield path
         except MaskpolicyError as error:  # nobody knows that file
-            raise type(error)(str(error).replace(str(path), name)) from error
+            raise type(error)(str(error).replace(str(path), shown)) from error
+
+
+def _digits(keys: Mapping[str, Json]) -> str:
+    """Return eight digits that differ between experiments, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _plain(value: Any) -> Any:

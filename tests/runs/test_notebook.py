@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +168,27 @@ def test_runs_that_cannot_be_compared_are_refused_unless_mixed(done, place):
     assert len(mp.load(place / "out", other, store=place / "store", mixed=True).scores()) == 12
 
 
+def test_two_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch):
+    monkeypatch.chdir(place)
+    given = {**TINY, "seeds": [0]}
+    first = mp.run(given, "finetune.steps=1", store="store", progress=False)
+    again = mp.run(dict(reversed(given.items())), "finetune.steps=1", store="store", progress=False)
+    other = mp.run({**given, "seeds": [1]}, "finetune.steps=1", store="store", progress=False)
+    folders = [found.runs[0].folder.name for found in (first, again, other)]
+    assert folders[0] == folders[1] != folders[2]
+    assert all(re.fullmatch("experiment-[0-9a-f]{8}", name) for name in folders)
+    assert set(first.scores().seed) == {0} and set(other.scores().seed) == {1}
+
+
+def test_the_kept_experiment_of_a_dict_names_no_temporary_folder(done, place, monkeypatch):
+    monkeypatch.chdir(place)
+    given = {**TINY, "name": "kept", "seeds": [0]}
+    mp.run(given, "finetune.steps=1", store="store", progress=False)
+    kept = yaml.safe_load(Path("runs", "kept", "experiment.yaml").read_text())
+    assert (kept["name"], kept["folders"]) == ("kept", ["../.."])
+    assert "file" not in kept
+
+
 def test_mistakes_are_errors_and_end_no_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(mp.ConfigError, match="cannot be read"):
@@ -281,7 +303,7 @@ def test_a_script_without_a_guard_runs_once(tmp_path):
         [sys.executable, "it.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
-    assert (tmp_path / "runs" / "experiment" / "leaderboard.html").is_file()
+    assert [*tmp_path.glob("runs/experiment-*/leaderboard.html")]
 
 
 ADVICE = """
