@@ -26,15 +26,29 @@ _REFUSED: dict[str, tuple[type[ConfigError | DataError], str, str]] = {
 }
 
 
-@lru_cache(maxsize=32)
-def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -> str:
+def commit(
+    kind: Literal["model", "dataset"], name: str, revision: str | None, where: str = ""
+) -> str:
     """Return the commit of a revision, from the Hub or, without a network, from the cache.
 
     A revision that is a commit is returned unchanged. Raises ConfigError for a model and DataError
-    for a dataset if the commit cannot be found.
+    for a dataset if the commit cannot be found. `where` is the key that names it, for the message.
     """
     if revision and _COMMIT.fullmatch(revision):
         return revision
+    try:
+        return _resolved(kind, name, revision)
+    except LookupError as error:
+        fault, what, advice = _REFUSED[kind]
+        place = f"{where}: " if where else ""
+        raise fault(
+            f"{place}{what} {name}: its commit cannot be resolved: {error} ({advice})"
+        ) from error
+
+
+@lru_cache(maxsize=32)
+def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None) -> str:
+    """Return the commit of a branch or tag; raises LookupError with the reason for none."""
     from huggingface_hub import HfApi
 
     unreachable: tuple[type[Exception], ...] = (ConnectionError, *http_errors("TransportError"))
@@ -50,8 +64,7 @@ def commit(kind: Literal["model", "dataset"], name: str, revision: str | None) -
     else:
         why = "the Hub names none"
     if found is None:
-        fault, what, advice = _REFUSED[kind]
-        raise fault(f"{what} {name}: its commit cannot be resolved: {why} ({advice})")
+        raise LookupError(why)
     return found
 
 

@@ -84,12 +84,12 @@ class ShardSource:
     words: int
 
 
-def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> Source:
+def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = "") -> Source:
     """Return everything that a corpus's passages depend on, with digests instead of paths.
 
     Files keep their names, because the names determine the format and prefix the document ids. The
-    revision of a Hub dataset is resolved to a commit. Raises ConfigError or DataError if the corpus
-    cannot be read.
+    revision of a Hub dataset is resolved to a commit; `where` is the key of the experiment, for the
+    error about that. Raises ConfigError or DataError if the corpus cannot be read.
     """
     if corpus.name == WORLD:
         return WorldSource(words=corpus.words, limit=corpus.limit)
@@ -108,13 +108,15 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str]) -> Source:
             headings=False if has_lines else None,
         )
     folder = Path(corpus.hub)
-    files = None
+    files = revision = None
     if folder.is_dir():
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         files = tuple((path.relative_to(folder).as_posix(), digest(path)) for path in paths)
+    else:
+        revision = hub.commit("dataset", corpus.hub, corpus.revision, where)
     return HubSource(
         hub="" if files is not None else corpus.hub,
-        revision=None if files is not None else hub.commit("dataset", corpus.hub, corpus.revision),
+        revision=revision,
         files=files,
         subset=corpus.subset,
         split=corpus.split,

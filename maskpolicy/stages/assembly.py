@@ -203,7 +203,8 @@ class _Builder:
             self.inputs.check_exclusion()
         spec = self.spec(block, run)
         end = until or spec.steps or 1
-        first = max(bound for bound in feedback.bounds(block, spec) if bound < end)
+        bounds = feedback.bounds(block, spec, self.experiment.where)
+        first = max(bound for bound in bounds if bound < end)
         label = f"{block.label}, run {run}"
         if until:
             label = f"{label}, first {until} of {spec.steps} steps"

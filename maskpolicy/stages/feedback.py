@@ -53,17 +53,18 @@ def every(block: PolicyBlock) -> int:
     return steps
 
 
-def bounds(block: PolicyBlock, spec: Training) -> list[int]:
+def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
     """Return the first step of each part of a row's training, [0] for one without feedback.
 
-    Raises ConfigError for too many parts.
+    Raises ConfigError for too many parts; `where` is the place of the experiment, as
+    `Experiment.where`.
     """
     size = every(block)
     found = list(range(0, spec.steps, size)) if size and spec.steps else [0]
     if len(found) > MOST_PARTS:
         least = -(-spec.steps // MOST_PARTS)
         raise ConfigError(
-            f"policies: {block.label}: every: {size} cuts the {spec.steps} steps of the "
+            f"{where}policies: {block.label}: every: {size} cuts the {spec.steps} steps of the "
             f"intermediate stage into {len(found)} parts, of which {MOST_PARTS} are possible: "
             f"set every to {least} or more"
         )

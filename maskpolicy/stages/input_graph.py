@@ -139,7 +139,8 @@ class Inputs:
         model = self.experiment.model
         folder = Path(model.name)
         if not folder.is_dir():
-            pinned = hub.commit("model", model.name, model.revision)
+            where = f"{self.experiment.where}model"
+            pinned = hub.commit("model", model.name, model.revision, where)
             params = self._external(kind, name=model.name, revision=pinned)
             return self.located(self.stage(kind, model.name, params), revision=model.revision)
         if not (folder / "config.json").is_file():
@@ -181,7 +182,9 @@ class Inputs:
         if key not in self.known_parts:
             # first, as the pass that finds the cuts of a file also hashes it
             shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
-            self.known_parts[key] = documents.identify(corpus, self.digest), shards
+            is_other = corpus == self.experiment.contrast_corpus
+            where = f"{self.experiment.where}{'contrast_corpus' if is_other else 'corpus'}"
+            self.known_parts[key] = documents.identify(corpus, self.digest, where), shards
         return self.known_parts[key]
 
     def corpus(self, label: str, source: Source, **shards: Stage) -> Stage:

@@ -89,8 +89,9 @@ class TaskInputs:
             self.check_world(block)
             return self.inputs.stage(kind, block.label, params, world=self.inputs.world, **inputs)
         if block.data == HUB:
-            place = sources.hub_config(sources.task(block))
-            pinned = hub.commit("dataset", place[0], block.revision)
+            where = self.experiment.place_of(block)
+            place = sources.hub_config(sources.task(block), where)
+            pinned = hub.commit("dataset", place[0], block.revision, where)
             params = replace(params, hub=place, task=replace(params.task, revision=pinned))
             made = self.inputs.stage(kind, block.label, params, **inputs)
             return self.inputs.located(made, revision=block.revision)

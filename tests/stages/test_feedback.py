@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import encoders
@@ -115,7 +116,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def built(folder, *rows, kind="seq2seq", **given):
+def built(folder, *rows, kind="seq2seq", where="", **given):
     """Return the graph of an experiment without tasks."""
     spec = {"steps": 30, "batch_size": 3, "warmup": 3, "precision": "fp32", "lr": 1e-2}
     keys = {
@@ -129,7 +130,7 @@ def built(folder, *rows, kind="seq2seq", **given):
     }
     if kind == "seq2seq":
         del keys["model"]["decoder_layers"]
-    return stages.build(make_experiment(keys, "it", "", (folder,), needs=()))
+    return stages.build(make_experiment(keys, "it", where, (folder,), needs=()))
 
 
 def done(store, *wanted):
@@ -288,8 +289,11 @@ def test_at_most_a_hundred_parts(folder):
     stage = built(folder, row, intermediate={"steps": 300}).pretrained[label, 0]
     assert len(parts(stage)) == 200
     assert len(plan([stage], Store(folder / "store"))) == 203
+    graph = partial(built, folder, row, intermediate={"steps": 301})
     with pytest.raises(ConfigError, match=r"every: 3 cuts the 301 steps .* set every to 4 or more"):
-        built(folder, row, intermediate={"steps": 301})
+        graph()
+    with pytest.raises(ConfigError, match=r"^mine.yaml: policies: again every=3: every: 3 cuts"):
+        graph(where="mine.yaml: ")
 
 
 def test_no_steps_need_no_parts(folder):

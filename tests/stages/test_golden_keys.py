@@ -99,7 +99,7 @@ def stages_of(variant: str, data: Path, patch: MonkeyPatch) -> list[Stage]:
     patch.setattr(hardware, "cpu_flags", set)
     patch.setattr(hardware, "device", lambda: SimpleNamespace(type="cpu"))
     patch.setattr(
-        hub, "commit", lambda kind, name, revision=None: digest(f"{name} {revision}")[:40]
+        hub, "commit", lambda kind, name, revision, where: digest(f"{name} {revision}")[:40]
     )
     name, overrides = VARIANTS[variant]
     given = [override.replace("DATA", str(data)) for override in overrides]
