@@ -30,6 +30,7 @@ from maskpolicy.cli import (
 from maskpolicy.errors import MaskpolicyError
 from maskpolicy.version import VERSION
 
+PROGRAM = "maskpolicy"
 USER_ERROR = 2
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # end a command as control-C does
@@ -55,9 +56,8 @@ class Commands(TyperGroup):
         words = [word for word in words if word != "--debug"] or ["--help"]
         try:
             with _orderly_end():
-                code = super().main(
-                    words, prog_name, complete_var, False, windows_expand_args, **extra
-                )
+                name = prog_name or PROGRAM
+                code = super().main(words, name, complete_var, False, windows_expand_args, **extra)
                 sys.stdout.flush()  # while an error can still be reported
         except SystemExit as error:
             if error.code not in _ENDED:
@@ -73,6 +73,18 @@ class Commands(TyperGroup):
         if standalone_mode:
             _exit(code if isinstance(code, int) else 0)
         return code
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that `args` begin with; point to `run` for an experiment."""
+        if args and args[0] not in self.commands and _is_experiment(args[0]):
+            ctx.fail(f"{args[0]!r} is an experiment: write `maskpolicy run {args[0]}`")
+        return super().resolve_command(ctx, args)
+
+
+def _is_experiment(word: str) -> bool:
+    from maskpolicy.config import shipped
+
+    return word.endswith((".yaml", ".yml")) or word in {each.name for each in shipped.listed()}
 
 
 def _exit(code: int) -> NoReturn:
@@ -121,7 +133,13 @@ def _line(error: Exception) -> str:
     if isinstance(error, MaskpolicyError):
         return text
     if hasattr(error, "format_message"):  # an error of the argument parser
-        return f"{text} (see maskpolicy --help)"
+        context = getattr(error, "ctx", None)
+        if context is None:
+            return f"{text} (see {PROGRAM} --help)"
+        takes_keys = any(each.name == "keys" for each in context.command.params)
+        if takes_keys and getattr(error, "possibilities", True) in (None, []):  # an unknown option
+            text = f"{text}; keys are written without dashes, KEY=VALUE"
+        return f"{text} (see {context.command_path} --help)"
     if isinstance(error, OSError) and error.strerror:
         return _printable(f"{error.filename or 'system'}: {error.strerror}")
     return f"{type(error).__name__}: {text} (a bug in maskpolicy: --debug shows where)"

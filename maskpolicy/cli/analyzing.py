@@ -71,6 +71,8 @@ def analyze(
     detail = detail_of(quiet, verbose)
     log_to(console(err=True), detail=detail)
     discovery.load_files(plugin or (), fresh=True)
+    if (Path(name) / "results").is_dir():
+        raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
     analyses, places = _parsed(name, runs or [])
     with packing.opened(places) as opened:
         folders = opened.folders

@@ -140,7 +140,11 @@ def read_run(folder: Path) -> Run:
     check_whole(folder)
     paths = _current(folder, "results")
     if not paths:
-        raise DataError(f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote")
+        near = _run_near(folder)
+        raise DataError(
+            f"{folder}: no results/*.json: name a folder that `maskpolicy run` wrote"
+            f"{f', such as {near}' if near else ''}"
+        )
     results = tuple(read_result(path) for path in paths)
     early = tuple(read_result(path) for path in _current(folder, EARLY))
     if any(not isinstance(result.config.get(STEP), int) for result in early):
@@ -161,6 +165,13 @@ def read_run(folder: Path) -> Run:
         )
     except (AttributeError, KeyError, TypeError):
         raise _foreign(folder) from None
+
+
+def _run_near(path: Path) -> Path | None:
+    """Return a run in a folder, around it, or of its name below runs/; None if there is none."""
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    near = (*inside, path.parent, Path("runs") / path)
+    return next((each for each in near if each != path and (each / "results").is_dir()), None)
 
 
 def read_settings(folder: Path) -> dict[str, Json]:

@@ -90,6 +90,11 @@ def test_a_mistake_is_one_line(refused, monkeypatch, tmp_path, words, says):
     assert says in refused("analyze", *words)
 
 
+def test_a_run_in_place_of_an_analysis_is_told(refused, finished):
+    line = refused("analyze", finished, "coverage")
+    assert f"name the analysis first, then runs: analyze NAME {finished}" in line
+
+
 def test_results_of_another_version_are_refused(refused, finished, tmp_path):
     path = next((finished / "results").iterdir())
     path.write_text(path.read_text().replace('"version": 1', '"version": 99'))

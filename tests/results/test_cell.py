@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,14 @@ def test_a_stage_is_found_by_its_name_or_its_kind():
     assert one.stage_key("fit x, run 1") == "c"
     assert one.stage_key("fitted") == "d"
     assert one.stage_key("intermediate") is None
+
+
+def test_a_run_near_a_folder_without_results_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs", "mine", "results").mkdir(parents=True)
+    Path("runs", "mine", "leaderboard.html").touch()
+    for given in ("runs", "mine", "runs/mine/leaderboard.html"):
+        with pytest.raises(DataError, match=r"^\S+: no results/.*, such as runs/mine$"):
+            read_run(Path(given))
+    with pytest.raises(DataError, match=r"`maskpolicy run` wrote$"):
+        read_run(Path("elsewhere"))
