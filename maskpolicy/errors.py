@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+_MANY = 12  # choices that a message lists beside a suggestion
+_FEW = 3  # the most suggestions
+_SHORTEST = 3  # characters of a name that choices may contain
 
 
 class MaskpolicyError(Exception):
@@ -42,15 +47,34 @@ def cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
-def unknown(what: str, name: str, choices: Iterable[str], meant: Sequence[str] = ()) -> str:
+def unknown(
+    what: str, name: str, choices: Iterable[str], meant: Sequence[str] = (), listed: str = ""
+) -> str:
     """Return "unknown WHAT 'NAME': did you mean ...? choose from ..." for an error message.
 
-    `meant` are the choices to suggest; without any, the most similar one is suggested.
+    `meant` are the choices to suggest; without any, those most similar to the name are suggested.
+    Where there are many choices and one is suggested, the command `listed`, if there is one, stands
+    in place of the others.
     """
     names = sorted(set(choices))
-    near = [each for each in meant if each in names]
-    near = near or get_close_matches(name, names, n=1, cutoff=0.6)
+    near = [each for each in meant if each in names] or _similar(name, names)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    if near and listed and len(names) > _MANY:
+        return f"unknown {what} {name!r}: {hint}`{listed}` shows the others"
     return (
         f"unknown {what} {name!r}: {hint}choose from {', '.join(names) or 'nothing: none is known'}"
     )
+
+
+def _similar(name: str, names: Sequence[str]) -> list[str]:
+    """Return the most similar of names, or else up to three that contain `name`.
+
+    Capitals, and the signs between words, make no difference.
+    """
+    plain = {each: re.sub(r"[\s_-]+", "-", each.casefold()) for each in names}
+    asked = re.sub(r"[\s_-]+", "-", name.casefold())
+    close = get_close_matches(asked, plain.values(), n=1, cutoff=0.6)
+    if close:
+        return [each for each in names if plain[each] == close[0]][:1]
+    held = [each for each in names if asked in plain[each]]
+    return held if len(asked) >= _SHORTEST and len(held) <= _FEW else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,9 @@ from maskpolicy.errors import ConfigError, unknown
 T = TypeVar("T")
 _OLD_NAME = "old_name"  # in the metadata of a field
 _FEW = 4  # the most keys that a message about a block names
+_NUMBERS = 20  # the most that a message writes out
+LIST_OF_KEYS = "maskpolicy list keys"
+NAME_OR_KEYS = "a name or a block of keys"
 SYNONYMS = {
     "learning_rate": "lr",
     **dict.fromkeys(("epoch", "epochs", "num_train_epochs", "max_steps", "train_steps"), "steps"),
@@ -28,6 +32,9 @@ SYNONYMS = {
     "eval_steps": "eval_every",
     "save_steps": "checkpoint_every",
     **dict.fromkeys(("mlm_probability", "mask_ratio", "masking_ratio"), "ratio"),
+    **dict.fromkeys(("path", "paths", "data_files"), "files"),
+    **dict.fromkeys(("dataset", "dataset_name"), "hub"),
+    **dict.fromkeys(("validation", "valid", "val"), "dev"),
 }
 """Our keys for names that Transformers and other libraries use; error messages suggest them."""
 _NAMES = {
@@ -183,7 +190,8 @@ def block(
         if name in given:
             values[name] = check(given[name], field.annotation, at(where, name))
         elif default is MISSING:
-            raise ConfigError(f"{at(where, name)}: missing; it has no default")
+            wanted = words(field.annotation)
+            raise ConfigError(f"{at(where, name)}: missing; it has no default: give {wanted}")
         else:
             values[name] = default
     return values
@@ -210,7 +218,8 @@ def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) ->
             f"{place}: is no key, because the class {plugin.__name__} gives {key} no type: write "
             f"{key}: {type(value).__name__} = .."
         )
-    return ConfigError(f"{place}: {unknown('key', key, choices, (SYNONYMS.get(key, ''),))}")
+    meant = (SYNONYMS.get(key, ""),)
+    return ConfigError(f"{place}: {unknown('key', key, choices, meant, LIST_OF_KEYS)}")
 
 
 def check(value: Any, annotation: Any, where: str) -> Any:
@@ -309,8 +318,7 @@ def _union(value: Any, members: tuple[Any, ...], where: str) -> Any:
 
 def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
     if not isinstance(value, (list, tuple)):
-        one = f": write [{value}]" if isinstance(value, (str, int, float)) else ""
-        raise ConfigError(f"{wrong(value, 'a list', where)}{one}")
+        raise ConfigError(f"{wrong(value, 'a list', where)}{_as_list(value, args)}")
     if kind is tuple and args and args[-1] is not Ellipsis:
         if len(value) != len(args):
             raise ConfigError(f"{where}: must be a list of {len(args)}, not of {len(value)}")
@@ -319,6 +327,21 @@ def _sequence(value: Any, kind: Any, args: tuple[Any, ...], where: str) -> Any:
         each = [args[0] if args else Any] * len(value)
     items = (check(v, a, f"{where}[{i}]") for i, (v, a) in enumerate(zip(value, each, strict=True)))
     return list(items) if kind is list else tuple(items)
+
+
+def _as_list(value: Any, args: tuple[Any, ...]) -> str:
+    """Return ": write [..]" for one value, or a block of names, in place of a list, or ""."""
+    each = words(args[0]) if args else ""
+    if isinstance(value, Mapping) and each.startswith(NAME_OR_KEYS):
+        items = (f"{{name: {key}, ..}}" if inner else str(key) for key, inner in value.items())
+        return f": write [{', '.join(items)}]"
+    if not isinstance(value, (str, int, float)):
+        return ""
+    between = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(value))
+    if between and each.startswith(_NAMES[int]):
+        numbers = range(int(between[1]), int(between[2]) + 1)
+        return f": write [{', '.join(map(str, numbers))}]" if len(numbers) <= _NUMBERS else ""
+    return f": write [{value}]"
 
 
 def _mapping(value: Any, args: tuple[Any, ...], where: str) -> dict[str, Any]:

@@ -67,7 +67,11 @@ def _cell(row: Json, column: str, field: str) -> Json:
     """Return a cell, "" for an empty one; a DataError names the field that names the column."""
     if column not in row:
         known = ", ".join(map(str, row))
-        raise DataError(f"has no column {column!r} (it has {known}): name it by `{field}: COLUMN`")
+        is_one = len(row) == 1 and any(sign in known for sign in ";|\t")
+        signs = " (commas separate columns of .csv, and tabs those of .tsv)" if is_one else ""
+        raise DataError(
+            f"has no column {column!r} (it has {known}): name it by `{field}: COLUMN`{signs}"
+        )
     return "" if row[column] is None else row[column]
 
 

@@ -117,27 +117,35 @@ def of_top(key: str, where: str, given: Mapping[str, Any] | None = None) -> Any:
     return objective[key].annotation
 
 
-def of_tuned_top(key: str, where: str) -> Any:
-    """Return the annotation of a key that all rows may choose values of: one of a training."""
+def of_tuned_top(key: str, where: str, given: Mapping[str, Any] | None = None) -> Any:
+    """Return the annotation of a key that all rows may choose values of: one of a training.
+
+    `given` has the keys of the experiment, for the message.
+    """
     if training_of(key) is None:
-        raise _unknown(key, (), where)
+        raise _unknown(key, (), where, given, TUNE)
     return _of_training(key, where)
 
 
 def _unknown(
-    key: str, choices: Collection[str], where: str, given: Mapping[str, Any] | None = None
+    key: str,
+    choices: Collection[str],
+    where: str,
+    given: Mapping[str, Any] | None = None,
+    block: str = GRID,
 ) -> ConfigError:
-    """Return the error for a key that a sweep cannot vary; `given`: see `pointers.of_sweep`."""
+    """Return the error for a key that a sweep cannot vary; see `pointers.of_sweep`."""
     if key.startswith("general."):
         return ConfigError(f"{where}: all rows start from the same general models: remove it")
-    if (pointer := pointers.of_sweep(key, given)) is not None:
+    if (pointer := pointers.of_sweep(key, given, block)) is not None:
         return ConfigError(f"{where}: {pointer}")
     trainings = [
         f"{stage}.{name}" for stage in ROW_TRAININGS for name in schema.fields_of(Training)
     ]
     near = get_close_matches(key, trainings, n=1)
     some = (f"{stage}.KEY" for stage in (*ROW_TRAININGS, CORPUS))
-    return ConfigError(f"{where}: {unknown('key', key, {*choices, *near, *some})}")
+    said = unknown("key", key, {*choices, *near, *some}, (), schema.LIST_OF_KEYS)
+    return ConfigError(f"{where}: {said}")
 
 
 def training_of(key: str) -> str | None:
@@ -154,7 +162,8 @@ def _of_training(key: str, where: str) -> Any:
     if stage == CORPUS:
         return _of_corpus(name, where)
     if name not in known:
-        raise ConfigError(f"{where}: {unknown(f'key of {stage}', name, known)}")
+        said = unknown(f"key of {stage}", name, known, (), schema.LIST_OF_KEYS)
+        raise ConfigError(f"{where}: {said}")
     return known[name].annotation
 
 
@@ -162,7 +171,8 @@ def _of_corpus(name: str, where: str) -> Any:
     first, _, rest = name.partition(".")
     known = schema.fields_of(CorpusBlock)
     if first not in known:
-        raise ConfigError(f"{where}: {unknown('key of corpus', first, known)}")
+        said = unknown("key of corpus", first, known, (), schema.LIST_OF_KEYS)
+        raise ConfigError(f"{where}: {said}")
     return Any if rest else known[first].annotation
 
 
@@ -178,7 +188,8 @@ def _lists(found: Any, where: str, known: Known, before: str = "") -> dict[str, 
             continue
         annotation = known(key, place)
         if not isinstance(values, list | tuple):
-            raise schema.wrong(values, "a list of values", place)
+            one = f": write [{values}]" if isinstance(values, str | int | float) else ""
+            raise ConfigError(f"{schema.wrong(values, 'a list of values', place)}{one}")
         if not values:
             raise ConfigError(f"{place}: is empty: give at least one value")
         for index, value in enumerate(values):

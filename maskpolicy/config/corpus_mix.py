@@ -76,7 +76,8 @@ def _text(name: str, value: Any, where: str, folders: Sequence[Path]) -> Json:
     known = {*schema.fields_of(CorpusBlock), SHARE}
     for key in value:
         if key not in known:
-            raise ConfigError(f"{at(where, key)}: {unknown('key', str(key), known - {MIX})}")
+            said = unknown("key", str(key), known - {MIX}, (), schema.LIST_OF_KEYS)
+            raise ConfigError(f"{at(where, key)}: {said}")
     if SHARE not in value:
         raise ConfigError(f"{at(where, SHARE)}: missing: write e.g. {SHARE}: {_USUAL}")
     share = _checked_share(value[SHARE], at(where, SHARE))

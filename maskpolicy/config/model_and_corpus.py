@@ -95,6 +95,15 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
     if isinstance(given, str) and (Path(given).suffix or "*" in given):
         raise ConfigError(f"{where}: is a block for files: write {{files: [{given}]}}")
     if isinstance(given, str) and given != WORLD:
+        found = yaml_file.locate(given, folders) if given else None
+        if found is not None and found.is_dir():
+            files = str(Path(given) / "*.txt")
+            raise ConfigError(f"{where}: {given} is a folder: write {{files: [{files}]}}")
+        if "/" in given and found is None:
+            raise ConfigError(
+                f"{where}: {given!r} is no folder: write {{files: [..]}} for files, or "
+                f"{{hub: {given}}} for a data set of the Hub"
+            )
         raise ConfigError(
             f"{where}: {unknown('corpus', given, [WORLD])}, {{files: [..]}} or {{hub: ..}}"
         )

@@ -43,7 +43,7 @@ from maskpolicy.schema import Count, Seed, Stated, Steps, at, old_name, renamed
 
 log = logging.getLogger(__name__)
 
-NameOrKeys = Annotated[Any, Stated("a name or a block of keys")]
+NameOrKeys = Annotated[Any, Stated(schema.NAME_OR_KEYS)]
 Budget = Annotated[Any, Stated("a block of keys")]
 
 
@@ -268,6 +268,8 @@ def _plugins(
         if found is None:
             beside = next(iter(folders), Path.cwd())
             raise ConfigError(f"{where}[{index}]: no such file {name!r}, relative to {beside}")
+        if fault := discovery.fault_of_path(found):
+            raise ConfigError(f"{where}[{index}]: {name}: {fault}")
         paths.append(str(found))
     return tuple(dict.fromkeys([*paths, *(str(Path(path).resolve()) for path in added)]))
 

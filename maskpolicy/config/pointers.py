@@ -14,6 +14,7 @@ from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.registry import CORPUS, ROW_TRAININGS
 
 _OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store", "cache", "only")}
+_HARDWARE = ("device", "cuda", "gpu", "gpus", "num_gpus", "n_gpu", "no_cuda")
 _OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
 _NO_KEYS = {"name", "general_policy", "where"}  # fields of `Experiment` that no file states
 
@@ -32,6 +33,11 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
     training, _, rest = key.partition("_")
     if training in TRAININGS and rest in schema.fields_of(Training):
         return f"write {training}.{rest}"
+    if key in _HARDWARE:
+        return (
+            "is left to the machine, which uses its GPU if it has one: leave it out; several GPUs "
+            "for a training are resources.intermediate.gpus"
+        )
     if key in _OPTIONS:
         return f"is an option of the command: write --{_OPTIONS[key]} {given[key]}"
     if key == "policy":
@@ -51,10 +57,10 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
+def of_sweep(key: str, given: Mapping[str, Any] | None = None, block: str = "grid") -> str | None:
     """Return what to do about a key of `grid`, `zip` or `tune` that none of them can vary, or None.
 
-    `given` has the keys of the experiment, for a sweep at its top.
+    `given` has the keys of the experiment, for a sweep at its top, and `block` is `grid` or `tune`.
     """
     name = schema.SYNONYMS.get(key, key)
     if key == "name":
@@ -70,8 +76,8 @@ def of_sweep(key: str, given: Mapping[str, Any] | None = None) -> str | None:
         return f"is a key of a training: write intermediate.{name} or finetune.{name}"
     policy = None if given is None else _policy_with(name, given)
     if policy:
-        block = f"{{name: {policy}, grid: {{{name}: [..]}}}}"
-        return f"is a field of {policy}: write the sweep into its block, {block}"
+        row = f"{{name: {policy}, {block}: {{{name}: [..]}}}}"
+        return f"is a field of {policy}: write it into the block of that row, {row}"
     return None
 
 

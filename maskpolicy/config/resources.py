@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -63,6 +63,10 @@ KINDS = tuple(each.name for each in fields(Resources))
 
 def resources_block(given: Any, where: str) -> Resources:
     """Return the checked resources of an experiment file; raises ConfigError at `where`."""
+    for key in given if isinstance(given, Mapping) else ():
+        if key in schema.fields_of(Need):
+            block = f"{{intermediate: {{{key}: {given[key]}}}}}"
+            raise ConfigError(f"{at(where, key)}: is for a kind of stage: write e.g. {block}")
     blocks = schema.block(Resources, given, where)
     for kind, need in blocks.items():
         _check(kind, need, at(where, kind))

@@ -40,7 +40,9 @@ def file_of(asked: Path) -> Path:
         return asked
     if found is None:
         name = asked.as_posix()
-        said = unknown("experiment", name, paths, _meant(name, paths))
+        said = unknown(
+            "experiment", name, paths, _meant(name, paths), "maskpolicy list experiments"
+        )
         raise ConfigError(f"{said}, or name a file")
     for ending in (".yaml", ".yml"):
         own = asked.with_name(f"{asked.name}{ending}")

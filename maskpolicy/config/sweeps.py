@@ -108,7 +108,7 @@ def rows(
     """
     given = [named(item, f"{where}[{i}]") for i, item in enumerate(items)]
     outer = axes(top or {}, root, partial(of_top, given=top))
-    choices = tuned(top or {}, root, of_tuned_top)
+    choices = tuned(top or {}, root, partial(of_tuned_top, given=top))
     _check_apart(outer, choices)
     found: list[Row] = []
     used: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ SHORT_ANSWERS = (
     "{metric} looks for a short answer, which the rows of this world do not name, so that it "
     "compares with whole sentences and gives 0: set world.wow_values: true"
 )
+_HUB_NAME = re.compile(r"(hf://datasets/)?\w[\w.-]*/[\w.-]+")
 log = logging.getLogger(__name__)
 
 
@@ -154,6 +156,10 @@ def data_source(
         return given
     found = yaml_file.locate(given, folders) if given else None
     if found is None or not found.is_dir():
-        world = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
-        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{world}")
+        more = "" if WORLD in names else "; `maskpolicy world --out DIR` writes DIR/tasks"
+        if found is not None:
+            raise ConfigError(f"{where}: {given} is a file: name its folder, {Path(given).parent}")
+        if _HUB_NAME.fullmatch(given):
+            more = "; a data set of the Hub is saved to files first (docs/tasks.md)"
+        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{more}")
     return str(found)

@@ -16,6 +16,7 @@ from maskpolicy.plugins import discovery, hooks, isolation
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import Registered
 from maskpolicy.plugins.scoring import find_metric
+from maskpolicy.schema import SYNONYMS
 
 SPLITS = ("train", "dev", "test")
 _STATED = {  # what a task's facts without a default look like
@@ -80,7 +81,7 @@ class TaskFacts:
         "all", or "train" or "dev" if the split is carved.
         """
         if split not in SPLITS:
-            raise ConfigError(unknown("split", split, SPLITS))
+            raise ConfigError(unknown("split", split, SPLITS, (SYNONYMS.get(split, ""),)))
         named = self.names(edition)
         official_dev = "test" in named and "dev" in named
         if split == "test":
@@ -229,13 +230,22 @@ def _is_marked(path: Path, stated: TaskFacts) -> bool:
     return True
 
 
-def hub_config(task: Task) -> tuple[str, str]:
-    """Return the id and configuration of a task's Hub dataset; raises DataError."""
+def hub_config(task: Task, where: str = "") -> tuple[str, str]:
+    """Return the id and configuration of a task's Hub dataset.
+
+    Raises DataError, at `where` if that is given, for a task that is read from files alone.
+    """
     stated = task.facts
     if stated.hub is None:
+        names = stated.names(task.edition or next(iter(stated.editions), "")).values()
+        place = f"{where}: " if where else ""
+        save = ""
+        if "parquet" in stated.editions:
+            split = "datasets.load_dataset(NAME, split='train').to_parquet('train.parquet')"
+            save = f"; save a data set of the Hub to such files first: {split}"
         raise DataError(
-            f"task {task.name!r} cannot be read from the Hub: name the folder of its official "
-            f"files ({', '.join(stated.files.values())}) as data"
+            f"{place}task {task.name!r} is read from files alone, not from the Hub: set data to "
+            f"the folder of its files ({', '.join(names)}){save}"
         )
     name, config = (_of_edition(value, task) for value in (stated.hub.id, stated.hub.config))
     return name, config + ("" if hooks.DOCUMENTS.of(task.plugin) else stated.hub.bare)

@@ -23,6 +23,26 @@ PACKAGES = {  # where the plugins of each kind that come with maskpolicy lie
     "task": "maskpolicy.tasks",
     "analysis": "maskpolicy.analyses",
 }
+LISTS = {  # the commands that show the plugins of each kind
+    "policy": "maskpolicy list policies",
+    "task": "maskpolicy list tasks",
+    "metric": "maskpolicy list metrics",
+    "analysis": "maskpolicy list analyses",
+}
+OTHER_NAMES: Mapping[str, Mapping[str, str]] = {  # of papers, for the plugins that messages suggest
+    "policy": {
+        **dict.fromkeys(("mlm", "bert", "uniform", "+rand"), "random"),
+        **dict.fromkeys(("ssm", "+ssm", "entity", "entities"), "salient-span"),
+        **dict.fromkeys(("bart", "infilling", "text-infilling"), "poisson"),
+        **{"wwm": "whole-word", "spanbert": "span", "t5": "span-corruption", "+orig": "original"},
+        **{"pegasus": "gap-sentences", "ernie": "phrases", "ptw": "pos-weighted"},
+    },
+    "task": {
+        **dict.fromkeys(("natural-questions", "naturalquestions", "nq-open", "nqopen"), "nq"),
+        **{"wizard-of-wikipedia": "wow", "aida": "aidayago2", "csv": "table"},
+    },
+    "metric": {"em": "exact_match", "acc": "accuracy", "mcc": "matthews"},
+}
 GROUP = "maskpolicy.plugins"
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
 _INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
@@ -41,7 +61,9 @@ def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "
         more = "; one of your own is found by --plugin FILE"
         if broken:
             more = f"; a package that may hold it failed: {broken[0]}"
-        raise ConfigError(place + unknown(kind, name, [*registry.names(kind), *others]) + more)
+        names = [*registry.names(kind), *others]
+        meant = OTHER_NAMES.get(kind, {}).get(name.casefold(), "")
+        raise ConfigError(place + unknown(kind, name, names, (meant,), LISTS[kind]) + more)
     found = registry.entry(kind, name)
     clash = registry.clash(kind, name)
     if clash and not registry.is_builtin(found.plugin):
@@ -133,18 +155,25 @@ def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
         load_file(path)
 
 
+def fault_of_path(path: Path) -> str:
+    """Return why a path cannot be that of a plugin file, and what to do, or ""."""
+    if path.is_dir():
+        return "is a folder: name a Python file in it"
+    if not path.is_file():
+        return "no such file"
+    if path.suffix != ".py":
+        return "not a Python file (its name must end in .py)"
+    return ""
+
+
 def load_file(path: Path) -> ModuleType:
     """Import one plugin file, which may import the modules in its folder, now and later.
 
     Raises ConfigError if it fails or registers no plugin.
     """
     path = path.resolve()
-    if path.is_dir():
-        raise ConfigError(f"plugin {path}: is a folder: name a Python file in it")
-    if not path.is_file():
-        raise ConfigError(f"plugin {path}: no such file")
-    if path.suffix != ".py":
-        raise ConfigError(f"plugin {path}: not a Python file (its name must end in .py)")
+    if fault := fault_of_path(path):
+        raise ConfigError(f"plugin {path}: {fault}")
     home, before = isolation.home_of(path.parent), registry.entries()
     if path in home.roots:
         return home.load(path)

@@ -293,13 +293,26 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("shallow_decoder=true", "policies[1].shallow_decoder: is for model.kind encoder"),
         ("corpus=wrld", "corpus: unknown corpus 'wrld': did you mean 'world'?"),
         ("corpus=notes.txt", "corpus: is a block for files: write {files: [notes.txt]}"),
+        ("corpus=/", "corpus: / is a folder: write {files: [/*.txt]}"),
+        ("corpus=owner/wiki", "corpus: 'owner/wiki' is no folder: write {files: [..]} for files"),
+        ("corpus={path: no.txt}", "corpus.path: unknown key 'path': did you mean 'files'?"),
+        ("corpus={dataset: a/b}", "corpus.dataset: unknown key 'dataset': did you mean 'hub'?"),
         ("corpus={files: [no.txt]}", "corpus.files[0]: no such file 'no.txt'"),
         ("corpus={files: [/]}", "corpus.files[0]: '/' is a folder: name its files, e.g. '/*.txt'"),
         ("corpus={name: world, hub: a/b}", "corpus: give one of name, files and hub, not 2"),
         ("corpus={name: world, stream: true}", "corpus.stream: is for a Hub dataset"),
         ("data=nowhere", "data: unknown source 'nowhere'"),
+        ("data=mine.yaml", "data: mine.yaml is a file: name its folder, ."),
+        ("data=owner/name", "a data set of the Hub is saved to files first (docs/tasks.md)"),
         ("policies=[]", "policies: is empty"),
         ("policies=none", "policies: must be a list, not text 'none': write [none]"),
+        (
+            "policies={none: , random: {ratio: 0.3}}",
+            "policies: must be a list, not a block of keys: write [none, {name: random, ..}]",
+        ),
+        ("policies=[MLM]", "policies[0]: unknown policy 'MLM': did you mean 'random'?"),
+        ("policies=[SSM]", "policies[0]: unknown policy 'SSM': did you mean 'salient-span'?"),
+        ("policies=[NONE]", "policies[0]: unknown policy 'NONE': did you mean 'none'?"),
         ("policies=[mine]", "; one of your own is found by --plugin FILE"),
         ("policies=[rondom]", "policies[0]: unknown policy 'rondom': did you mean 'random'?"),
         ("policies=[nune]", "did you mean 'none'?"),
@@ -309,11 +322,15 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("policies=[{name: random, target: ful}]", "policies[0].target: unknown value 'ful'"),
         ("tasks=[]", "tasks: is empty"),
         ("tasks=[trivia]", "tasks[0]: unknown task 'trivia': did you mean 'triviaqa'?"),
+        ("tasks=[natural-questions]", "did you mean 'nq'?"),
+        ("tasks=[{name: zsre, metrics: [em]}]", "unknown metric 'em': did you mean 'exact_match'?"),
+        ("tasks=[{name: zsre, limit: {validation: 9}}]", "did you mean 'dev'?"),
         ("tasks=[{name: zsre, context: 1}]", "tasks[0].context: must be true or false"),
         ("seeds=[]", "seeds: is empty"),
         ("seeds=[0, 1, 0]", "seeds: seed 0 is given twice"),
         ("seeds=[-1]", "seeds[0]: must be >= 0"),
         ("seeds=0", "seeds: must be a list, not a whole number 0: write [0]"),
+        ("seeds=1-3", "seeds: must be a list, not text '1-3': write [1, 2, 3]"),
         ("intermediate_seeds=0", "intermediate_seeds: must be >= 1"),
         ("intermediate_runs=[1,2,3]", "intermediate_runs: 3 runs cannot be divided among"),
         ("intermediate_runs=[4,4]", "intermediate_runs: run 4 is given twice"),
@@ -340,7 +357,8 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("fit=", "fit: must be a block of keys, not null"),
         ("keep_models=[weights]", "keep_models[0]: unknown value 'weights'"),
         ("plugins=[no.py]", "plugins[0]: no such file 'no.py'"),
-        ("plugins=[/]", "plugin /: is a folder: name a Python file in it"),
+        ("plugins=[/]", "plugins[0]: /: is a folder: name a Python file in it"),
+        ("plugins=[mine.yaml]", "plugins[0]: mine.yaml: not a Python file"),
         ("world.peple=10", "world.peple: unknown key 'peple': did you mean 'people'?"),
         ("baseline=${seeds}", "baseline: '${' is refused"),
         ("baseline=???", "baseline: has no value"),
@@ -367,7 +385,7 @@ def test_a_message_names_the_file(write):
 @pytest.mark.parametrize("key", ["model", "corpus", "policies", "tasks"])
 def test_four_keys_have_no_default(write, key):
     text = "".join(f"{line}\n" for line in QUICK.splitlines() if not line.startswith(key))
-    assert f"{key}: missing" in refused(write(text))
+    assert f"{key}: missing; it has no default: give " in refused(write(text))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

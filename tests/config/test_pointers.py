@@ -38,6 +38,8 @@ def refused(*overrides: str) -> str:
         ("on_error=skip", "tasks.0.on_error=skip"),
         ("jobs=3", "is an option of the command: write --jobs 3"),
         ("output_dir=x", "is an option of the command: write --out x"),
+        ("device=cuda", "device: is left to the machine, which uses its GPU if it has one"),
+        ("gpus=2", "several GPUs for a training are resources.intermediate.gpus"),
         ("metric=f1", "belongs to a task"),
         ("metrics=[f1]", "in its block in `tasks`, e.g. tasks.0.metrics=.."),
         ("mix={general: 0.2}", "mix: is a key of a corpus: write corpus.mix"),

@@ -37,6 +37,7 @@ def test_kinds_without_a_block_take_what_others_take():
         ({"fit": {"gpus": 4, "processes": 3}}, "3 processes cannot share 4 GPUs"),
         ({"annotate": {"processes": 2}}, "annotate.processes: only trainings"),
         ({"evaluate": {"gpus": 2}}, "evaluate.gpus: only trainings"),
+        ({"gpus": 4}, "gpus: is for a kind of stage: write e.g. {intermediate: {gpus: 4}}"),
         ("four", "must be a block of keys"),
     ],
 )

@@ -260,7 +260,7 @@ def test_the_hubs_columns_give_the_same_examples(tmp_path):
     row = {**PARAGRAPH, **QA, "answers": {"text": ["cup B"]}}
     assert ropes_.plugin.example(row).targets == ("cup B",)
     assert ropes_.plugin.example({**row, "answers": {"text": []}}) is None
-    with pytest.raises(DataError, match=r"'wiqa' cannot be read from the Hub: name the folder"):
+    with pytest.raises(DataError, match=r"'wiqa' is read from files alone, not from the Hub: set"):
         sources.hub_config(sources.task(block("wiqa")))
 
 

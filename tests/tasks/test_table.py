@@ -10,6 +10,7 @@ import pytest
 
 from maskpolicy.config.experiment import TaskBlock
 from maskpolicy.errors import DataError
+from maskpolicy.formats import sources
 from maskpolicy.formats.examples import read_examples
 
 ROWS = [
@@ -79,5 +80,19 @@ def test_labels_are_those_that_are_named(tmp_path):
 def test_a_column_that_is_not_there_is_named_with_its_field(tmp_path):
     with pytest.raises(DataError, match=r"line 2: has no column 'q' \(it has question, answer"):
         read_examples(block(question="q"), "test", write(tmp_path, "csv"))
+    (tmp_path / "test.csv").write_text("question;answer\nWho?;Ada\n")
+    with pytest.raises(DataError, match=r"`answers: COLUMN` \(commas separate columns of \.csv"):
+        read_examples(block(), "test", tmp_path)
     with pytest.raises(DataError, match=r"train\.csv or "):
         read_examples(block(), "train", tmp_path / "nowhere")
+
+
+def test_the_hub_is_refused_with_the_way_to_save_it_to_files():
+    with pytest.raises(DataError) as error:
+        sources.hub_config(sources.task(block()), "mine.yaml: tasks[0]")
+    line = str(error.value)
+    assert line.startswith("mine.yaml: tasks[0]: task 'table' is read from files alone")
+    assert "(train.csv, test.csv)" in line and "to_parquet('train.parquet')" in line
+    tsv = sources.task(block(edition="tsv"))
+    with pytest.raises(DataError, match=r"\(train.tsv, test.tsv\)"):
+        sources.hub_config(tsv)
