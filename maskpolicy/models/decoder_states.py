@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.models.exclusion import encode
 from maskpolicy.models.families import family_of
+from maskpolicy.models.text_to_text_exclusion import encode
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.models.exclusion import packed
 from maskpolicy.models.families import family_of
+from maskpolicy.models.text_to_text_exclusion import packed
 
 if TYPE_CHECKING:
     import torch

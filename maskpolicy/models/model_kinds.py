@@ -16,13 +16,13 @@ from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models import (
     bart,
     encoders,
-    exclusion,
     masked_lm,
     roberta,
     text_to_text,
     text_to_text_loss,
 )
 from maskpolicy.models.presets import Preset
+from maskpolicy.models.text_to_text_exclusion import checked
 from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.training.batching import Pairs
 from maskpolicy.training.interfaces import Loss
@@ -85,7 +85,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         load=text_to_text.load,
         outside=lambda name, revision, head: text_to_text.load(name, revision),
         specials=text_to_text.specials,
-        training_module=lambda made, denoising, layers, seed: exclusion.checked(made, denoising),
+        training_module=lambda made, denoising, layers, seed: checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
         loss=text_to_text_loss.token_loss,

@@ -21,7 +21,7 @@ from maskpolicy.corpus.passages import tokenize as passages_of
 from maskpolicy.errors import ConfigError
 from maskpolicy.finetuning.generation import PairLimits, generate, rank
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.models import exclusion
+from maskpolicy.models import text_to_text_exclusion as exclusion
 from maskpolicy.models.attention_and_dropout import set_attention, set_dropout
 from maskpolicy.models.families import FAMILIES, family_of
 from maskpolicy.models.loading import input_embeddings

@@ -8,7 +8,7 @@ import torch
 from maskpolicy.config.budgets import Training
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models import crossentropy
-from maskpolicy.models.exclusion import encode
+from maskpolicy.models.text_to_text_exclusion import encode
 from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.training.batching import Pair, Pairs, collate
 from maskpolicy.training.specials import Specials

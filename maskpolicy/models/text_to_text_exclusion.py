@@ -1,4 +1,4 @@
-"""MAE-LM: run the encoder without the excluded `<mask>` tokens (Meng et al. 2024)."""
+"""MAE-LM for text-to-text models: run the encoder without the excluded masks (Meng et al. 2024)."""
 
 from __future__ import annotations
 
