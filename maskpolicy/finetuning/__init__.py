@@ -9,7 +9,7 @@ from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import label, span, text
-from maskpolicy.finetuning.answering import AnswerParams, HeadKind, HeadParams
+from maskpolicy.finetuning.head_params import AnswerParams, HeadKind, HeadParams
 from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.steps import Cut, ExampleSteps
 from maskpolicy.types import Example

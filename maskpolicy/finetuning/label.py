@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
-from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.encoder_inputs import (
     TwoTexts,
     batches,
@@ -21,6 +20,7 @@ from maskpolicy.finetuning.encoder_inputs import (
     tuned,
     with_head,
 )
+from maskpolicy.finetuning.head_params import AnswerParams, HeadParams
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
 from maskpolicy.training.interfaces import Progress

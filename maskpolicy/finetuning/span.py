@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import encode
-from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.encoder_inputs import TwoTexts, batches, outputs, tuned, with_head
+from maskpolicy.finetuning.head_params import AnswerParams, HeadParams
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
 from maskpolicy.training.interfaces import Progress

@@ -8,8 +8,8 @@ from typing import Any
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
-from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.generation import PairLimits, generate, rank
+from maskpolicy.finetuning.head_params import AnswerParams, HeadParams
 from maskpolicy.models import text_to_text
 from maskpolicy.models.position_limits import limits
 from maskpolicy.models.text_to_text_loss import token_loss

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from maskpolicy import hardware
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import TASK_HEADS, Head, label
-from maskpolicy.finetuning.answering import AnswerParams, HeadKind
 from maskpolicy.finetuning.generation import PairLimits, likelihoods
+from maskpolicy.finetuning.head_params import AnswerParams, HeadKind
 from maskpolicy.models.position_limits import bounded
 from maskpolicy.training.batching import Batch
 from maskpolicy.training.steps import ExampleSteps

@@ -14,7 +14,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import HeadChoice, TaskBlock
 from maskpolicy.corpus.documents import ShardSource, Source
 from maskpolicy.corpus.mixing import TextShare
-from maskpolicy.finetuning.answering import AnswerParams, HeadKind, HeadParams
+from maskpolicy.finetuning.head_params import AnswerParams, HeadKind, HeadParams
 from maskpolicy.keys import omitted
 from maskpolicy.models.model_kinds import FreshParams, ModelParams
 from maskpolicy.types import Denoising, Json

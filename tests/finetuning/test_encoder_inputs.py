@@ -12,7 +12,7 @@ import torch
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import ConfigError
 from maskpolicy.finetuning import TASK_HEADS, encoder_inputs, label, span
-from maskpolicy.finetuning.answering import AnswerParams
+from maskpolicy.finetuning.head_params import AnswerParams
 from maskpolicy.models import encoders
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import tokenize

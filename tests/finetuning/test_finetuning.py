@@ -12,7 +12,7 @@ import torch
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.finetuning import TASK_HEADS, encoder_inputs, span
-from maskpolicy.finetuning.answering import AnswerParams
+from maskpolicy.finetuning.head_params import AnswerParams
 from maskpolicy.training.specials import Specials
 from maskpolicy.types import Example
 

@@ -11,8 +11,8 @@ import torch
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
-from maskpolicy.finetuning.answering import AnswerParams
 from maskpolicy.finetuning.generation import PairLimits, generate, rank
+from maskpolicy.finetuning.head_params import AnswerParams
 from maskpolicy.finetuning.text import answer
 from maskpolicy.models import bart
 from maskpolicy.models.text_to_text_loss import token_loss

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import TASK_HEADS
-from maskpolicy.finetuning.answering import AnswerParams, HeadParams
 from maskpolicy.finetuning.encoder_inputs import TwoTexts
+from maskpolicy.finetuning.head_params import AnswerParams, HeadParams
 from maskpolicy.formats import audit
 from maskpolicy.models.model_kinds import MODEL_KINDS, FreshParams
 from maskpolicy.models.position_limits import limits

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import TASK_HEADS
-from maskpolicy.finetuning.answering import AnswerParams
 from maskpolicy.finetuning.encoder_inputs import outputs
+from maskpolicy.finetuning.head_params import AnswerParams
 from maskpolicy.learned import Context
 from maskpolicy.learned.classifier import Classifier, readable
 from maskpolicy.models.text_to_text_loss import label_logits

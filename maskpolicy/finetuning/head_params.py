@@ -1,4 +1,4 @@
-"""What a stage's key holds of how a task's examples are answered."""
+"""The head of a task, and how examples are answered: parameters in the keys of stages."""
 
 from __future__ import annotations
 
