@@ -17,7 +17,7 @@ from maskpolicy.leaderboard import baselines, stats
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.stats import Difference
 from maskpolicy.results import predictions
-from maskpolicy.results.collecting import cell_config
+from maskpolicy.results.cell_config import cell_config
 from maskpolicy.results.predictions import CellAnswers
 from maskpolicy.types import Json
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from maskpolicy import keys
-from maskpolicy.config import learned_policies
-from maskpolicy.config.budgets import TRAININGS, settled
+from maskpolicy.config.budgets import TRAININGS
 from maskpolicy.config.experiment import (
     HUB,
     WORLD,
     Experiment,
-    PolicyBlock,
-    TaskBlock,
     resolved,
-    resolved_policy,
-    resolved_task,
 )
-from maskpolicy.config.policy_blocks import compares_corpora
 from maskpolicy.files import json_bytes, read_json, remove_parts, write_file
 from maskpolicy.formats import sources
 from maskpolicy.graph.nodes import Stage, topological
@@ -32,7 +24,6 @@ from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.majority import FILE
 from maskpolicy.metrics import Total
 from maskpolicy.plugins.discovery import find_plugin
-from maskpolicy.plugins.registry import ROW_TRAININGS
 from maskpolicy.results import run_notes, tuned_cells
 from maskpolicy.results.cell import (
     EARLY,
@@ -47,6 +38,7 @@ from maskpolicy.results.cell import (
     read_result,
     result_bytes,
 )
+from maskpolicy.results.cell_config import candidate_config, cell_config
 from maskpolicy.stages import Graph
 from maskpolicy.stages.evaluation import AUDIT
 from maskpolicy.stages.params import (
@@ -115,56 +107,6 @@ def collect(
     return run
 
 
-def cell_config(experiment: Experiment, policy: PolicyBlock, task: TaskBlock, seed: int) -> Json:
-    """Return exactly the settings that one cell depends on.
-
-    A `none` cell thus has no settings of the intermediate stage, and is equal in runs that differ
-    only in that stage.
-    """
-    specs: dict[str, Any] = {"general": experiment.general}
-    specs |= {name: experiment.budget(name, policy) for name in ROW_TRAININGS}
-    specs = {name: settled(spec, name) for name, spec in specs.items()}
-    corpus = experiment.corpus_of(policy)
-    whole = resolved(replace(experiment, corpus=corpus, **specs))
-    for name in TRAININGS:
-        del whole[name]["checkpoint_every"]  # does not affect results
-    config = {
-        "policy": _unlabelled(resolved_policy(policy)),
-        "task": _unlabelled(resolved_task(task)),
-        "model": whole["model"],
-        "finetune": whole["finetune"],
-    }
-    if policy.trainings:
-        config["trainings"] = policy.trainings
-    if policy.tune:
-        config["tune"] = policy.tune
-    if experiment.model.is_scratch:
-        config["general"] = whole["general"]
-        config["general_seeds"] = experiment.general_seeds
-        config["general_seed"] = experiment.general_of(experiment.run_of(seed))
-    if WORLD in (task.data, corpus.name) or experiment.model.is_scratch:
-        config["world"] = whole["world"]
-    if policy.has_stage:
-        names = ["corpus", "intermediate", "intermediate_seeds"]
-        if compares_corpora(policy) and experiment.contrast_corpus is not None:
-            names.append("contrast_corpus")
-        if learned_policies.is_learned(policy):
-            names.append("fit")
-            tasks = learned_policies.trained_on(experiment, policy)
-            config["train_on"] = [_unlabelled(resolved_task(one)) for one in tasks]
-        config |= {name: whole[name] for name in names}
-        config["intermediate_seed"] = experiment.run_of(seed)
-    return json.loads(keys.canonical(config))  # the same types and order as read from a file
-
-
-def _as_in(policy: PolicyBlock, config: Json) -> Json:
-    """Return a candidate's settings, with what the row itself states: budgets, and what to tune."""
-    stated = {"trainings": policy.trainings, "tune": policy.tune}
-    rest = {key: value for key, value in config.items() if key != "trainings"}
-    stated = {key: value for key, value in stated.items() if value}
-    return json.loads(keys.canonical({**rest, **stated}))
-
-
 def _written(result: Result | None, path: Path) -> Result | None:
     """Write a result, if there is one, to its file, and return it."""
     if result is not None:
@@ -202,7 +144,7 @@ def _result(
     result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
-        {**(config if taken is None else _as_in(policy, config)), **more},
+        {**(config if taken is None else candidate_config(policy, config)), **more},
         {each.name: each.key for each in behind if each.kind not in SHARD_KINDS},
         tuning=None if taken is None else taken.tuning,
         origin=_origin(task.data),
@@ -291,7 +233,3 @@ def _remove_broken(out: Path) -> None:
     """Remove what processes that have ended left half written in a run's folder."""
     for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
         remove_parts(folder)
-
-
-def _unlabelled(block: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in block.items() if key != "label"}

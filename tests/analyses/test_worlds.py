@@ -21,8 +21,9 @@ from maskpolicy.graph.nodes import topological
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.metrics import Total
-from maskpolicy.results import cell, collecting
+from maskpolicy.results import cell
 from maskpolicy.results.cell import read_run
+from maskpolicy.results.cell_config import cell_config
 from maskpolicy.store.artifacts import Store
 
 SHARES = {"none": 0.1, "random": 0.15, "salient-span": 0.7}
@@ -142,7 +143,7 @@ def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path)
         cells = []
         for (row, task, seed), stage in stages.build(experiment).cells.items():
             policy = next(each for each in experiment.policies if each.label == row)
-            settings = collecting.cell_config(experiment, policy, experiment.tasks[0], seed)
+            settings = cell_config(experiment, policy, experiment.tasks[0], seed)
             keys = {each.name: each.key for each in topological([stage])}
             share = (0.5 if row == "random" else 0.1) + world / 100 * (row == "random")
             metrics = Total("exact_match", share, 100 + world, 1)

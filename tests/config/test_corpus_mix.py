@@ -10,7 +10,7 @@ from maskpolicy.config.experiment import Experiment, resolved
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.errors import ConfigError
 from maskpolicy.graph.nodes import Stage, topological
-from maskpolicy.results.collecting import cell_config
+from maskpolicy.results.cell_config import cell_config
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [triviaqa]\n"
 ROW = "policies=[none, original, {name: original, label: rehearsal, corpus: {mix: {general: 0.2}}}]"

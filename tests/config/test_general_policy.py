@@ -9,7 +9,7 @@ from maskpolicy.config.experiment import Experiment, resolved
 from maskpolicy.config.parse import load_experiment
 from maskpolicy.errors import ConfigError
 from maskpolicy.graph.nodes import Stage, topological
-from maskpolicy.results.collecting import cell_config
+from maskpolicy.results.cell_config import cell_config
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
 LEARNED = "{name: supervised, train_on: [zsre]}"

@@ -149,27 +149,6 @@ def test_results_of_cells_that_are_gone_stay_and_are_not_read(collected, caplog,
     assert any("old--zsre--0" in note for note in build_leaderboard([again]).notes)
 
 
-def test_a_none_cell_holds_nothing_of_the_intermediate_stage(experiment):
-    none, random = experiment.policies
-    settings = collecting.cell_config(experiment, none, experiment.tasks[0], 0)
-    assert not {"corpus", "intermediate", "fit"} & set(settings)
-    staged = collecting.cell_config(experiment, random, experiment.tasks[0], 0)
-    assert staged["intermediate"]["steps"] == experiment.intermediate.steps
-    assert "fit" not in staged
-
-
-def test_seed_number_i_belongs_to_intermediate_run_i_mod_n(tmp_path):
-    path = tmp_path / "runs.yaml"
-    path.write_text(TEXT + "seeds: [5, 6, 7]\nintermediate_seeds: 2\n")
-    experiment = load_experiment(path)
-    random, task = experiment.policies[1], experiment.tasks[0]
-    runs = [
-        collecting.cell_config(experiment, random, task, seed)["intermediate_seed"]
-        for seed in experiment.seeds
-    ]
-    assert runs == [0, 1, 0]
-
-
 def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     def policy(code: Json = None, depends: Json = None) -> Json:
         about: dict[str, Json] = {"policy": "mine", "fields": {}, "code": code or {}}
@@ -188,30 +167,6 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
     told = [policy({"mine.py": "a"}), policy({"mine.py": "b"}), policy(None, {"version": "3.8"})]
     assert len({*told, None}) == 4
     assert told[0] == policy({"mine.py": "a"})
-
-
-def test_runs_may_have_numbers_of_their_own(tmp_path):
-    path = tmp_path / "runs.yaml"
-    path.write_text(TEXT + "seeds: [5, 6, 7]\nintermediate_runs: [3, 4]\n")
-    experiment = load_experiment(path)
-    random, task = experiment.policies[1], experiment.tasks[0]
-    cells = [collecting.cell_config(experiment, random, task, n) for n in experiment.seeds]
-    assert [cell["intermediate_seed"] for cell in cells] == [3, 4, 3]
-    assert cells[0]["intermediate_seeds"] == 2
-
-
-def test_seed_number_i_rests_on_general_model_i_mod_n(tmp_path):
-    path = tmp_path / "models.yaml"
-    text = "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2\n"
-    path.write_text(TEXT + text)
-    experiment = load_experiment(path)
-    for policy in experiment.policies:  # of `none` too
-        cells = [
-            collecting.cell_config(experiment, policy, experiment.tasks[0], seed)
-            for seed in experiment.seeds
-        ]
-        assert [cell["general_seed"] for cell in cells] == [0, 1, 0, 1]
-        assert cells[0]["general_seeds"] == 2
 
 
 def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
