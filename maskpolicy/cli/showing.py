@@ -145,7 +145,7 @@ def _masking(
     of_run = preview.from_run(run, policy, artifacts) if run else None
     if run and of_run:
         plugin_of_run("policy", of_run.policy["name"], cell.plugin_files(run))
-        preview.tell_edited(of_run, artifacts)
+        preview.warn_of_edits(of_run, artifacts)
     given = given_block(policy, [*keys, *own], of_run)
     block = policy_blocks.policy_block(given, "policy", {})
     block = replace(block, label=of_run.label) if of_run else block

@@ -79,7 +79,7 @@ def with_warmup(spec: T, stated: Any) -> T:
     return made
 
 
-def tell_warmup(warmup: int, steps: int, where: str) -> None:
+def warn_of_long_warmup(warmup: int, steps: int, where: str) -> None:
     """Log a warning about the block at `where` if its warm-up is longer than the training."""
     if steps and warmup > steps:
         log.warning(
@@ -121,7 +121,7 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
             block = {key: value for key, value in block.items() if key != GENERAL_ONLY}
         spec = Training(**schema.block(Training, block, place, vars(default), others))
         found[stage] = spec = with_warmup(spec, block)
-        tell_warmup(spec.warmup, spec.steps, place)
+        warn_of_long_warmup(spec.warmup, spec.steps, place)
     if not found["finetune"].steps:
         log.warning(
             "%sfinetune.steps: is 0: every model is evaluated as pre-trained, without fine-tuning "
@@ -149,7 +149,7 @@ def row_trainings(
             with_warmup(Training(**schema.block(Training, block, place, default)), block)
             for block in (usual, {**usual, **stated})
         )
-        tell_warmup(spec.warmup, spec.steps, place)
+        warn_of_long_warmup(spec.warmup, spec.steps, place)
         found[stage] = {
             key: value
             for key, value in vars(spec).items()

@@ -132,12 +132,12 @@ def _check_kind(block: PolicyBlock, task: TaskBlock, where: str) -> None:
     raise ConfigError(f"{where}: {task.label}: {block.name} {what}")
 
 
-def tell_warmups(block: PolicyBlock, where: str) -> None:
+def warn_of_long_warmups(block: PolicyBlock, where: str) -> None:
     """Log a warning for each warm-up in a learned policy's block that exceeds its steps."""
     for each, place in chain(block, where):
         for name, value in each.fields.items():
             if isinstance(value, Mapping) and {"steps", "warmup"} <= value.keys():
-                budgets.tell_warmup(value["warmup"], value["steps"], f"{place}.{name}")
+                budgets.warn_of_long_warmup(value["warmup"], value["steps"], f"{place}.{name}")
 
 
 def trained_on(experiment: Experiment, block: PolicyBlock) -> tuple[TaskBlock, ...]:

@@ -34,7 +34,7 @@ from maskpolicy.config.policy_blocks import compares_corpora, denoising_block
 from maskpolicy.config.resources import resources_block
 from maskpolicy.config.row_blocks import Usual, baseline_row, row_blocks
 from maskpolicy.config.slurm import Slurm
-from maskpolicy.config.task_blocks import data_source, task_blocks, tell_unanswered
+from maskpolicy.config.task_blocks import data_source, task_blocks, warn_of_missing_answers
 from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery
@@ -144,7 +144,7 @@ def make_experiment(
     if file.contrast_corpus is not None:
         contrast = corpus_block(file.contrast_corpus, at(where, "contrast_corpus"), folders)
     world = world_block(file.world, where)
-    tell_unanswered(tasks, world, at(where, "tasks"))
+    warn_of_missing_answers(tasks, world, at(where, "tasks"))
     made = Experiment(
         name=name,
         where=where,
@@ -179,7 +179,7 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
                 learned_policies.check(each, made.tasks, made.data, row.place)
             except ConfigError as error:
                 raise written.placed(error) from None
-            learned_policies.tell_warmups(each, row.place)
+            learned_policies.warn_of_long_warmups(each, row.place)
             if not model.is_scratch and made.contrast_corpus is None:
                 _check_contrast(each, row.place)
     if made.general_policy is not None:

@@ -13,7 +13,7 @@ from maskpolicy.config.axes import DEV, ON, TUNE
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.experiment import NONE, WORLD, CorpusBlock, PolicyBlock, untuned
 from maskpolicy.config.policy_blocks import denoising_block, leaf_blocks, of_kind, policy_block
-from maskpolicy.config.row_names import apart, distinct, named, tell_equal
+from maskpolicy.config.row_names import apart, distinct, named, warn_of_equal_settings
 from maskpolicy.config.sweeps import Row
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.plugins import hooks
@@ -63,7 +63,7 @@ def row_blocks(
             raise ConfigError(
                 f"{where}: the rows {other!r} and {block.label!r} have the same settings: drop one"
             )
-    tell_equal("rows", [block.label for block in found], settings, where)
+    warn_of_equal_settings("rows", [block.label for block in found], settings, where)
     return tuple(found)
 
 

@@ -74,7 +74,9 @@ def distinct(labels: list[str], places: Sequence[str]) -> list[str]:
     return labels
 
 
-def tell_equal(what: str, labels: Sequence[str], settings: Sequence[Json], where: str) -> None:
+def warn_of_equal_settings(
+    what: str, labels: Sequence[str], settings: Sequence[Json], where: str
+) -> None:
     """Log a line for each group of rows, or of columns, that differ in their labels alone."""
     groups: dict[str, list[str]] = {}
     for label, each in zip(labels, settings, strict=True):

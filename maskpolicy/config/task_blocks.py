@@ -17,7 +17,7 @@ from maskpolicy.config.experiment import (
     TaskBlock,
     resolved_task,
 )
-from maskpolicy.config.row_names import name_all, named, tell_equal
+from maskpolicy.config.row_names import name_all, named, warn_of_equal_settings
 from maskpolicy.errors import ConfigError, unknown
 from maskpolicy.metrics import METRICS
 from maskpolicy.plugins import discovery, hooks, registry
@@ -45,7 +45,7 @@ def task_blocks(
     differ = [resolved_task(block) for block in blocks]
     labels = name_all([b.name for b in blocks], [g.get("label") for g in given], differ, where)
     settings = [{key: each[key] for key in each if key != "label"} for each in differ]
-    tell_equal("columns", labels, settings, where)
+    warn_of_equal_settings("columns", labels, settings, where)
     return tuple(replace(block, label=label) for block, label in zip(blocks, labels, strict=True))
 
 
@@ -132,7 +132,9 @@ def _check_choice(
             )
 
 
-def tell_unanswered(tasks: Sequence[TaskBlock], world: Mapping[str, Any], where: str) -> None:
+def warn_of_missing_answers(
+    tasks: Sequence[TaskBlock], world: Mapping[str, Any], where: str
+) -> None:
     """Log a warning for each task of the world with a metric that finds no short answer in it."""
     for index, block in enumerate(tasks):
         for name in block.metrics:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
-def tell_rules() -> None:
+def log_rules() -> None:
     """Log once that entities come from the built-in rules."""
     log.info(NOTE)
 
@@ -92,7 +92,7 @@ def find_entities(texts: Iterable[str], pipeline: str | None = None) -> Iterator
     Without a pipeline, the built-in rules find them.
     """
     if pipeline is None:
-        tell_rules()
+        log_rules()
         yield from map(rules.find, texts)
         return
     nlp = load_pipeline(pipeline)

@@ -76,7 +76,7 @@ def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True
     examples = [example for _, example in reading.kept]
     if block.context:
         examples = _with_context(examples, reading.source.name)
-    _tell(reading)
+    _log_rows(reading)
     return Split(examples, reading.unlabelled, reading.malformed.count, tuple(reading.repeated))
 
 
@@ -223,7 +223,7 @@ def _joined(source: str, context: str) -> str:
     return "\n".join([*lines, *dropwhile(lambda line: line in lines, context.split("\n"))])
 
 
-def _tell(reading: Reading) -> None:
+def _log_rows(reading: Reading) -> None:
     name = reading.source.name
     if reading.unlabelled:
         _log.info("%s: %d rows without an answer left out", name, reading.unlabelled)

@@ -58,7 +58,7 @@ class Display:
         self._busy: dict[str, Meter] = {}
         self._names: dict[str, str] = {}
         self._ended = threading.Event()
-        self._teller: threading.Thread | None = None
+        self._printer: threading.Thread | None = None
         self._bars: Progress | None = None
         if _has_bars(console) and detail != "quiet":
             self._bars = _bars(console)
@@ -68,8 +68,8 @@ class Display:
         if self._bars is not None:
             self._bars.start()
         elif self._detail != "quiet":
-            self._teller = threading.Thread(target=self._tell_regularly, daemon=True)
-            self._teller.start()
+            self._printer = threading.Thread(target=self._print_regularly, daemon=True)
+            self._printer.start()
         return self
 
     def __exit__(
@@ -81,8 +81,8 @@ class Display:
         self._ended.set()
         if self._bars is not None:
             self._bars.stop()
-        if self._teller is not None:
-            self._teller.join()
+        if self._printer is not None:
+            self._printer.join()
 
     def begin(self, key: str, name: str) -> bool:
         """Show a part; return False if it is shown already."""
@@ -140,7 +140,7 @@ class Display:
                 share = self._whole.share(self._busy, now)
             bars.update(self._all, completed=share * _SCALE)
 
-    def _tell_regularly(self) -> None:
+    def _print_regularly(self) -> None:
         """Print a line for each part under way, and one for the whole, until the end."""
         with suppress(OSError, ValueError):  # the output was closed
             while not self._ended.wait(_INTERVAL):

@@ -114,8 +114,10 @@ class OpenedRuns:
             if store is not None and self.packed and f"store {store.place}" in text:
                 files = ", ".join(dict.fromkeys(self.packed.values()))
                 named = (
-                    f"{files}: a packed run has no store, and store {store.place} lacks what is "
-                    "needed here: name the store of that run with --store"
+                    f"{named} ({files}: a packed run has no store of its own)"
+                    if self.kept  # whose artifact it may be
+                    else f"{files}: a packed run has no store, and store {store.place} lacks what "
+                    "is needed here: name the store of that run with --store"
                 )
             if named == text:
                 raise

@@ -156,7 +156,7 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
     return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained)
 
 
-def tell_edited(row: PolicyOfRun, store: Store) -> None:
+def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
     """Log a warning if the files of a row's policy are not those that its run was computed with."""
     known = store.peek(row.trained) if row.trained else None
     if known is None:

@@ -36,7 +36,7 @@ def test_the_rules_serve_without_a_pipeline():
 
 
 def test_the_rules_say_how_to_install_a_trained_pipeline(caplog):
-    pipelines.tell_rules.cache_clear()
+    pipelines.log_rules.cache_clear()
     with caplog.at_level(logging.INFO, "maskpolicy"):
         list(pipelines.find_entities(["Rome."]))
         list(pipelines.find_entities(["Rome."]))

@@ -14,8 +14,9 @@ import folders
 import pytest
 
 import maskpolicy as mp
-from maskpolicy.errors import ConfigError, DataError
+from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.runs import packing
+from maskpolicy.store.artifacts import Store
 
 TOKENIZER = {"tokenizer mini": "0" * 64}
 COUNTS = """
@@ -186,6 +187,18 @@ def test_what_needs_a_store_says_that_a_packed_run_has_none(
     said = refused(*words, "it.zip", *more)
     assert "it.zip: a packed run has no store" in said
     assert "name the store of that run with --store" in said
+
+
+def test_what_a_folder_beside_a_packed_run_lacks_is_named(run, tmp_path):
+    packed, store = packing.pack(run, tmp_path / "it.zip"), Store(tmp_path / "store")
+    said = f"random: its corpus is not in the store {store.place}"
+    with (
+        packing.opened([run, packed]) as runs,
+        pytest.raises(StoreError) as caught,
+        runs.naming(store),
+    ):
+        raise StoreError(said)
+    assert str(caught.value) == f"{said} ({packed}: a packed run has no store of its own)"
 
 
 def test_a_figure_that_needs_a_store_says_so_in_words_of_python(run, tmp_path, monkeypatch):

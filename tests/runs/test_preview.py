@@ -8,7 +8,7 @@ from pathlib import Path
 from maskpolicy.files import sha256
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import code_digests, find_plugin
-from maskpolicy.runs.preview import PolicyOfRun, tell_edited
+from maskpolicy.runs.preview import PolicyOfRun, warn_of_edits
 from maskpolicy.store.artifacts import Store
 
 KEY = "a" * 64
@@ -33,11 +33,11 @@ def test_an_edited_plugin_is_told(tmp_path, caplog):
         pass
     row = PolicyOfRun({"name": "edited-since"}, Path(), "mine", {}, KEY)
     with caplog.at_level(logging.WARNING):
-        tell_edited(row, store)
+        warn_of_edits(row, store)
         assert caplog.messages == []
         path.write_text(PLUGIN.replace("[:1]", "[:2]"))
         discovery.load_files([path], fresh=True)
-        tell_edited(row, store)
+        warn_of_edits(row, store)
     line = "mine: mine.py changed since the run: what is shown may not be what the run masked"
     assert caplog.messages == [line]
 
@@ -51,9 +51,9 @@ def test_a_run_whose_key_holds_the_bytes_of_the_file_is_known(tmp_path, caplog):
         pass
     row = PolicyOfRun({"name": "kept-since"}, Path(), "mine", {}, KEY)
     with caplog.at_level(logging.WARNING):
-        tell_edited(row, store)
+        warn_of_edits(row, store)
         assert caplog.messages == []
         path.write_text(path.read_text() + "# a comment\n")
         discovery.load_files([path], fresh=True)
-        tell_edited(row, store)
+        warn_of_edits(row, store)
     assert len(caplog.messages) == 1
