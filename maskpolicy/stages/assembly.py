@@ -23,6 +23,7 @@ from maskpolicy.stages import (  # noqa: F401 (they register the stages)
     model_training,
 )
 from maskpolicy.stages.input_graph import Digest, Inputs, Text, scan
+from maskpolicy.stages.leaf_inputs import FEEDBACK
 from maskpolicy.stages.params import (
     EvaluateParams,
     FeedbackParams,
@@ -273,7 +274,7 @@ class _Builder:
             part = self.intermediate("intermediate-part", label, block, run, begin, first)
             kept = self.kept(block, run, range(begin + 1, first + 1))
             found["state"] = part.adjusted(byproducts=kept, transient=True)
-            inputs["before"] = self.feedback(block, run, begin)["feedback"]
+            inputs["before"] = self.feedback(block, run, begin)[FEEDBACK]
         params = FeedbackParams(
             **policy_params(block),
             how=block.denoising,
@@ -285,7 +286,7 @@ class _Builder:
         )
         label = f"{name}, after {first} of {spec.steps} steps"
         made = self.inputs.stage("intermediate-feedback", label, params, **inputs, **found)
-        return {"feedback": made.adjusted(transient=True), **found}
+        return {FEEDBACK: made.adjusted(transient=True), **found}
 
     def evaluate(
         self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split

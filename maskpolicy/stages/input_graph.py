@@ -1,4 +1,4 @@
-"""The inputs of trainings as stages: world, tokenizer, model, corpora, and data of tasks."""
+"""The inputs of trainings as stages: world, tokenizer, model, corpora and their statistics."""
 
 from __future__ import annotations
 
