@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from maskpolicy.findings import Findings
     from maskpolicy.formats.sources import Hub
     from maskpolicy.masking.placement import scatter
-    from maskpolicy.masking.selection import choose, draw, draw_highest, draw_weighted, fill
+    from maskpolicy.masking.random_draws import choose, draw, draw_highest, draw_weighted, fill
     from maskpolicy.plugins.discovery import file_of
     from maskpolicy.plugins.registry import analysis, policy, task
     from maskpolicy.plugins.scoring import metric
@@ -89,7 +89,7 @@ _HOMES = {  # the same names, for the interpreter
     "maskpolicy.findings": ("Findings",),
     "maskpolicy.formats.sources": ("Hub",),
     "maskpolicy.masking.placement": ("scatter",),
-    "maskpolicy.masking.selection": ("choose", "draw", "draw_highest", "draw_weighted", "fill"),
+    "maskpolicy.masking.random_draws": ("choose", "draw", "draw_highest", "draw_weighted", "fill"),
     "maskpolicy.plugins.discovery": ("file_of",),
     "maskpolicy.plugins.registry": ("analysis", "policy", "task"),
     "maskpolicy.plugins.scoring": ("metric",),

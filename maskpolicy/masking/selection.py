@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskpolicy.config import rates
 from maskpolicy.errors import ConfigError, MaskpolicyError
@@ -14,72 +13,9 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.plugin_errors import plugin_error, plugin_name, statistics_for
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.seeding import Streams
-from maskpolicy.types import Passage, Policy, Spans, as_spans
+from maskpolicy.types import Passage, Policy, Spans
 
 _SPANS = {(2, (2,), True)}  # number of dimensions, size of the last one, integer or not
-
-
-def draw(units: Spans, ratio: float, rng: np.random.Generator) -> Spans:
-    """Draw floor(ratio * n + u) of n ranges without replacement, u uniform in [0, 1).
-
-    Returns them in their order in `units`.
-    """
-    count = min(len(units), int(ratio * len(units) + rng.random()))
-    if not count:
-        return as_spans([])
-    chosen = rng.permutation(len(units))[:count]
-    chosen.sort()
-    return units.take(chosen, axis=0)
-
-
-def draw_highest(
-    units: Spans, scores: NDArray[Any], ratio: float, rng: np.random.Generator
-) -> Spans:
-    """Return the floor(ratio * n + u) of n ranges with the highest scores (n,), u as in `draw`.
-
-    Equal scores are decided by lot. The ranges keep their order in `units`.
-    """
-    count = min(len(units), int(ratio * len(units) + rng.random()))
-    shuffled = rng.permutation(len(units))
-    best = shuffled[np.argsort(-scores[shuffled], kind="stable")][:count]
-    return units.take(np.sort(best), axis=0)
-
-
-def draw_weighted(
-    units: Spans, weights: NDArray[Any], ratio: float, rng: np.random.Generator
-) -> Spans:
-    """Draw floor(ratio * n + u) of n ranges one by one, each in proportion to its weight (n,).
-
-    u is that of `draw`, and nothing is put back. Ranges of weight 0 are drawn last. The ranges keep
-    their order in `units`. Source: the exponential keys of Efraimidis and Spirakis 2006.
-    """
-    count = min(len(units), int(ratio * len(units) + rng.random()))
-    waits = rng.exponential(size=len(units))
-    keys = np.divide(waits, weights, out=np.full(len(units), np.inf), where=weights > 0)
-    first = np.lexsort((waits, keys))[:count]
-    return units.take(np.sort(first), axis=0)
-
-
-def fill(units: Spans, budget: int, rng: np.random.Generator) -> Spans:
-    """Draw ranges in random order until they hold `budget` tokens.
-
-    A range that exceeds the rest of the budget is skipped. Returns them in their order in `units`.
-    """
-    sizes = (units[:, 1] - units[:, 0]).tolist()
-    chosen = []
-    for place in rng.permutation(len(units)).tolist():
-        if sizes[place] <= budget:
-            chosen.append(place)
-            budget -= sizes[place]
-    return as_spans(units[np.sort(np.asarray(chosen, int))])
-
-
-def choose(weights: Sequence[float], rng: np.random.Generator) -> int:
-    """Draw an index with probability proportional to its weight; ConfigError if all are 0."""
-    ends = np.cumsum(weights)
-    if not len(ends) or not ends[-1] > 0:
-        raise ConfigError("weights: add up to 0: give a member a weight above 0")
-    return int(ends.searchsorted(rng.random() * ends[-1], side="right"))
 
 
 def follows_progress(policy: Any) -> bool:
@@ -100,10 +36,10 @@ def select(
     """Return the spans that `policy` masks in each passage, validated as one batch.
 
     `progress` is the share of the training that is done, in [0, 1), and `statistics` those of the
-    corpus, for a policy that reads them. Pass `streams` to reuse them
-    over batches. Raises ConfigError with the policy and the passage if a user's `select` fails, or
-    if the spans are not an integer array of shape (n, 2) with sorted, disjoint, non-empty ranges
-    within the passage.
+    corpus, for a policy that reads them. Pass `streams` to reuse them over batches. Raises
+    PluginError with the policy and the passage if a user's `select` fails, and ConfigError if the
+    spans are not an integer array of shape (n, 2) with sorted, disjoint, non-empty ranges within
+    the passage.
     """
     streams = streams or Streams()
     spans: list[Spans] = []

@@ -14,7 +14,8 @@ from maskpolicy.policies.mixture import Mixture
 from maskpolicy.errors import ConfigError, PluginError
 from maskpolicy.masking.denoising import denoising_pair, mixed_pairs
 from maskpolicy.masking.members import Masker
-from maskpolicy.masking.selection import choose, select
+from maskpolicy.masking.random_draws import choose
+from maskpolicy.masking.selection import select
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.schema import Schedule
 from maskpolicy.types import Denoising

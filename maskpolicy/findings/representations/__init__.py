@@ -14,7 +14,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.masking.denoising import denoising_pairs
-from maskpolicy.masking.selection import draw
+from maskpolicy.masking.random_draws import draw
 from maskpolicy.ragged import Ragged
 from maskpolicy.seeding import generator
 from maskpolicy.training.batching import Pairs, collate
