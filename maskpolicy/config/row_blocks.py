@@ -302,6 +302,8 @@ def baseline_row(given: str, policies: Sequence[PolicyBlock], where: str) -> str
         (each.name, each.fields) == (named[0].name, named[0].fields) for each in named
     ):
         return given
+    add = "" if named else f"add {given} to policies, or "
     raise ConfigError(
-        f"{where}: {unknown('row', given, labels)}; the baseline must be one of the policies"
+        f"{where}: {unknown('row', given, labels)}; {add}name the row that others are compared "
+        "with, baseline: ROW"
     )

@@ -22,6 +22,10 @@ CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 def read_text(path: Path) -> str:
     """Return the text of a YAML file; raises ConfigError if it cannot be read as UTF-8."""
+    if path.suffix == ".py":
+        raise ConfigError(
+            f"{path}: is Python: name an experiment file in YAML; a plugin is given by --plugin"
+        )
     try:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "no regular file"
@@ -150,7 +154,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
     key = re.sub(r"(?<=.)\[([0-9]+)\](?=\.|\[|$)", r".\1", written)
     where = f"override {override!r}"
     if not sign or not key or not all(key.split(".")):
-        raise ConfigError(f"{where}: write key=value, e.g. intermediate.steps=2000")
+        raise ConfigError(
+            f"{where}: write key=value, without blanks around =, e.g. intermediate.steps=2000"
+        )
     # parsed as the value of a key, so that a bare word or number means the same as in the file
     wrapped = _parse(f"value: {text}", where)
     if not isinstance(wrapped, dict) or list(wrapped) != ["value"]:
@@ -189,7 +195,11 @@ def _step(inner: Any, part: str, where: str) -> Any:
 
 def _index(items: list[Any], part: str, where: str) -> int:
     if not part.isascii() or not part.isdigit() or int(part) >= len(items):
-        raise ConfigError(f"{where}: {part!r} is not an index (from 0) of a list of {len(items)}")
+        names = [item.get("name") if isinstance(item, dict) else item for item in items]
+        meant = f": write {names.index(part)} for {part}" if part in names else ""
+        raise ConfigError(
+            f"{where}: {part!r} is not an index (from 0) of a list of {len(items)}{meant}"
+        )
     return int(part)
 
 

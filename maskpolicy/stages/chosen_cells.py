@@ -55,5 +55,10 @@ def _named(word: str, rows: Sequence[str], tasks: Sequence[str]) -> tuple[str, s
             return row, task
     row, _, task = word.partition("/") if word.partition("/")[0] in rows else word.rpartition("/")
     if not cuts or row not in ("", *rows):
-        raise ConfigError(f"--only {word}: {unknown('row', row if cuts else word, rows)}")
+        said = f"--only {word}: {unknown('row', row if cuts else word, rows)}"
+        if word in tasks:
+            said = f"--only {word}: is a task: write /{word}"
+        elif "," in word:
+            said = f"{said}; give --only once for each"
+        raise ConfigError(said)
     raise ConfigError(f"--only {word}: {unknown('task', task, tasks)}")

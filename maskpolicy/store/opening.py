@@ -12,6 +12,8 @@ from maskpolicy.store.artifacts import Store
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a folder
 
+_HALF_URL = re.compile(r"(s3|gs|az|file|memory):/?(?!/)")
+
 
 def is_url(place: str | Path) -> bool:
     """Return whether a store's place is a URL; all else is a folder."""
@@ -26,6 +28,9 @@ def open_store(place: str | Path, cache: str | Path | None = None) -> Store:
     cannot be read and for a cache that cannot be written.
     """
     if not isinstance(place, str) or not is_url(place):
+        if isinstance(place, str) and (found := _HALF_URL.match(place)):
+            rest = place[found.end() :].lstrip("/")
+            raise StoreError(f"store {place}: write {found[1]}://{rest} for a bucket")
         return Store(place)
     from maskpolicy.store.bucket import open_bucket
     from maskpolicy.store.bucket_store import BucketStore

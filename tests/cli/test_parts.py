@@ -111,7 +111,9 @@ def test_an_experiment_that_shrank_deletes_nothing(call, parted, tmp_path):
         ("randm", "--only randm: unknown row 'randm': did you mean 'random'?"),
         ("random/zrse", "--only random/zrse: unknown task 'zrse': did you mean 'zsre'?"),
         ("/zrse", "unknown task 'zrse'"),
-        ("zsre", "unknown row 'zsre'"),
+        ("zsre", "--only zsre: is a task: write /zsre"),
+        ("random,none", "unknown row 'random,none'"),
+        ("random,none", "; give --only once for each"),
     ],
 )
 def test_a_part_that_is_not_there_is_one_line(refused, parted, tmp_path, only, says):

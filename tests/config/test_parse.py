@@ -367,9 +367,14 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("baseline=\udcff", "not valid YAML"),
         ("\udcff=1", "lone surrogate"),
         ('"a\\nb"=1', "unknown key"),
-        ("steps", "override 'steps': write key=value"),
+        ("steps", "override 'steps': write key=value, without blanks around ="),
         ("=3", "override '=3': write key=value"),
         ("policies.7.ratio=1", "'7' is not an index (from 0) of a list of 2"),
+        (
+            "policies.random.ratio=1",
+            "'random' is not an index (from 0) of a list of 2: write 1 for",
+        ),
+        ("policies=[random]", "add none to policies, or name the row that others are compared"),
         ("seeds=[1", "not valid YAML"),
     ],
 )
@@ -386,6 +391,11 @@ def test_a_message_names_the_file(write):
 def test_four_keys_have_no_default(write, key):
     text = "".join(f"{line}\n" for line in QUICK.splitlines() if not line.startswith(key))
     assert f"{key}: missing; it has no default: give " in refused(write(text))
+
+
+def test_a_plugin_in_place_of_an_experiment_is_told(write):
+    path = write("import maskpolicy\n", "mine.py")
+    assert f"{path}: is Python: name an experiment file in YAML" in refused(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

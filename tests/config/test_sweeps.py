@@ -153,7 +153,7 @@ def test_the_baseline_may_be_several_rows_that_differ_in_trainings(load):
     labelled = "[none, {name: random, label: MLM}]"
     more = ("baseline: MLM", "grid: {finetune.lr: [1e-4, 1e-3]}")
     assert load(labelled, *more).baseline == "MLM"
-    with pytest.raises(ConfigError, match="unknown row 'random'"):
+    with pytest.raises(ConfigError, match=r"unknown row 'random'.*; name the row that"):
         load("[none, {name: random, grid: {ratio: [0.1, 0.2]}}]", "baseline: random")
 
 

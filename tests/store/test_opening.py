@@ -26,6 +26,12 @@ def test_a_url_that_names_nothing_is_one_line(url, tmp_path):
         open_store(url, tmp_path)
 
 
+@pytest.mark.parametrize("place", ["s3:bucket/prefix", "s3:/bucket/prefix"])
+def test_an_address_without_two_slashes_is_told(place):
+    with pytest.raises(StoreError, match=f"^store {place}: write s3://bucket/prefix for a bucket"):
+        open_store(place)
+
+
 def test_without_a_home_the_cache_is_asked_for(monkeypatch):
     def home():
         raise RuntimeError("Could not determine home directory.")
