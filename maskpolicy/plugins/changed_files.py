@@ -33,9 +33,11 @@ def guarded(
 
     They are its plugin's (see `compare`), and `data`: the data files that it reads, with their
     digests in the key. `digest` returns the sha256 of a data file. Raises ConfigError also if the
-    plugin was refused a file and caught that error, and DataError for a data file. `discard`
-    removes the stage's checkpoints: they may rest on bytes that are not in its key.
+    plugin was refused a file and caught that error, and DataError for a data file, also for one
+    that was changed and put back. `discard` removes the stage's checkpoints: they may rest on bytes
+    that are not in its key.
     """
+    before = {path: _times(path) for path in data}
 
     def compare_all() -> None:
         compare(params)
@@ -44,6 +46,9 @@ def guarded(
     def compare_again() -> None:
         try:
             compare_all()
+            for path, known in before.items():
+                if _times(path) != known:
+                    raise _changed_data(path)
         except (ConfigError, DataError):
             discard()
             raise
@@ -62,10 +67,25 @@ def compare_data(files: Mapping[Path, str], digest: Callable[[Path], str]) -> No
     """Raise DataError if a data file has another digest than the one in the key."""
     for path, known in files.items():
         if digest(path) != known:
-            raise DataError(
-                f"{path}: was changed while a command that reads it is under way: run the command "
-                "again"
-            )
+            raise _changed_data(path)
+
+
+def _changed_data(path: Path) -> DataError:
+    return DataError(
+        f"{path}: was changed while a command that reads it is under way: run the command again"
+    )
+
+
+def _times(path: Path) -> list[int] | None:
+    """Return sizes and times of a file, and of the link that it may be; None without a file.
+
+    Unlike a digest, they also show a change that was undone: each write sets the ctime to now.
+    """
+    try:
+        found = (path.stat(), path.lstat())
+    except OSError:
+        return None
+    return [value for each in found for value in (each.st_size, each.st_mtime_ns, each.st_ctime_ns)]
 
 
 def compare(params: object) -> None:

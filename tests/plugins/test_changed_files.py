@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,44 @@ def test_a_data_file_that_changes_is_the_error_unless_the_stage_failed_otherwise
         if ends in wrong:
             raise wrong[ends]
     assert len(discarded) == (ends != "otherwise")
+
+
+def _overwritten(path: Path) -> None:
+    times = path.stat()
+    path.write_text("behind")
+    path.write_text("before")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _exchanged(path: Path) -> None:
+    aside = path.rename(path.with_name("aside.txt"))
+    path.write_text("behind")
+    path.unlink()
+    aside.rename(path)
+
+
+def _linked_elsewhere(path: Path) -> None:
+    own, other = path.readlink(), path.with_name("other.txt")
+    other.write_text("behind")
+    for target in (other, own):
+        path.unlink()
+        path.symlink_to(target)
+
+
+@pytest.mark.parametrize("change", [_overwritten, _exchanged, _linked_elsewhere])
+def test_a_data_file_that_was_changed_and_put_back_is_refused(tmp_path, change):
+    path, discarded = tmp_path / "text.txt", []
+    (tmp_path / "own.txt").write_text("before")
+    path.symlink_to("own.txt") if change is _linked_elsewhere else path.write_text("before")
+    known = {path: sha256(path)}
+    time.sleep(0.02)  # longer than a step of the disk's clock
+    guard = changed_files.guarded(Nothing(), lambda: discarded.append(path), known)
+    with pytest.raises(DataError, match=r"text\.txt: was changed while"), guard:
+        change(path)
+    assert discarded
+    assert {path: sha256(path)} == known
+    with changed_files.guarded(Nothing(), data=known):
+        path.read_text()
 
 
 def test_an_analysis_stores_nothing_of_a_data_file_that_was_changed(tmp_path, store):
