@@ -9,14 +9,19 @@ import os
 import re
 import resource
 import shutil
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
+from maskpolicy import hardware
 from maskpolicy.errors import DataError, StoreError
 from maskpolicy.types import Json
 
-PART = ".part"  # ends the name of a file that is being written, after the writer's process
+PART = ".part"  # ends the name of a file that is being written, after the writer
+_PART = re.compile(rf"\.(.+)\.([0-9a-f]{{8}})\.([0-9]+){re.escape(PART)}")  # file, machine, process
+_DAY = 86_400  # seconds
 _ABSOLUTE = re.compile(r"(?:file://|(?<![\w./~:<-]))(?:/[^\s/'\"`:;,()\[\]{}<>]+){2,}")
 
 
@@ -109,16 +114,32 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
 
 def part_of(path: Path) -> Path:
     """Return the name under which this process writes a file before it renames it to `path`."""
-    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    return path.with_name(f".{path.name}.{_machine()}.{os.getpid()}{PART}")
 
 
 def remove_parts(folder: Path, name: str = "") -> None:
-    """Remove what processes that have ended left half written in a folder; with `name`, of it."""
+    """Remove what processes that have ended left half written in a folder; with `name`, of it.
+
+    Whether a process of another machine, or from before a restart, has ended is not known here:
+    what it was writing stays for a day.
+    """
     for path in folder.glob(f".{glob.escape(name)}*{PART}"):
-        of, _, writer = path.name.removesuffix(PART).rpartition(".")
-        is_wanted = not name or of == f".{name}"
-        if is_wanted and writer.isdecimal() and not _is_alive(int(writer)):
-            path.unlink(missing_ok=True)
+        found = _PART.fullmatch(path.name)
+        file, machine, process = found.groups() if found else ("", "", "")
+        if name and file != name:
+            continue
+        with suppress(OSError):
+            if machine == _machine():
+                has_ended = not _is_alive(int(process))
+            else:
+                has_ended = time.time() - path.lstat().st_mtime > _DAY
+            if has_ended:
+                path.unlink()
+
+
+@cache
+def _machine() -> str:
+    return hashlib.sha256(hardware.machine().encode()).hexdigest()[:8]
 
 
 def _is_alive(process: int) -> bool:

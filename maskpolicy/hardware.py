@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import threading
+import uuid
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,6 +142,17 @@ def _cpu_name() -> str:
     lines = info.read_text().splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def machine() -> str:
+    """Return a name that differs between hosts, between boots, and between containers."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        space = f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # not Linux
+        space = f"{uuid.getnode():x}"
+    return f"{platform.node()}/{space}"
 
 
 def end_with_parent(by: int = signal.SIGTERM) -> None:

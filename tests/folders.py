@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from maskpolicy import world
-from maskpolicy.files import write_file
+from maskpolicy.files import part_of, write_file
 from maskpolicy.findings import PAGE_FACTS
 from maskpolicy.formats import sources
 from maskpolicy.plugins import discovery, registry
@@ -193,6 +194,18 @@ def _result(
 
 def _key(name: str) -> str:
     return name.encode().hex().ljust(64, "0")[-64:]
+
+
+DEAD = 2**22 + 1  # larger than the number of any process
+
+
+def half_written(path: Path, process: int) -> Path:
+    """Write what a process of this machine leaves if it is killed while it writes a file."""
+    ours = part_of(path)
+    part = ours.with_name(ours.name.replace(f".{os.getpid()}.", f".{process}."))
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text("half")
+    return part
 
 
 def official(folder: Path) -> Path:

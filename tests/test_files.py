@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from folders import DEAD, half_written
 
 from maskpolicy.errors import StoreError
-from maskpolicy.files import check_folder, claim_folder, relative_paths
+from maskpolicy.files import check_folder, claim_folder, relative_paths, remove_parts
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,19 @@ def test_a_folder_is_checked_before_it_is_created(tmp_path):
 def test_texts_are_found_at_any_depth(tmp_path):
     value = {"a": [1, None, {"b": f"{tmp_path}/x"}], "c": (f"{tmp_path}/y", True)}
     assert relative_paths(value, tmp_path) == {"a": [1, None, {"b": "x"}], "c": ["y", True]}
+
+
+def test_what_a_process_of_another_machine_writes_stays_for_a_day(tmp_path):
+    own = half_written(tmp_path / "a.json", DEAD)
+    machine = own.name.split(".")[-3]
+    busy, silent = (tmp_path / own.name.replace(machine, other) for other in ("0" * 8, "f" * 8))
+    former = tmp_path / ".c.json.7.part"  # of an earlier version, which named no machine
+    for part in (busy, silent, former):
+        part.write_text("half")
+    for part in (silent, former):
+        yesterday = part.stat().st_mtime - 90_000
+        os.utime(part, (yesterday, yesterday))
+    remove_parts(tmp_path, "b.json")
+    assert sorted(tmp_path.iterdir()) == sorted([own, busy, silent, former])
+    remove_parts(tmp_path)
+    assert list(tmp_path.iterdir()) == [busy]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import uuid
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
+
+from maskpolicy import hardware
 
 _STATE, _START = 0, 19  # fields of /proc/PID/stat, counted after the process's name
 
@@ -27,7 +27,7 @@ class Holder:
 
     def is_dead(self) -> bool:
         """Return whether this machine knows that the process has ended."""
-        return self.machine == _machine() and not _is_running(self.pid, self.start)
+        return self.machine == hardware.machine() and not _is_running(self.pid, self.start)
 
     def encoded(self) -> bytes:
         """Return the content of the file that claims a key."""
@@ -47,18 +47,7 @@ def this_process(lease: float) -> Holder:
     """Return this process as the holder of a new claim."""
     pid = os.getpid()
     now = datetime.now(UTC)
-    return Holder(platform.node(), pid, now, lease, _machine(), _start(pid))
-
-
-@cache
-def _machine() -> str:
-    """Return a name that differs between hosts, between boots, and between containers."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        space = f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # not Linux
-        space = f"{uuid.getnode():x}"
-    return f"{platform.node()}/{space}"
+    return Holder(platform.node(), pid, now, lease, hardware.machine(), _start(pid))
 
 
 def _is_running(pid: int, start: str | None) -> bool:

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from folders import DEAD, half_written
 
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.parse import load_experiment
@@ -70,6 +69,21 @@ def collected(experiment, tmp_path):
         return collecting.collect(experiment, graph, outcomes, store, tmp_path / out)
 
     return collected
+
+
+@pytest.mark.parametrize("name", ["result.json", "predictions.jsonl"])
+def test_a_file_that_was_damaged_since_its_stage_ended_is_not_copied(experiment, tmp_path, name):
+    store, cell = Store(tmp_path / "store"), ("none", "triviaqa", 0)
+    stage = Stage("collecting-cell", "a", Cell(0.25))
+    outcomes = execute([stage], store)
+    path = store.path(stage.key) / name
+    path.write_text(path.read_text().replace("0.25", "0.75"))
+    graph, out = Graph((stage,), {cell: stage}, {}), tmp_path / "out"
+    (result,) = collecting.collect(experiment, graph, outcomes, store, out).results
+    assert not result.answers.exists()
+    if name == "result.json":
+        assert result.metrics is None
+        assert result.error == "its artifact is not in the store"
 
 
 def test_a_result_says_where_memory_ran_out(experiment, tmp_path):
@@ -170,12 +184,9 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
 
 
 def test_what_a_killed_process_was_writing_is_removed(collected, tmp_path):
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
-    (tmp_path / "out" / "results").mkdir(parents=True)
-    left = tmp_path / "out" / "results" / f".none--zsre--0.json.{int(gone.stdout)}.part"
-    busy = tmp_path / "out" / "results" / f".none--zsre--0.json.{os.getppid()}.part"
-    for path in (left, busy):
-        path.write_text("{")
+    path = tmp_path / "out" / "results" / "none--zsre--0.json"
+    path.parent.mkdir(parents=True)
+    left, busy = half_written(path, DEAD), half_written(path, os.getppid())
     collected()
     assert not left.exists()
     assert busy.exists()

@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from folders import DEAD, half_written
 from tiny import Nothing
 
 from maskpolicy.cli.running import _print
@@ -104,15 +105,11 @@ def test_a_board_is_printed_in_ascii_where_nothing_else_can_be(finished, monkeyp
 
 
 def test_parts_of_dead_writers_are_removed_everywhere_in_the_folder(finished):
-    gone, alive = 4_000_000, os.getpid()
     parts = [
-        finished.folder / folder / f".a.json.{writer}.part"
+        half_written(finished.folder / folder / "a.json", writer)
         for folder in ("", "results", "questions", "analyses")
-        for writer in (gone, alive)
+        for writer in (DEAD, os.getppid())
     ]
-    for part in parts:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text("half")
     write(finished)
     assert [part.exists() for part in parts] == [False, True] * 4
 
