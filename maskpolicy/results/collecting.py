@@ -81,7 +81,7 @@ def collect(
         path = out / "results" / f"{name}.json"
         ended[name] = result = _written(find(cell, stage, path), path)
         if result is not None and stage.key in outcomes:
-            _save_answers(result, outcomes[stage.key], out / "predictions" / f"{name}.jsonl")
+            _save_answers(result, stage, store, out / "predictions" / f"{name}.jsonl")
     before: dict[str, Result | None] = {}
     for (policy, task, seed, step), stage in graph.early.items():
         name = early_cell_name(policy, task, seed, step)
@@ -114,12 +114,13 @@ def _written(result: Result | None, path: Path) -> Result | None:
     return result
 
 
-def _save_answers(result: Result, outcome: Outcome, path: Path) -> None:
+def _save_answers(result: Result, stage: Stage, store: Store, path: Path) -> None:
     """Write the predictions of a cell, or remove them if it failed."""
-    if result.error is not None or outcome.artifact is None:
+    answers = None if result.error is not None else store.file(stage.key, "predictions.jsonl")
+    if answers is None:
         path.unlink(missing_ok=True)
     else:
-        write_file(path, (outcome.artifact / "predictions.jsonl").read_bytes())
+        write_file(path, answers.read_bytes())
 
 
 def _result(
@@ -167,9 +168,9 @@ def _result(
             audit=result.audit or known.audit,
             shrunk=result.shrunk or known.shrunk,
         )
-    metrics = None
-    if outcome.artifact is not None:
-        metrics = Total.from_json(read_json(outcome.artifact / "result.json"))
+    # verified again, and fetched again from a bucket: other commands may prune local copies
+    found = None if outcome.artifact is None else store.file(stage.key, "result.json")
+    metrics = None if found is None else Total.from_json(read_json(found))
     error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
     return replace(result, metrics=metrics, work=_work(behind, store), error=error)
 

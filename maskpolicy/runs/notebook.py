@@ -111,6 +111,7 @@ def load(
     from maskpolicy.results.cell import read_run
     from maskpolicy.results.run_names import named_apart
     from maskpolicy.runs import packing
+    from maskpolicy.store import overlay
     from maskpolicy.store.opening import open_store
 
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
@@ -119,7 +120,8 @@ def load(
         opened = unpacked.enter_context(packing.opened(folders))
         found = named_apart([read_run(folder) for folder in opened.folders])
         place = run_record.trusted_store(None if store is None else str(store), opened.kept)
-        loaded = Runs(found, open_store(place, cache), baseline, mixed, opened)
+        artifacts = overlay.writable(open_store(place, cache))
+        loaded = Runs(found, artifacts, baseline, mixed, opened)
         _ = loaded.board  # refuses runs that cannot be compared
         weakref.finalize(loaded, unpacked.pop_all().close)
     return loaded

@@ -150,6 +150,14 @@ class Bucket:
         finally:
             self.delete([name])
 
+    def is_writable(self) -> bool:
+        """Return whether objects can be written; writes a small one, and deletes it."""
+        try:
+            self.now()
+        except StoreError:
+            return False
+        return True
+
     def upload(self, path: Path, name: str) -> None:
         """Write a file as an object, which becomes visible when it is complete."""
         import obstore

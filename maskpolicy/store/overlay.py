@@ -67,7 +67,8 @@ class Overlay(Store):
 
     def file(self, key: str, name: str) -> Path | None:
         """Return one file of an artifact of either store, or None."""
-        return super().file(key, name) or self._base.file(key, name)
+        found = super().file(key, name) if super().has(key) else None
+        return found or self._base.file(key, name)
 
     def recall(self, key: str) -> Json | None:
         """Return a manifest of either store, perhaps of a dropped artifact, or None."""
@@ -75,9 +76,15 @@ class Overlay(Store):
 
 
 def writable(store: Store) -> Store:
-    """Return the store, or an overlay if its folder cannot be written; a log line says so."""
-    folder = store.root
-    if isinstance(store, BucketStore) or not folder.is_dir() or os.access(folder, os.W_OK):
+    """Return the store, or an overlay if its folder or bucket cannot be written.
+
+    A log line says so.
+    """
+    if isinstance(store, BucketStore):
+        can_write = store.bucket.is_writable()
+    else:
+        can_write = not store.root.is_dir() or os.access(store.root, os.W_OK)
+    if can_write:
         return store
     _log.info("store %s cannot be written: what is computed is not kept", store.place)
     return Overlay(store)

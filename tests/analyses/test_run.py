@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+import maskpolicy as mp
 from maskpolicy import stages
 from maskpolicy.cli import app
 from maskpolicy.config.parse import load_experiment
@@ -19,6 +20,7 @@ from maskpolicy.findings.masked_sample import Sampling
 from maskpolicy.graph.execution import execute
 from maskpolicy.results.cell import read_run
 from maskpolicy.store.artifacts import Store
+from maskpolicy.store.overlay import Overlay
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -452,6 +454,7 @@ def test_a_read_only_store_that_lost_its_corpus_is_enough(call, home, small_disk
     code, _, err = call("export", *words, "salient-span", "--out", tmp_path / "bart")
     assert code == 0, err
     assert "the embedded world" in (tmp_path / "bart" / "README.md").read_text()
+    assert isinstance(mp.load(home / "run", store=store.root).store, Overlay)
 
 
 def test_an_exported_tokenizer_cuts_where_the_models_positions_end(call, home, tmp_path):

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from maskpolicy.store.artifacts import Store
+from maskpolicy.store.opening import open_store
 from maskpolicy.store.overlay import Overlay, writable
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -28,7 +29,7 @@ def tree(store):
     return {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
 
 
-def test_both_stores_are_read_and_only_the_upper_one_is_written(base):
+def test_both_stores_are_read_and_only_the_upper_one_is_written(base, caplog):
     before, over = tree(base), Overlay(base)
     commit(over, OTHER, "above")
     for key, text in ((KEY, "below"), (OTHER, "above")):
@@ -39,6 +40,7 @@ def test_both_stores_are_read_and_only_the_upper_one_is_written(base):
     assert tree(base) == before
     assert over.get("c" * 64) is None
     assert over.place == str(base.root)
+    assert not caplog.records  # nothing is damaged
 
 
 def test_an_artifact_of_the_lower_store_is_not_committed_again(base):
@@ -79,3 +81,19 @@ def test_a_folder_without_permission_gets_an_overlay(base, monkeypatch):
     over = writable(base)
     assert isinstance(over, Overlay)
     assert over.get(KEY) is not None
+
+
+def test_a_bucket_that_can_only_be_read_gets_an_overlay(small_disk, tmp_path):
+    url = f"file://{small_disk('size=4m')}"
+    mine = open_store(url, tmp_path / "mine")
+    commit(mine, KEY, "below")
+    assert writable(mine) is mine
+    small_disk("remount,ro,size=4m")
+    over = writable(open_store(url, tmp_path / "theirs"))
+    assert isinstance(over, Overlay)
+    commit(over, OTHER, "above")
+    for key, text in ((KEY, "below"), (OTHER, "above")):
+        assert over.file(key, "file.txt").read_text() == text
+        assert (over.get(key).path / "file.txt").read_text() == text
+    assert over.committed() == {KEY, OTHER}
+    assert over.place == url
