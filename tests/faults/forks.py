@@ -8,7 +8,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+_started: set[int] = set()  # forked processes that have not been waited for
 
 
 def load() -> None:
@@ -32,9 +35,11 @@ def start(call: Callable[[], int], said: Path) -> int:
     sys.stderr.flush()
     child = os.fork()
     if child:
+        _started.add(child)
         return child
     code = 3
     try:
+        _started.clear()
         to = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(to, 1)
         os.dup2(to, 2)
@@ -57,11 +62,32 @@ def wait(child: int, limit: float = 1200) -> int:
     until = time.monotonic() + limit
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > until:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            kill(child)
             raise TimeoutError(f"process {child} did not end within {limit:g} s")
         time.sleep(0.01)
+    _started.discard(child)
     return os.waitstatus_to_exitcode(ended[1])
+
+
+def has_ended(child: int) -> bool:
+    """Return whether a forked process has ended; `wait` still returns its exit code."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def kill(child: int) -> None:
+    """Kill a forked process with its children, and wait for it."""
+    for end in (os.killpg, os.kill):  # it has no group of its own before `setsid`
+        with suppress(ProcessLookupError):
+            end(child, signal.SIGKILL)
+    with suppress(ChildProcessError):  # waited for a moment ago
+        os.waitpid(child, 0)
+    _started.discard(child)
+
+
+def kill_all() -> None:
+    """Kill all forked processes that have not been waited for."""
+    for child in tuple(_started):
+        kill(child)
 
 
 def command(*words: object) -> Callable[[], int]:

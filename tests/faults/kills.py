@@ -49,6 +49,7 @@ class Kills:
         self.file.write_text(yaml)
         self.changes = self._reference()
         self.expected = outputs(folder / "reference")
+        self._seconds: dict[tuple[str, ...], float] = {}  # of a run, by its options
 
     def _reference(self) -> int:
         """Return the number of changes of the file system of one run."""
@@ -110,12 +111,24 @@ class Kills:
         self._compare(there)
         return Counter(trials=1, kills=kills)
 
+    def measure(self, *words: str) -> None:
+        """Run with these options and without a fault, and note how long that takes."""
+        began = time.monotonic()
+        self._finish(forks.start(self._run("measured", *words), self._said("measured")), "measured")
+        self._seconds[words] = time.monotonic() - began
+        self._compare("measured")
+
     def grouped(self, number: int, rng: random.Random, words: tuple[str, ...]) -> Counter[str]:
-        """Kill a command of several processes at a random time, all of them at once."""
+        """Kill a command of several processes at a random time, all of them at once.
+
+        The time is within that of a run with these options, which was measured before.
+        """
         there, kills = f"grouped{number}", 0
         for _ in range(2):
+            until = time.monotonic() + rng.uniform(0.05, 1) * self._seconds[words]
             child = forks.start(self._run(there, *words), self._said(there))
-            time.sleep(rng.uniform(0.5, 8))
+            while time.monotonic() < until and not forks.has_ended(child):
+                time.sleep(0.05)
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
             code = forks.wait(child)

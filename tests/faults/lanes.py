@@ -1,19 +1,30 @@
-"""Trials in several processes at once, so that all kinds are equally far when the time is over."""
+"""Trials in several processes at once, all kinds equally far, which end before a deadline."""
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from types import FrameType
 
+from faults import forks
 from faults.campaign import Kind
 from faults.kills import Wrong
+
+_LONGEST = 600.0  # seconds of one trial: one that takes longer is wrong
+_GRACE = 20.0  # seconds after the deadline in which a process must stop its trial
+
+
+class _Over(BaseException):
+    """The time of a trial is over; no `except Exception` of what it calls keeps this."""
 
 
 @dataclass
@@ -23,6 +34,7 @@ class _Lane:
     process: int
     pipe: Connection
     kind: int | None = None  # of the trial that it makes
+    number: int = 0  # of that trial among those of its kind
     began: float = 0.0
 
 
@@ -41,9 +53,9 @@ class Lanes:
             self.lanes.append(self._start())
 
     def run(self, until: float, tell: Callable[[str], object] = lambda line: None) -> None:
-        """Make the trials; none begins that would not end by `until`, as far as that is known.
+        """Make the trials; those that have not ended by `until` are stopped, and do not count.
 
-        `tell` gets a line every minute.
+        None begins that is known to take longer. `tell` gets a line every minute.
         """
         told = time.monotonic()
         while True:
@@ -59,17 +71,23 @@ class Lanes:
             busy = [lane for lane in self.lanes if lane.kind is not None]
             if not busy:
                 break
-            ready = wait([lane.pipe for lane in busy])
+            ready = wait([lane.pipe for lane in busy], timeout=60)
             for lane in busy:
+                if lane.pipe not in ready and time.monotonic() > until + _GRACE:
+                    os.kill(lane.process, signal.SIGKILL)  # so that its pipe ends
                 if lane.pipe in ready:
                     self._take(lane)
         for lane in self.lanes:
             lane.pipe.send(None)
             os.waitpid(lane.process, 0)
 
-    def missing(self) -> int:
-        """Return the number of kinds of which there were fewer trials than wanted."""
-        return sum(self._progress(index) < 1 for index in range(len(self.kinds)))
+    def missing(self) -> list[str]:
+        """Return a line for each kind of which there were fewer trials than wanted."""
+        return [
+            f"{kind.name}: {self.found[index][kind.counts]} of {wanted}"
+            for index, (kind, wanted) in enumerate(self.kinds)
+            if self.found[index][kind.counts] < wanted
+        ]
 
     def _start(self) -> _Lane:
         ours, theirs = Pipe()
@@ -101,8 +119,9 @@ class Lanes:
         ]
         if open_kinds:
             lane.kind, lane.began = min(open_kinds, key=self._progress), now
-            lane.pipe.send((lane.kind, self._begun[lane.kind]))
+            lane.number = self._begun[lane.kind]
             self._begun[lane.kind] += 1
+            lane.pipe.send((lane.kind, lane.number, until))
 
     def _progress(self, index: int) -> float:
         """Return the share of what is wanted of a kind, with trials under way."""
@@ -111,22 +130,62 @@ class Lanes:
         return (self.found[index][kind.counts] + under_way) / wanted if wanted else 1.0
 
     def _take(self, lane: _Lane) -> None:
-        """Add what a trial has given."""
+        """Add what a trial has given; replace a process that has ended."""
         index = lane.kind
         assert index is not None
-        found, wrong = lane.pipe.recv()
+        try:
+            found, wrong = lane.pipe.recv()
+        except EOFError:
+            code = os.waitstatus_to_exitcode(os.waitpid(lane.process, 0)[1])
+            found = _wrong(self.kinds[index][0])
+            wrong = f"{self._name(index, lane.number)}: its process ended with {code}"
+            lane.pipe.close()
+            new = self._start()
+            lane.process, lane.pipe = new.process, new.pipe
         self.found[index] += found
         self.wrong += [wrong] if wrong else []
         self._longest[index] = max(self._longest[index], time.monotonic() - lane.began)
         lane.kind = None
 
-    def _trial(self, index: int, number: int) -> tuple[Counter[str], str]:
-        """Make one trial with random numbers of its own."""
-        kind = self.kinds[index][0]
-        name, wrong = f"{kind.name} {number}", Counter({"wrong": 1, "trials": 1, kind.counts: 1})
+    def _trial(self, index: int, number: int, until: float) -> tuple[Counter[str], str]:
+        """Make one trial with random numbers of its own; return what it gives, and what is wrong.
+
+        Both are empty if it has not ended by `until`.
+        """
+        kind, name = self.kinds[index][0], self._name(index, number)
+        last = time.monotonic() + _LONGEST
         try:
-            return kind.trial(number, random.Random(f"{self.seed} {name}")), ""
+            with _ending(min(until, last)):
+                return kind.trial(number, random.Random(f"{self.seed} {name}")), ""
+        except _Over:
+            if until < last:
+                return Counter(), ""
+            return _wrong(kind), f"{name}: did not end within {_LONGEST:g} s"
         except Wrong as error:
-            return wrong, f"{name}: {error}"
+            return _wrong(kind), f"{name}: {error}"
         except Exception:  # noqa: BLE001 - the other trials are still worth making
-            return wrong, f"{name}:\n{traceback.format_exc()}"
+            return _wrong(kind), f"{name}:\n{traceback.format_exc()}"
+
+    def _name(self, index: int, number: int) -> str:
+        return f"{self.kinds[index][0].name} {number}"
+
+
+def _wrong(kind: Kind) -> Counter[str]:
+    return Counter({"wrong": 1, "trials": 1, kind.counts: 1})
+
+
+@contextmanager
+def _ending(until: float) -> Iterator[None]:
+    """Raise _Over in the block at a time, and kill the processes that it has started."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Over
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, until - time.monotonic()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        forks.kill_all()

@@ -28,7 +28,7 @@ BEGIN, END = "<!-- written by make soak -->", "<!-- end of what make soak writes
 
 
 def main() -> int:
-    """Run the campaign; exit code 1 if a trial ended in another way than it must."""
+    """Run the campaign; exit code 1 if a trial was wrong, or if there were fewer than wanted."""
     parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--files", type=int, default=5000, help="that are fuzzed")
@@ -43,7 +43,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
         campaign = Campaign(Path(folder))
-        kinds = list(campaign.kinds(options.kills, options.files))
+        planned = list(campaign.kinds(options.kills, options.files))
+        kinds = [each for each in planned if each[1]]
         lanes = Lanes(kinds, max(1, options.jobs), options.seed)
         lanes.run(until, lambda line: print(line, file=sys.stderr, flush=True))
     for (kind, _), done in zip(kinds, lanes.found, strict=True):
@@ -53,9 +54,16 @@ def main() -> int:
     for line in lanes.wrong:
         print(f"WRONG, {line}", file=sys.stderr)
     rows = [(kind, done) for (kind, _), done in zip(kinds, lanes.found, strict=True)]
-    text = _page(rows, options, time.monotonic() - started, is_whole=not lanes.missing())
+    text = _page(rows, options, time.monotonic() - started)
+    if left_out := [kind.name for kind, number in planned if not number]:
+        text += f"\n\nNot tried, because so few were asked for: {'; '.join(left_out)}."
     print(text)
-    if lanes.wrong:
+    missing = lanes.missing()
+    for line in missing:
+        print(f"NOT ALL TRIED, {line}", file=sys.stderr)
+    if missing:
+        print(f"{options.minutes:g} minutes were too few: --minutes gives more", file=sys.stderr)
+    if lanes.wrong or missing:
         return 1
     if options.write:
         _write(options.write, text)
@@ -75,23 +83,16 @@ def is_one_sided(kind: Kind, found: Counter[str]) -> bool:
     return kind.unit == "files" and trials >= 50 and refused in (0, trials)
 
 
-def _page(
-    rows: list[tuple[Kind, Counter[str]]],
-    options: argparse.Namespace,
-    took: float,
-    is_whole: bool,
-) -> str:
+def _page(rows: list[tuple[Kind, Counter[str]]], options: argparse.Namespace, took: float) -> str:
     """Return the figures as Markdown."""
     kills, files = (
         sum(done[kind.counts] for kind, done in rows if kind.unit == unit)
         for unit in ("kills", "files")
     )
-    asked = f"{options.kills} kills and {options.files:,} files that were asked for"
-    end = "" if is_whole else f" The time was over before the {asked}."
     lines = [
         f"`make soak` on {datetime.now(UTC).date()}, seed {options.seed}: {kills} kills and "
         f"{files:,} fuzzed files in {math.ceil(took / 60)} minutes, {options.jobs} trials at a "
-        f"time, on {platform.machine()}.{end}",
+        f"time, on {platform.machine()}.",
         "",
         "| fault | trials | kills | files lost or damaged | refused in one line | wrong |",
         "|---|---:|---:|---:|---:|---:|",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from faults.campaign import Kind
-from faults.soak import is_one_sided
+from faults.soak import BEGIN, END, is_one_sided
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,18 +22,32 @@ def test_a_fuzzer_must_meet_files_that_are_read_and_files_that_are_refused(refus
     assert not is_one_sided(kind, Counter(trials=20, refused=20))
 
 
-@pytest.mark.slow
-def test_a_small_campaign_writes_its_figures_into_a_page(tmp_path):
-    page = tmp_path / "page.md"
-    begin, end = "<!-- written by make soak -->", "<!-- end of what make soak writes -->"
-    page.write_text(f"# It\n\n{begin}\nold\n{end}\nend\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "faults.soak", "--kills", "2", "--files", "20", "--write", page],
+def campaign(page, *words):
+    page.write_text(f"# It\n\n{BEGIN}\nold\n{END}\nend\n")
+    return subprocess.run(
+        [sys.executable, "-m", "faults.soak", *words, "--write", page],
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
-        timeout=900,
     )
+
+
+@pytest.mark.slow
+def test_a_campaign_without_time_is_no_success_and_names_what_is_missing(tmp_path):
+    page = tmp_path / "page.md"
+    done = campaign(page, "--kills", "20", "--files", "20", "--minutes", "0")
+    assert done.returncode == 1
+    said = done.stderr.splitlines()
+    assert "NOT ALL TRIED, run killed before a change of the file system: 0 of 10" in said
+    assert "NOT ALL TRIED, mutated corpora: 0 of 3" in said
+    assert said[-1] == "0 minutes were too few: --minutes gives more"
+    assert page.read_text() == f"# It\n\n{BEGIN}\nold\n{END}\nend\n"
+
+
+@pytest.mark.slow
+def test_a_small_campaign_writes_its_figures_into_a_page(tmp_path):
+    page, begin, end = tmp_path / "page.md", BEGIN, END
+    done = campaign(page, "--kills", "2", "--files", "20", "--minutes", "600")
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert text.startswith(f"# It\n\n{begin}\n\n`make soak` on ")
@@ -41,3 +55,4 @@ def test_a_small_campaign_writes_its_figures_into_a_page(tmp_path):
     assert "old" not in text
     assert "| mutated experiment files | 7 |" in text
     assert "| run killed before a change of the file system | 1 | " in text
+    assert "asked for: power lost: unflushed files empty; power lost: " in text
