@@ -15,8 +15,10 @@ def kills(tmp_path_factory):
     return Kills(tmp_path_factory.mktemp("kills") / "it", SHORT)
 
 
+# seeds whose first kill comes in the first third of a run, whose number of changes depends on the
+# machine: a slow one writes more checkpoints
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", [1, 14])
 def test_a_killed_run_ends_with_the_same_bytes(kills, number):
     assert kills.killed(number, random.Random(number))["kills"] > 0
 
@@ -24,7 +26,7 @@ def test_a_killed_run_ends_with_the_same_bytes(kills, number):
 @pytest.mark.slow
 @pytest.mark.parametrize("flushes", [True, False])
 def test_a_run_that_lost_power_ends_with_the_same_bytes(kills, flushes):
-    assert kills.powerless(0, random.Random(3), flushes=flushes)["kills"] == 1
+    assert kills.powerless(0, random.Random(1), flushes=flushes)["kills"] == 1
 
 
 @pytest.mark.slow

@@ -414,6 +414,9 @@ def test_kill_9_at_any_moment_and_the_same_command_again_gives_the_same_bytes(tm
         killed += running.returncode == -signal.SIGKILL
         if running.returncode == 0:
             break
+    else:  # the machine has become slower since, so that the end is out of reach
+        running = start("run", store.root, tmp_path / "count", "0.01")
+        running.communicate()
     assert running.returncode == 0
     assert killed >= 2
     assert tiny.content(store, tiny.diamond()) == tiny.content(reference, tiny.diamond())
