@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from maskpolicy.config import shipped, verbatim
 from maskpolicy.config.verbatim import WrittenExperiment
 from maskpolicy.errors import ConfigError, DataError, StoreError
-from maskpolicy.files import PART, check_folder, nearest_folder, part_of, sync, write_file
+from maskpolicy.files import (
+    PART,
+    check_folder,
+    claim_folder,
+    nearest_folder,
+    part_of,
+    sync,
+    write_file,
+)
 
 BEING_WRITTEN = ".being-written"
 _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
@@ -73,13 +83,30 @@ def _ignores_case(folder: Path) -> bool:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Mark a folder while its files are replaced: if the block fails or is killed, it stays so."""
+    """Mark a folder while its files are replaced: if the block fails or is killed, it stays so.
+
+    A command that writes the same folder waits, so that all files are those of one of both.
+    """
     mark = folder / BEING_WRITTEN
-    write_file(mark, _TEXT)
-    sync(folder)
-    yield
-    sync(folder)
-    mark.unlink(missing_ok=True)
+    with _alone(folder):
+        write_file(mark, _TEXT)
+        sync(folder)
+        yield
+        sync(folder)
+        mark.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes, as far as its file system can."""
+    claim_folder(folder)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # e.g. on NFS
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def check_whole(folder: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from maskpolicy.config import verbatim
-from maskpolicy.errors import ConfigError, StoreError
+from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.results import run_folder_state
 
 
@@ -84,3 +86,25 @@ def test_labels_that_differ_in_case_alone_are_told_where_the_disk_cannot(tmp_pat
     with pytest.raises(ConfigError, match="the labels MLM and mlm differ only in case"):
         run_folder_state.check_labels(tmp_path, labels)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_commands_that_write_one_folder_the_second_waits(tmp_path):
+    text = (
+        "import sys; from pathlib import Path\n"
+        "from maskpolicy.results.run_folder_state import writing\n"
+        "print('ready', flush=True)\n"
+        "with writing(Path(sys.argv[1])):\n"
+        "    (Path(sys.argv[1]) / 'second').touch()\n"
+    )
+    with run_folder_state.writing(tmp_path):
+        command = [sys.executable, "-c", text, tmp_path]
+        second = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert second.stdout.read(5) == b"ready"
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(0.2)
+        assert not (tmp_path / "second").exists()
+        with pytest.raises(DataError, match="is being written"):
+            run_folder_state.check_whole(tmp_path)
+    assert second.wait() == 0
+    assert (tmp_path / "second").exists()
+    run_folder_state.check_whole(tmp_path)
