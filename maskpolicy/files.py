@@ -155,6 +155,8 @@ def _is_alive(process: int) -> bool:
 def read_json(path: Path) -> Json:
     """Return the value of a JSON file; raises DataError with its path."""
     try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path}: is no regular file: remove it")
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from folders import DEAD, half_written
 
-from maskpolicy.errors import StoreError
-from maskpolicy.files import check_folder, claim_folder, relative_paths, remove_parts
+from maskpolicy.errors import DataError, StoreError
+from maskpolicy.files import check_folder, claim_folder, read_json, relative_paths, remove_parts
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,12 @@ def test_what_a_process_of_another_machine_writes_stays_for_a_day(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted([own, busy, silent, former])
     remove_parts(tmp_path)
     assert list(tmp_path.iterdir()) == [busy]
+
+
+def test_what_never_ends_is_not_read(tmp_path):
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(DataError, match=rf"{path.name}: is no regular file: remove it"):
+            read_json(path)

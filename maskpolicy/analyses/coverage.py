@@ -46,7 +46,7 @@ def _panel(rows: Sequence[Json], kind: str, several: bool) -> Bars:
     """Return a bar for each policy, with the range over its intermediate stages."""
     shares: dict[str, list[float]] = {}
     for row in rows:
-        share = _share(row[kind], row["passages"])
+        share = _share(row, kind, "passages")
         label = f"{row['policy']} ({row['run']})" if several else row["policy"]
         shares.setdefault(label, []).extend([] if share is None else [share])
     means = [statistics.fmean(values) if values else None for values in shares.values()]
@@ -71,12 +71,14 @@ def _row(run: Run, label: str, number: int, work: Json) -> Json:
         "run": run.name,
         "policy": label,
         "stage": number,
-        **{name: work[name] for name in COUNTS},
-        "without_span": _share(work["passages_without_span"], work["passages"]),
-        "spans_per_passage": _share(work["spans"], work["passages"]),
-        "tokens_per_span": _share(work["hidden_tokens"], work["spans"]),
+        **{name: work.get(name) for name in COUNTS},
+        "without_span": _share(work, "passages_without_span", "passages"),
+        "spans_per_passage": _share(work, "spans", "passages"),
+        "tokens_per_span": _share(work, "hidden_tokens", "spans"),
     }
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(work: Json, part: str, whole: str) -> float | None:
+    """Return one count over another; None if a result of another version lacks one of them."""
+    parts, wholes = work.get(part), work.get(whole)
+    return parts / wholes if wholes and parts is not None else None

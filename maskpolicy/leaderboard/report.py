@@ -222,7 +222,7 @@ def to_csv(board: Board, *, work: bool = False) -> str:
 
 def _no_formula(cell: Json) -> Json:
     """Return a cell that spreadsheets do not take for a formula: such texts get a leading '."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@")) else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
 
 
 def to_table(board: Board, *, work: bool = False) -> Table:

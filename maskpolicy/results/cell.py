@@ -6,10 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
+from maskpolicy import schema
+from maskpolicy.config.budgets import TRAININGS
 from maskpolicy.config.experiment import with_present_names
 from maskpolicy.config.yaml_file import CONTROLS
-from maskpolicy.errors import DataError
+from maskpolicy.errors import ConfigError, DataError
 from maskpolicy.files import json_bytes, read_json, slug
 from maskpolicy.metrics import Total
 from maskpolicy.results.run_folder_state import check_whole
@@ -20,6 +23,23 @@ VERSION = 1
 SETTINGS = "experiment.json"  # all resolved settings
 LEFT_OUT = "left_out"  # key of SETTINGS with the cells that --only left out
 _CORPUS = "corpus intermediate "  # begins the names of a row's corpora, with a blank at the end
+# what strangers, or another version, may have written otherwise
+_FORMS: Mapping[str, Any] = {
+    **dict.fromkeys(("policy", "task", "group", "origin"), str),
+    **{"seed": int, "error": str | None, "config": dict, "stages": dict[str, str]},
+    **dict.fromkeys(("metrics", "code", "majority", "audit", "tuning", "shrunk"), dict | None),
+    "work": dict[str, float] | None,
+}
+_METRICS: Mapping[str, Any] = {"metric": str, "score": float, "n": int, "parts": dict[str, float]}
+_CONFIG: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("policy", "task", "model", "world", "corpus", "contrast_corpus", "tune"), dict
+    ),
+    **dict.fromkeys(TRAININGS, dict),
+    **{f"{name}_{end}": int for name in ("general", "intermediate") for end in ("seed", "seeds")},
+    "trainings": dict[str, dict[str, Any]],
+}
+_SETTINGS: Mapping[str, Any] = {"baseline": str, LEFT_OUT: list[str]}
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
 
@@ -180,6 +200,7 @@ def read_settings(folder: Path) -> dict[str, Json]:
     found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
         raise _foreign(folder)
+    _check(found, _SETTINGS, path)
     return with_present_names(found)
 
 
@@ -258,13 +279,16 @@ def read_result(path: Path) -> Result:
             raise DataError(
                 f"{path}: written by another version of maskpolicy: run its experiment again"
             )
+        _check(values, _FORMS, path)
+        _check(values["config"], _CONFIG, path, "config.")
+        _check(values.get("metrics") or {}, _METRICS, path, "metrics.")
         metrics = values.pop("metrics", None)
         values["config"] = with_present_names(values["config"])
         result = Result(**values, metrics=None if metrics is None else Total.from_json(metrics))
         if result.metrics is None and result.error is None:
             raise KeyError("metrics")
-        if CONTROLS.search(result.policy + result.task) or not isinstance(result.seed, int):
-            raise ValueError("labels and seed")
+        if CONTROLS.search(result.policy + result.task + result.config["policy"]["name"]):
+            raise ValueError("labels")
         _ = result.chosen
         if result.majority is not None:
             _ = (result.majority["rule"], float(result.majority["score"]))
@@ -272,6 +296,16 @@ def read_result(path: Path) -> Result:
         return result
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise DataError(f"{path}: not a result that `maskpolicy run` wrote: remove it") from None
+
+
+def _check(values: Json, forms: Mapping[str, Any], path: Path, place: str = "") -> None:
+    """Raise DataError for a value that is not of the form that a file of a run has it in."""
+    for name, form in forms.items():
+        try:
+            if name in values:
+                schema.check(values[name], form, f"{place}{name}")
+        except ConfigError as error:
+            raise DataError(f"{path}: {error}; remove the file, or run again") from None
 
 
 def result_bytes(result: Result) -> bytes:

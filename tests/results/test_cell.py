@@ -11,6 +11,8 @@ from maskpolicy.metrics import Total
 from maskpolicy.results import cell
 from maskpolicy.results.cell import cell_name, read_run, result_bytes
 
+CONFIG = {"policy": {"name": "none"}, "task": {"name": "zsre"}}
+
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "policy": "a"}', "\udcff"]
@@ -24,14 +26,30 @@ def test_a_file_that_is_no_result_is_named(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"policy": "\x1b[31mred"}, {"task": "a\x00"}, {"seed": "0"}, {"policy": None}]
+    ("changes", "says"),
+    [
+        ({"policy": "\x1b[31mred"}, "not a result"),
+        ({"task": "a\x00"}, "not a result"),
+        ({"config": {}}, "not a result"),
+        ({"config": {"policy": {"name": 5}}}, "not a result"),
+        ({"seed": "0"}, "seed: must be a whole number"),
+        ({"policy": None}, "policy: must be text"),
+        ({"group": ["a"]}, "group: must be text, not a list"),
+        ({"stages": {"fit": 5}}, "stages.fit: must be text"),
+        ({"work": {"spans": "many"}}, "work.spans: must be a number"),
+        ({"code": "1"}, "code: must be a block"),
+        ({"config": {"policy": "random"}}, "config.policy: must be a block"),
+        ({"config": CONFIG | {"intermediate_seed": "a"}}, "config.intermediate_seed: must be"),
+        ({"metrics": {"metric": "f1", "n": 2, "score": float("nan")}}, "metrics.score: must be"),
+        ({"metrics": {"metric": "f1", "n": 2.5, "score": 1}}, "metrics.n: must be"),
+    ],
 )
-def test_labels_with_control_characters_and_foreign_types_are_refused(tmp_path, changes):
+def test_control_characters_and_foreign_types_are_refused_and_named(tmp_path, changes, says):
     metrics = Total("f1", 0.5, 2)
-    one = cell.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
+    one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
     found = json.loads(result_bytes(one)) | changes
     write_file(tmp_path / "results" / "none--zsre--0.json", json.dumps(found).encode())
-    with pytest.raises(DataError, match=r"none--zsre--0.json: not a result"):
+    with pytest.raises(DataError, match=rf"none--zsre--0.json: {says}.*remove"):
         read_run(tmp_path)
 
 
@@ -48,14 +66,16 @@ def test_a_folder_without_results_is_refused(tmp_path):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"policies": [1]}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"policies": [1]}', '{"baseline": 5}', '{"left_out": 5}']
+)
 def test_settings_that_no_run_wrote_are_named(tmp_path, text):
     metrics = Total("f1", 0.5, 2)
-    one = cell.Result("none", "zsre", 0, "closed-book", {}, {}, metrics)
+    one = cell.Result("none", "zsre", 0, "closed-book", CONFIG, {}, metrics)
     write_file(tmp_path / "results" / "none--zsre--0.json", result_bytes(one))
     assert read_run(tmp_path).results == (one,)
     (tmp_path / "experiment.json").write_text(text)
-    with pytest.raises(DataError, match=r"experiment.json: not .*remove it"):
+    with pytest.raises(DataError, match=r"experiment.json: .*not .*remove"):
         read_run(tmp_path)
 
 
