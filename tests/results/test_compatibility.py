@@ -20,8 +20,9 @@ from maskpolicy.graph.nodes import topological
 from maskpolicy.keys import canonical, plain
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
-from maskpolicy.results import collecting, compatibility
+from maskpolicy.results import compatibility
 from maskpolicy.results.cell import Result
+from maskpolicy.results.cell_config import cell_config
 from maskpolicy.types import Json
 from maskpolicy.world.settings import Settings
 from tests.leaderboard.test_build import result, run
@@ -145,7 +146,7 @@ def test_what_changes_the_key_of_a_cell_stands_in_its_config(tmp_path, override)
         made = load_experiment(path, overrides)
         found = [stages.build(made).cells[policy.label, "triviaqa", 0] for policy in made.policies]
         tokenizer = [[s.key for s in topological([c]) if s.kind == "tokenizer"] for c in found]
-        settings = [collecting.cell_config(made, row, made.tasks[0], 0) for row in made.policies]
+        settings = [cell_config(made, row, made.tasks[0], 0) for row in made.policies]
         keys = [each.key for each in found]
         return list(zip(keys, settings, tokenizer, strict=True))
 
