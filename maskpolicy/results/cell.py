@@ -39,6 +39,7 @@ _CONFIG: Mapping[str, Any] = {
     **{f"{name}_{end}": int for name in ("general", "intermediate") for end in ("seed", "seeds")},
     "trainings": dict[str, dict[str, Any]],
 }
+_TRAINING: Mapping[str, Any] = {"steps": int, "lr": float}
 _SETTINGS: Mapping[str, Any] = {"baseline": str, LEFT_OUT: list[str]}
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
@@ -176,8 +177,8 @@ def read_run(folder: Path) -> Run:
             folder=folder,
             results=results,
             baseline=config.get("baseline", "none"),
-            policies=tuple(block["label"] for block in config.get("policies", ())),
-            tasks=tuple(block["label"] for block in config.get("tasks", ())),
+            policies=_labels(config.get("policies", ())),
+            tasks=_labels(config.get("tasks", ())),
             early=early,
             experiment=str(config.get("name", "")),
             left_out=tuple(name for name in config.get(LEFT_OUT, ()) if name in cells),
@@ -192,6 +193,14 @@ def _run_near(path: Path) -> Path | None:
     inside = sorted(path.iterdir()) if path.is_dir() else []
     near = (*inside, path.parent, Path("runs") / path)
     return next((each for each in near if each != path and (each / "results").is_dir()), None)
+
+
+def _labels(blocks: Json) -> tuple[str, ...]:
+    """Return the labels of rows or columns; raises TypeError for one that is no text."""
+    labels = tuple(block["label"] for block in blocks)
+    if not all(isinstance(label, str) for label in labels):
+        raise TypeError("label")
+    return labels
 
 
 def read_settings(folder: Path) -> dict[str, Json]:
@@ -281,6 +290,9 @@ def read_result(path: Path) -> Result:
             )
         _check(values, _FORMS, path)
         _check(values["config"], _CONFIG, path, "config.")
+        for name in TRAININGS:
+            _check(values["config"].get(name, {}), _TRAINING, path, f"config.{name}.")
+        _check(values["config"].get("model", {}), {"name": str | None}, path, "config.model.")
         _check(values.get("metrics") or {}, _METRICS, path, "metrics.")
         metrics = values.pop("metrics", None)
         values["config"] = with_present_names(values["config"])

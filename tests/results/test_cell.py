@@ -40,6 +40,9 @@ def test_a_file_that_is_no_result_is_named(tmp_path, text):
         ({"code": "1"}, "code: must be a block"),
         ({"config": {"policy": "random"}}, "config.policy: must be a block"),
         ({"config": CONFIG | {"intermediate_seed": "a"}}, "config.intermediate_seed: must be"),
+        ({"config": CONFIG | {"fit": {"lr": "x"}}}, "config.fit.lr: must be a number"),
+        ({"config": CONFIG | {"intermediate": {"steps": None}}}, "config.intermediate.steps: must"),
+        ({"config": CONFIG | {"model": {"name": {}}}}, "config.model.name: must be text"),
         ({"metrics": {"metric": "f1", "n": 2, "score": float("nan")}}, "metrics.score: must be"),
         ({"metrics": {"metric": "f1", "n": 2.5, "score": 1}}, "metrics.n: must be"),
     ],
@@ -67,7 +70,15 @@ def test_a_folder_without_results_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"policies": [1]}', '{"baseline": 5}', '{"left_out": 5}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"policies": [1]}',
+        '{"baseline": 5}',
+        '{"left_out": 5}',
+        '{"tasks": [{"label": []}]}',
+    ],
 )
 def test_settings_that_no_run_wrote_are_named(tmp_path, text):
     metrics = Total("f1", 0.5, 2)
