@@ -5,6 +5,8 @@ claims/KEY/NUMBER-TOKEN  its heartbeat: each refresh writes another content
 
 The claim with the highest number is valid. To take over an expired claim, a process creates the
 claim of the next number. If several try, one succeeds. The former holder then finds that number.
+A claim that was created below a higher number stays: the holder of the higher one removes it, and
+from then on the same name may be the claim of another process.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class BucketClaims:
         self._bucket = bucket
         self._lease = lease
         self._is_prepared = False
+        # by key, a claim of this process below a higher number: not held, and taken at the next try
+        self._left: dict[str, Claim] = {}
 
     def each(self, call: Callable[[T], U], items: Sequence[T]) -> list[U]:
         """Return call(item) for each item, several requests at a time."""
@@ -45,6 +49,8 @@ class BucketClaims:
         if content is None:  # it was ended meanwhile
             return None
         claim = Claim(key, _token(content), max(numbers))
+        if claim == self._left.get(key):
+            return None
         state = tuple((entry.name, entry.tag) for entry in entries)
         refreshed = max(entry.modified for entry in entries)
         return SeenClaim(claim, decoded(content[_TOKEN:], self._lease), state, refreshed)
@@ -61,16 +67,22 @@ class BucketClaims:
             self._is_prepared = True
         claim = Claim(key, uuid4().hex, expired.claim.number + 1 if expired else 1)
         name = _name(key, claim.number)
-        if not self._bucket.create(name, claim.token.encode() + holder.encoded()):
+        left = self._left.pop(key, None)
+        if left is not None and left.number == claim.number and self._is_there(left):
+            claim = left
+        elif not self._bucket.create(name, claim.token.encode() + holder.encoded()):
             return None
         # since `read`, others may have taken the claim over and ended it, so numbers begin at 1
         others = set(_numbers(self._bucket.entries(f"{FOLDER}/{key}"))) - {claim.number}
+        if any(number > claim.number for number in others):
+            self._left[key] = claim
+            return None
         if expired is not None and self._is_there(expired.claim):
-            others -= set(range(claim.number))
+            others = set()
         if others:
             self._bucket.delete([name])
             return None
-        return claim
+        return claim if self._is_there(claim) else None
 
     def holds(self, claim: Claim) -> bool:
         """Return whether a claim is still there, and no claim of the next number."""

@@ -238,7 +238,9 @@ def test_the_hub_configuration_depends_on_the_tasks_fields():
 
 def test_a_task_that_the_hub_has_not_asks_for_files():
     facts = TaskFacts("closed-book", "f1", {"dev": "dev.jsonl"})
-    with pytest.raises(DataError, match=r"folder of its official files \(dev.jsonl\)"):
+    with pytest.raises(
+        DataError, match=r"not from the Hub: set data to the folder of its files \(dev.jsonl\)"
+    ):
         sources.hub_config(sources.Task("mine", facts, None))
 
 
