@@ -17,7 +17,7 @@ install: .venv/.installed
 quickstart: install
 	$(BIN)/maskpolicy run quickstart $(if $(JOBS),--jobs $(JOBS))
 
-# the findings of both papers: an hour on two cores; efficiency first, whose models closed-book uses
+# the findings of both papers: an hour and a half on two cores; efficiency first, whose models closed-book uses
 FINDINGS := efficiency closed-book knowledge-intensive zsre zsre-near multiple-choice mae-lm
 findings: install
 	for name in $(FINDINGS); do \
