@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import os
@@ -21,6 +20,7 @@ import numpy as np
 
 from maskpolicy import schema
 from maskpolicy.errors import ConfigError, MaskpolicyError, StageError
+from maskpolicy.keys import digest
 from maskpolicy.runs.finished import Runs
 from maskpolicy.runs.python_words import in_python
 from maskpolicy.schema import Count
@@ -259,7 +259,7 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
         raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
     keys: dict[str, Any] = _plain(experiment)
     shown = keys.pop("name", _NAMELESS)
-    name = shown if "name" in experiment else f"{_NAMELESS}-{_digits(keys)}"
+    name = shown if "name" in experiment else f"{_NAMELESS}-{digest(keys)[:8]}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(
             f"name: {name!r} is not a name for a folder below runs/: use letters, digits, '.', '_' "
@@ -272,11 +272,6 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
             yield path
         except MaskpolicyError as error:  # nobody knows that file
             raise type(error)(str(error).replace(str(path), shown)) from error
-
-
-def _digits(keys: Mapping[str, Json]) -> str:
-    """Return eight digits that differ between experiments, whatever the order of their keys."""
-    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _plain(value: Any) -> Any:

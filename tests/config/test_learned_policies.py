@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from refusals import refused
 
 from maskpolicy.config import learned_policies
 from maskpolicy.config.parse import load_experiment
-from maskpolicy.errors import ConfigError
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, {}]\ntasks: [triviaqa, {}]\n"
 PLUGIN = """
@@ -53,14 +53,6 @@ def load(folder):
         return load_experiment(path, overrides)
 
     return load
-
-
-def refused(load, *arguments):
-    with pytest.raises(ConfigError) as caught:
-        load(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def tasks(experiment):

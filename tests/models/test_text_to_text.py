@@ -10,9 +10,9 @@ import sys
 import pytest
 import small
 import torch
+from refusals import refused
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartModel, BertConfig, BertModel
 
-from maskpolicy.errors import ConfigError
 from maskpolicy.models import text_to_text
 from maskpolicy.models.tokenizers import load_tokenizer
 
@@ -23,14 +23,6 @@ def folder(tmp_path):
     small.bart().save_pretrained(tmp_path / "bart")
     small.tokenizer().save_pretrained(tmp_path / "bart")
     return tmp_path / "bart"
-
-
-def refused(call, *words):
-    with pytest.raises(ConfigError) as error:
-        call(*words)
-    assert len(str(error.value).splitlines()) == 1
-    assert len(str(error.value)) < 500
-    return str(error.value)
 
 
 def test_a_folder_loads_here_and_with_plain_transformers(folder):

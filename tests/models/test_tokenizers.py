@@ -6,8 +6,8 @@ import pytest
 import small
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from maskpolicy.errors import ConfigError
 from maskpolicy.models.tokenizers import (
     SPECIALS,
     check_vocabulary,
@@ -73,14 +73,6 @@ def test_a_tokenizer_is_trained_on_the_beginning_of_a_word_of_megabytes():
     assert max(map(len, cut)) == 10_000
     made = train_tokenizer(texts, 300)
     assert len(made) == 300
-
-
-def refused(call, *words):
-    with pytest.raises(ConfigError) as error:
-        call(*words)
-    assert len(str(error.value).splitlines()) == 1
-    assert len(str(error.value)) < 500
-    return str(error.value)
 
 
 def test_a_model_without_a_tokenizer_is_refused(tmp_path):
