@@ -259,4 +259,7 @@ while time.monotonic() < until:
     assert codes == [0] * 4
     found = {int(path.name.removeprefix("found-")) for path in tmp_path.glob("found-*")}
     assert found <= killed
-    assert list((tmp_path / "store" / "locks").iterdir()) == []
+    # a process that is killed while it claims the key leaves KEY-TOKEN, until the next prune
+    unmade = list((tmp_path / "store" / "locks").iterdir())
+    assert len(unmade) <= len(killed)
+    assert all(path.name.startswith(f"{KEY}-") for path in unmade)
