@@ -19,7 +19,7 @@ COLUMNS = ("passage", "policy", "what", "start", "end", "text", "score")
 class Viewer(Sampling):
     """Passages with the spans that each policy masks, side by side, and a learned policy's scores.
 
-    `hidden` rows are the spans masked in the first epoch; `candidate` rows are the best
+    `masked` rows are the spans masked in the first epoch; `candidate` rows are the best
     `candidates` spans that a learned policy draws from, with its scores. `start` and `end` are
     character offsets in the passage.
     """
@@ -53,10 +53,10 @@ class Viewer(Sampling):
         known = {(start, end): score for start, end, score in scored}
         spans = sample.spans[index].tolist()
         if not spans:
-            yield {**about, "what": "nothing hidden"}
+            yield {**about, "what": "nothing masked"}
         for start, end in spans:
             where = _where(passage, start, end)
-            yield {**about, "what": "hidden", **where, "score": known.get((start, end))}
+            yield {**about, "what": "masked", **where, "score": known.get((start, end))}
         for start, end, score in scored[: self.candidates]:
             yield {**about, "what": "candidate", **_where(passage, start, end), "score": score}
 
@@ -80,7 +80,7 @@ def _panel(sample: Sample, index: int, rows: Sequence[Json], title: str) -> Mark
     """Return the passage with its spans marked, masked ones more strongly than candidates."""
     passage = sample.passages[int(sample.places[index])]
     marks = [
-        (row["start"], row["end"], 1.0 if row["what"] == "hidden" else 0.0)
+        (row["start"], row["end"], 1.0 if row["what"] == "masked" else 0.0)
         for row in rows
         if "start" in row
     ]

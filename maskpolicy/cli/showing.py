@@ -181,9 +181,9 @@ def _print(found: Sequence[Preview]) -> None:
         if len(found) > 1:
             name = f"{each.row}, seed {each.seed}" if has_seeds else each.row
             screen.print(*([""] if number else []), name, sep="\n", style="bold", soft_wrap=True)
-        hidden = " | ".join(part for _, _, part in masked.spans) or "nothing"
-        parts = (_coloured(masked), hidden, masked.source, masked.target or "–")
-        for heading, part in zip(("text", "hidden", "source", "target"), parts, strict=True):
+        spans = " | ".join(part for _, _, part in masked.spans) or "nothing"
+        parts = (_coloured(masked), spans, masked.source, masked.target or "–")
+        for heading, part in zip(("text", "masked", "source", "target"), parts, strict=True):
             screen.print(f"{heading:<8}", part, sep="", soft_wrap=True)
 
 

@@ -36,10 +36,21 @@ def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
     if not folder.is_dir():
         return
     others = any(not path.name.endswith(PART) for path in folder.iterdir())
-    if others and not verbatim.is_saved(folder):
+    if others and not _is_of_run(folder):
         raise StoreError(f"{folder}: holds files of another origin: choose another --out")
     if asked is not None:
         check_owner(folder, asked)
+
+
+def _is_of_run(folder: Path) -> bool:
+    """Return whether a run has written to a folder, perhaps one that lost power.
+
+    The disk may have dropped what the run wrote into `experiment.yaml`, and have kept the name.
+    """
+    kept = folder / verbatim.WRITTEN
+    if (folder / BEING_WRITTEN).exists() or verbatim.is_saved(folder):
+        return True
+    return kept.is_file() and not kept.read_bytes().strip(b"\0")
 
 
 def check_owner(folder: Path, asked: WrittenExperiment) -> None:

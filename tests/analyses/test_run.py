@@ -302,7 +302,7 @@ def test_what_a_changed_policy_hid_is_not_known(analyse, home):
 def test_viewer_shows_candidates_with_scores(analyse):
     found = analyse("viewer", "passages=2")
     own = [row for row in found["rows"] if row["policy"] == SCRIPT]
-    assert [row["what"] for row in own[:3]] == ["hidden", "candidate", "candidate"]
+    assert [row["what"] for row in own[:3]] == ["masked", "candidate", "candidate"]
     assert own[0]["text"] == own[1]["text"]
     assert [row["score"] for row in own[1:4]] == [0.0, -1.0, -2.0]
     assert len({row["passage"] for row in found["rows"]}) == 2

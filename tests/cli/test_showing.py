@@ -113,7 +113,7 @@ def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
     assert code == 0
     lines = dict(line.split(maxsplit=1) for line in out.splitlines())
     assert lines["text"] == TEXT
-    assert lines["hidden"] in lines["target"]
+    assert lines["masked"] in lines["target"]
     assert "<mask>" in lines["source"]
     kept = sorted((store / "artifacts").iterdir())
     assert call(*words)[1] == out
@@ -132,7 +132,7 @@ def test_a_text_in_which_nothing_is_hidden(call, bart):
         "source": "the it and of",
         "target": "",
     }
-    assert "hidden  nothing" in call(*words)[1]
+    assert "masked  nothing" in call(*words)[1]
 
 
 @pytest.fixture(scope="session")

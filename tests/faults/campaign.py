@@ -75,6 +75,8 @@ class Campaign:
         yield Kind("run --jobs 2 killed at any time", "kills", jobs, 0.05)
         yield Kind("training of two processes killed at any time", "kills", self._ranks, 0.02)
         yield Kind("tiny graph in a bucket killed at a request", "kills", self._bucket, 0.03)
+        nodes = "run on Ray: a node killed, and the command"
+        yield Kind(nodes, "kills", run.on_ray, 0.03, place="ray")
 
     def _fuzzing(self) -> Iterator[Kind]:
         fuzz = {

@@ -74,6 +74,18 @@ def has_ended(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
+def until(happened: Callable[[], object], child: int, limit: float = 300) -> None:
+    """Wait until a function returns something that is true, or the forked process has ended.
+
+    Raises TimeoutError after `limit` seconds.
+    """
+    end = time.monotonic() + limit
+    while not happened() and not has_ended(child):
+        if time.monotonic() > end:
+            raise TimeoutError(f"process {child}: nothing happened within {limit:g} s")
+        time.sleep(0.02)
+
+
 def kill(child: int) -> None:
     """Kill a forked process with its children, and wait for it."""
     for end in (os.killpg, os.kill):  # it has no group of its own before `setsid`

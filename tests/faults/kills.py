@@ -9,7 +9,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from faults import calls, forks
@@ -32,6 +33,7 @@ SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswit
 SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "") + "\n"
 _FORMS = ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")
 _PARTS = ("results", "predictions", "questions")
+_REQUESTS = ("address", "kill", "stop")  # files by which a Ray cluster and a trial talk
 
 
 class Wrong(Exception):
@@ -103,10 +105,7 @@ class Kills:
             work = forks.command("work", self.file, "--store", self.folder / there / path)
             workers.append(self._start(there, rng, work))
         for child in workers:
-            code = forks.wait(child)
-            kills += code == -signal.SIGKILL
-            if code not in (0, -signal.SIGKILL):
-                raise Wrong(f"{there}: exit code {code}: {self._last(there)}")
+            kills += self._was_killed(child, there)
         self._finish(forks.start(self._run(there), self._said(there)), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
@@ -131,13 +130,52 @@ class Kills:
                 time.sleep(0.05)
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-            code = forks.wait(child)
-            kills += code == -signal.SIGKILL
-            if code not in (0, -signal.SIGKILL):
-                raise Wrong(f"{there}: exit code {code}: {self._last(there)}")
+            kills += self._was_killed(child, there)
         self._finish(forks.start(self._run(there, *words), self._said(there)), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
+
+    def on_ray(self, number: int, rng: random.Random) -> Counter[str]:
+        """Run on a Ray cluster of this machine; kill a node, and then the command, and go on.
+
+        Each is killed once a number of artifacts is there that is drawn for it.
+        """
+        there, kills = f"ray{number}", 0
+        store = Store(self.folder / there / "store")
+        whole = len(Store(self.folder / "reference" / "store").committed())
+        of_node, of_command = sorted(rng.randrange(whole) for _ in range(2))
+        with self._cluster(there) as (address, kill_node):
+            words = ("--executor", f"ray={address}")
+            running = forks.start(self._run(there, *words), self._said(there))
+            forks.until(lambda: len(store.committed()) >= of_node, running)
+            kill_node()
+            kills += not forks.has_ended(running)
+            forks.until(lambda: len(store.committed()) >= of_command, running)
+            with suppress(ProcessLookupError):
+                os.killpg(running, signal.SIGKILL)
+            kills += self._was_killed(running, there)
+            self._finish(forks.start(self._run(there, *words), self._said(there)), there)
+        self._compare(there)
+        return Counter(trials=1, kills=kills)
+
+    @contextmanager
+    def _cluster(self, there: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield the address of a Ray cluster, and a function that replaces one of its nodes."""
+        address, kill, stop = (self.folder / f"{there}.{name}" for name in _REQUESTS)
+        cluster = forks.start(partial(_nodes, address, kill, stop), self._said(there))
+
+        def kill_node() -> None:
+            kill.touch()
+            forks.until(lambda: not kill.exists(), cluster)
+
+        try:
+            forks.until(lambda: address.exists() and address.read_text(), cluster)
+            yield address.read_text(), kill_node
+        finally:
+            stop.touch()
+            self._finish(cluster, there)  # Ray's processes would survive a kill
+        for file in (address, stop):
+            file.unlink()
 
     def _run(self, there: str, *words: str) -> Callable[[], int]:
         place = self.folder / there
@@ -156,7 +194,11 @@ class Kills:
 
     def _kill(self, there: str, rng: random.Random, call: Callable[[], int]) -> bool:
         """Return whether a call was killed; it may have ended before."""
-        code = forks.wait(self._start(there, rng, call))
+        return self._was_killed(self._start(there, rng, call), there)
+
+    def _was_killed(self, child: int, there: str) -> bool:
+        """Wait for a command, and return whether it was killed; raises Wrong if it failed."""
+        code = forks.wait(child)
         if code not in (0, -signal.SIGKILL):
             raise Wrong(f"{there}: exit code {code}: {self._last(there)}")
         return code != 0
@@ -183,6 +225,25 @@ class Kills:
 
     def _last(self, there: str) -> str:
         return self._said(there).read_text(errors="replace")[-600:]
+
+
+def _nodes(address: Path, kill: Path, stop: Path) -> int:
+    """Keep a cluster of two nodes until `stop` is there; while `kill` is there, kill one of them.
+
+    It ends with the process that has started it, too.
+    """
+    from benchmarks import raylets
+
+    parent = os.getppid()
+    with raylets.nodes(2) as nodes:
+        address.write_text(nodes.address)
+        while not stop.exists() and os.getppid() == parent:
+            if kill.exists():
+                nodes.kill(nodes.all()[0])
+                nodes.add()
+                kill.unlink()
+            time.sleep(0.05)
+    return 0
 
 
 def outputs(place: Path) -> dict[str, bytes]:

@@ -55,9 +55,10 @@ class Lanes:
     def run(self, until: float, tell: Callable[[str], object] = lambda line: None) -> None:
         """Make the trials; those that have not ended by `until` are stopped, and do not count.
 
-        None begins that is known to take longer. `tell` gets a line every minute.
+        None begins that is known to take longer. `tell` gets a line every minute, and one for each
+        trial that was wrong.
         """
-        told = time.monotonic()
+        told, told_wrong = time.monotonic(), 0
         while True:
             if time.monotonic() > told + 60:
                 told = time.monotonic()
@@ -77,6 +78,9 @@ class Lanes:
                     os.kill(lane.process, signal.SIGKILL)  # so that its pipe ends
                 if lane.pipe in ready:
                     self._take(lane)
+            for line in self.wrong[told_wrong:]:
+                tell(f"WRONG, {line}")
+            told_wrong = len(self.wrong)
         for lane in self.lanes:
             lane.pipe.send(None)
             os.waitpid(lane.process, 0)

@@ -51,8 +51,7 @@ def main() -> int:
         if is_one_sided(kind, done):
             done["wrong"] += 1
             lanes.wrong.append(f"{kind.name}: all files were refused, or none")
-    for line in lanes.wrong:
-        print(f"WRONG, {line}", file=sys.stderr)
+            print(f"WRONG, {lanes.wrong[-1]}", file=sys.stderr)
     rows = [(kind, done) for (kind, _), done in zip(kinds, lanes.found, strict=True)]
     text = _page(rows, options, time.monotonic() - started)
     if left_out := [kind.name for kind, number in planned if not number]:

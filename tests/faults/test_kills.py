@@ -36,6 +36,13 @@ def test_workers_over_two_paths_that_are_killed_lose_nothing(kills):
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
+def test_a_run_on_ray_whose_node_and_command_are_killed_ends_with_the_same_bytes(kills):
+    pytest.importorskip("ray", reason="the extra maskpolicy[ray] is not installed")
+    assert kills.on_ray(1, random.Random(1))["kills"] == 2
+
+
+@pytest.mark.slow
 def test_other_bytes_are_noticed(kills):
     kills.expected["out/leaderboard.md"] += b" "
     with pytest.raises(Wrong, match=r"other bytes: \['out/leaderboard.md'"):

@@ -46,6 +46,19 @@ def test_the_folder_of_a_run_is_taken_again(tmp_path):
         run_folder_state.check(folder)
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 512])
+def test_the_folder_of_a_run_that_lost_power_is_taken_again(tmp_path, left):
+    (tmp_path / "results").mkdir()
+    (tmp_path / verbatim.WRITTEN).write_bytes(left)
+    run_folder_state.check(tmp_path)
+
+
+def test_a_folder_that_a_run_was_writing_is_taken_again(tmp_path):
+    (tmp_path / run_folder_state.BEING_WRITTEN).touch()
+    (tmp_path / verbatim.WRITTEN).write_text("model: mini\n")
+    run_folder_state.check(tmp_path)
+
+
 def test_the_folder_of_another_files_experiment_is_not_taken(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"
