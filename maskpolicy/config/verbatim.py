@@ -88,7 +88,7 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
     folder holds another file of that name.
     """
     path = folder / WRITTEN
-    if path.exists() and not is_saved(folder):
+    if path.exists() and not (is_saved(folder) or is_lost(folder)):
         raise StoreError(f"{path}: was not written by `maskpolicy run`: choose another --out")
     start = folder.resolve()
     values = {
@@ -105,6 +105,12 @@ def save(asked: WrittenExperiment, folder: Path) -> None:
 def is_saved(folder: Path) -> bool:
     """Return whether a folder holds the experiment of a run; raises ConfigError for bad YAML."""
     return _saved(folder) is not None
+
+
+def is_lost(folder: Path) -> bool:
+    """Return whether a loss of power left only the name of a run's experiment, or zeros."""
+    path = folder / WRITTEN
+    return path.is_file() and not path.read_bytes().strip(b"\0")
 
 
 def other_file(folder: Path, asked: WrittenExperiment) -> Path | None:

@@ -43,14 +43,9 @@ def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
 
 
 def _is_of_run(folder: Path) -> bool:
-    """Return whether a run has written to a folder, perhaps one that lost power.
-
-    The disk may have dropped what the run wrote into `experiment.yaml`, and have kept the name.
-    """
-    kept = folder / verbatim.WRITTEN
-    if (folder / BEING_WRITTEN).exists() or verbatim.is_saved(folder):
-        return True
-    return kept.is_file() and not kept.read_bytes().strip(b"\0")
+    """Return whether a run has written to a folder, perhaps one that lost power."""
+    was_writing = (folder / BEING_WRITTEN).exists()
+    return was_writing or verbatim.is_saved(folder) or verbatim.is_lost(folder)
 
 
 def check_owner(folder: Path, asked: WrittenExperiment) -> None:

@@ -51,11 +51,15 @@ def test_the_folder_of_a_run_that_lost_power_is_taken_again(tmp_path, left):
     (tmp_path / "results").mkdir()
     (tmp_path / verbatim.WRITTEN).write_bytes(left)
     run_folder_state.check(tmp_path)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("model: mini\n")
+    verbatim.save(verbatim.read_experiment(mine), tmp_path)
+    assert verbatim.is_saved(tmp_path)
 
 
 def test_a_folder_that_a_run_was_writing_is_taken_again(tmp_path):
     (tmp_path / run_folder_state.BEING_WRITTEN).touch()
-    (tmp_path / verbatim.WRITTEN).write_text("model: mini\n")
+    (tmp_path / "results").mkdir()
     run_folder_state.check(tmp_path)
 
 
