@@ -4,7 +4,8 @@ python tests/simulation_of_claims.py --experiments 1000
 
 docs/statistics.md holds the table. A family is like that of `maskpolicy analyze findings`: several
 experiments, of which claims compare rows on single tasks, on means over tasks, and by a difference
-of differences, and numbers that analyses have for each run. Answers are drawn by `simulation.draw`.
+of differences, and numbers that analyses have for each run. A claim is about one to twelve of
+these, that all of them have a direction or that any has. Answers are drawn by `simulation.draw`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 from simulation import AT_ONCE, SAME, Design, Floats, draw
 
 from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.directions import Claimed, Judged, judge
-from maskpolicy.leaderboard.stats import LEVEL, Difference
+from maskpolicy.leaderboard.directions import Claimed, Counts, Judged, Statement, judge
+from maskpolicy.leaderboard.stats import Difference
 
 LEAST = 0.05  # the smallest effect of a claim about scores: 5 points
 NUMBERS = 9  # claims about numbers of analyses; their smallest effect is 1
 SPREAD = 0.3  # of such a number between runs
 SIZES = (5,) * 24  # examples in each group
+CLAIMS: tuple[tuple[int, Counts], ...] = (  # how many differences each claim is about
+    *((12, "all"), (4, "all"), (3, "all"), (2, "any"), (2, "any"), (1, "all")),
+    *((2, "all"), (2, "all"), (1, "all")),  # another experiment's, means, and a change
+    *((2, "all"), (2, "any"), (2, "all"), (1, "all"), (1, "all"), (1, "all")),  # numbers
+)
 GAINS: dict[str, tuple[float, ...]] = {  # true differences, in smallest effects, in turn
     "none": (0.0,),
     "the smallest effect": (1.0,),
@@ -32,6 +38,7 @@ GAINS: dict[str, tuple[float, ...]] = {  # true differences, in smallest effects
     "the opposite": (-1.0,),
     "twice the smallest effect": (2.0,),
     "four times the smallest effect": (4.0,),
+    "none in one, else four times": (0.0, 4.0, 4.0, 4.0),
 }
 
 
@@ -75,13 +82,21 @@ def shifted(claimed: Sequence[Claimed], gains: Sequence[float]) -> list[tuple[Cl
     return found
 
 
-def is_wrong(claimed: Claimed, judged: Judged, gain: float) -> Floats:
-    """Return in which families a verdict is wrong, given the true difference."""
-    if gain >= 1:
-        return judged.is_refuted
-    differs = judged.p < LEVEL
-    other = differs & (claimed.difference < 0)
-    return judged.is_shown | (other & (gain == 0))
+def claims(known: Sequence[tuple[Claimed, float]]) -> list[tuple[Statement, list[float]]]:
+    """Return the claims of a family, each with the true differences that it is about."""
+    left, found = iter(known), []
+    for number, counts in CLAIMS:
+        own = list(islice(left, number))
+        found.append((Statement([one for one, _ in own], counts), [gain for _, gain in own]))
+    return found
+
+
+def is_wrong(statement: Statement, judged: Judged, gains: Sequence[float]) -> Floats:
+    """Return in which families a verdict is wrong, given the true differences."""
+    every, some = (all, any) if statement.counts == "all" else (any, all)
+    holds_largely = every(gain >= 1 for gain in gains)
+    does_not_hold = some(gain <= 0 for gain in gains)
+    return (judged.is_shown & does_not_hold) | (judged.is_refuted & holds_largely)
 
 
 def rates(design: Design, gains: Sequence[float], experiments: int) -> tuple[float, float]:
@@ -92,9 +107,9 @@ def rates(design: Design, gains: Sequence[float], experiments: int) -> tuple[flo
     for number, start in enumerate(range(0, experiments, at_once)):
         rng = np.random.default_rng([0, number])
         boards = min(at_once, experiments - start)
-        known = shifted(family(rng, design, boards), gains)
-        found = judge([one for one, _ in known])
-        faults = [is_wrong(one, each, gain) for (one, gain), each in zip(known, found, strict=True)]
+        made = claims(shifted(family(rng, design, boards), gains))
+        found = judge([statement for statement, _ in made])
+        faults = [is_wrong(one, each, true) for (one, true), each in zip(made, found, strict=True)]
         decided = [each.is_shown | each.is_refuted for each in found]
         wrong += np.any(faults, axis=0).sum()
         right += (np.array(decided) & ~np.array(faults)).mean(0).sum()

@@ -16,22 +16,21 @@ from maskpolicy.schema import Positive
 
 CLAIMS = (*ye2021.CLAIMS, *meng2024.CLAIMS)
 COLUMNS = (
-    *("finding", "claim", "verdict", "compared", "on", "difference", "low", "high", "p"),
-    *("claimed", "least", "p of least", "finds", "runs", "this comparison"),
+    *("finding", "claim", "verdict", "p", "p of least", "compared", "on", "difference", "low"),
+    *("high", "claimed", "least", "own p", "own p of least", "finds", "runs"),
 )
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
-    "Each finding is a claim about differences between rows of runs. All of them are tested as one "
-    "family, and each gets a verdict by rule: nothing here is typed by hand. docs/statistics.md "
-    "describes the tests, and simulations of them.",
+    "Each finding is a claim about differences between rows of runs. The findings are tested as "
+    "one family, and each gets a verdict by rule: nothing here is typed by hand. "
+    "docs/statistics.md describes the tests, and simulations of them.",
     "`make findings` runs the experiments of experiments/findings/ and writes this page. For runs "
     "that are there, `maskpolicy analyze findings RUN... --out FOLDER` writes it.",
 )
 HEADINGS = (
     "compared, on: the rows, and the scores or the figure of an analysis, whose difference is "
     "tested; claimed: the sign of the difference that the paper claims; least: the smallest "
-    "difference that counts as an effect; runs: intermediate runs of the rows; this comparison: "
-    "the verdict of this line of the table alone"
+    "difference that counts as an effect; runs: intermediate runs of the rows"
 )
 NOTHING = "no run has rows that a claim compares: run the experiments of experiments/findings/"
 
@@ -42,7 +41,7 @@ class PaperFindings:
     """The claims of Ye et al. 2021 and Meng et al. 2024, each shown, refuted or undecided.
 
     Takes the runs of experiments/findings/, or of experiments/paper/; experiments are known by
-    their names. All comparisons of all claims are one family of tests. `least` is the smallest
+    their names. All claims are one family of tests. `least` is the smallest
     effect, in points, that a claim about scores is about: smaller ones, once 0 is in the interval,
     refute it. Models that were pre-trained elsewhere need `text`, general text that no stage has
     seen, for `forgetting`; corpora other than the world need `pipeline`, a spaCy pipeline, for
@@ -81,25 +80,25 @@ class PaperFindings:
 
 def _rows(verdict: Verdict) -> list[dict[str, Json]]:
     """Return the rows of one claim: a row for each comparison, the first with the verdict."""
-    claim = verdict.claim
-    sentence = f"{claim.sentence} ({claim.source})"
-    first = {"claim": sentence, "verdict": verdict.text}
+    claim, judged = verdict.claim, verdict.judged
     rest: dict[str, Json] = {"claim": "", "verdict": ""}
+    sentence = f"{claim.sentence} ({claim.source})"
+    first: dict[str, Json] = {"claim": sentence, "verdict": verdict.text}
+    if judged is not None:
+        first |= {"p": float(judged.p), "p of least": float(judged.p_least)}
     rows = [_row(each) for each in verdict.tested] or [{}]
     heads = [first, *[rest] * (len(rows) - 1)]
     return [{"finding": claim.number, **head, **row} for head, row in zip(heads, rows, strict=True)]
 
 
 def _row(tested: Tested) -> dict[str, Json]:
-    contrast, estimate, judged = tested.contrast, tested.estimate, tested.judged
+    contrast, estimate = tested.contrast, tested.estimate
     row: dict[str, Json] = {"compared": contrast.compared, "on": contrast.on}
     row |= {"claimed": "> 0" if contrast.direction > 0 else "< 0", "least": _least(contrast)}
-    row |= {"runs": tested.evidence.runs, "finds": tested.finds if tested.why else None}
-    row["this comparison"] = f"{tested.word}: {tested.why}" if tested.why else tested.word
+    row |= {"own p": tested.p, "own p of least": tested.p_least}
+    row |= {"finds": tested.finds, "runs": tested.evidence.runs}
     if estimate is not None:
         row |= {"difference": estimate.difference, "low": estimate.low, "high": estimate.high}
-    if judged is not None:
-        row |= {"p": float(judged.p), "p of least": float(judged.p_least)}
     return row
 
 
@@ -109,19 +108,22 @@ def _least(contrast: Contrast) -> str:
 
 def _rules(verdicts: Sequence[Verdict]) -> list[str]:
     """Return the rule of the verdicts, and what the tests generalise to, in words."""
-    tested = [each for verdict in verdicts for each in verdict.tested if each.judged]
+    family = [verdict for verdict in verdicts if verdict.judged is not None]
+    tested = [each for verdict in family for each in verdict.tested if each.is_tested]
     any_of = [v.claim.number for v in verdicts if v.claim.counts == "any"]
     notes = [
         HEADINGS,
         "difference: with the 95% interval of its own test, in the unit of `least`",
-        "p: of no difference; p of least: of a difference of `least` or more in the claimed "
-        f"direction; both adjusted over all {len(tested)} comparisons (Holm; of the two at most "
-        "one can be true)",
-        f"shown: p < {LEVEL} and the difference has the claimed direction; refuted: p < {LEVEL} "
-        f"and it has the other one, or p of least < {LEVEL}; finds: the difference that would "
-        "have been found with a probability of 80%",
-        f"a comparison needs {RUNS} intermediate runs; a finding is shown if all of its "
-        f"comparisons are and refuted if any is ({', '.join(any_of)}: the other way round)",
+        "own p: of a difference of 0 or in the other direction; own p of least: of a difference of "
+        "`least` or more in the claimed direction; both one-sided, for this comparison alone",
+        "p: that the finding does not hold, the largest own p of its comparisons; p of least: "
+        "that it holds with differences of `least` or more, the smallest own p of least times the "
+        f"number of its comparisons ({', '.join(any_of)}, a claim about any of them: the other way "
+        f"round); both adjusted over all {len(family)} findings (Holm; of the two at most one can "
+        "be true)",
+        f"shown: p < {LEVEL}; refuted: p of least < {LEVEL}, and not shown; finds: the difference "
+        "that would have been found with a probability of 80%",
+        f"a comparison needs {RUNS} intermediate runs",
     ]
     kinds = {each.evidence.draws_general for each in tested if each.evidence.pair is not None}
     if kinds:

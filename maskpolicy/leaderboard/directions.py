@@ -1,9 +1,14 @@
-"""Tests of claimed directions: shown, refuted, or undecided, as one family.
+"""Tests of claims about directions: shown, refuted, or undecided, as one family.
 
-Each claim has a smallest effect that it is about. Two tests belong to it: that there is no
-difference, and that the difference is as large as this effect. Both cannot be true at once, so in
-Holm's procedure the two count as one (Shaffer 1986): with any true differences whatsoever, at most
-LEVEL of all families hold a verdict that is wrong. docs/statistics.md has simulations.
+A claim says that several differences have a direction, all of them or any of them, and how large
+an effect it is about. Two hypotheses belong to it: that it does not hold, and that it holds with
+effects of that size. Both cannot be true at once, so in Holm's procedure the two count as one
+(Shaffer 1986): with any true differences whatsoever, at most LEVEL of all families hold a verdict
+that is wrong. docs/statistics.md has simulations.
+
+That all differences have the direction is shown by the largest of their p-values, without an
+adjustment for their number (an intersection-union test: Berger 1982, Technometrics 24). That one of
+them has it is shown by the smallest p-value times their number (Bonferroni).
 """
 
 from __future__ import annotations
@@ -14,12 +19,13 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.leaderboard.stats import LEVEL, Floats, two_sided
+from maskpolicy.leaderboard.stats import LEVEL, Floats, one_sided
 
 Word: TypeAlias = Literal["shown", "refuted", "undecided"]
 SHOWN: Word = "shown"
 REFUTED: Word = "refuted"
 UNDECIDED: Word = "undecided"
+Counts: TypeAlias = Literal["all", "any"]
 
 
 class Claimed(NamedTuple):
@@ -33,14 +39,32 @@ class Claimed(NamedTuple):
     freedom: float  # degrees of freedom of Student's t
     least: float  # the smallest effect that the claim is about, above 0
 
+    @property
+    def p(self) -> Floats:
+        """The one-sided p-value of a difference of 0 or less."""
+        return one_sided(self.difference, self.error, self.freedom)
+
+    @property
+    def p_least(self) -> Floats:
+        """The one-sided p-value of a difference of `least` or more."""
+        return one_sided(self.least - self.difference, self.error, self.freedom)
+
+
+class Statement(NamedTuple):
+    """A claim: that all of some differences are positive, or that any of them is."""
+
+    differences: Sequence[Claimed]  # at least one
+    counts: Counts = "all"
+    is_whole: bool = True  # False: it is about further differences that were not measured
+
 
 class Judged(NamedTuple):
     """The verdict on one claim, with p-values adjusted over the family; arrays as in `Claimed`."""
 
-    p: Floats  # that there is no difference, two-sided
-    p_least: Floats  # that the difference is `least` or more
-    is_shown: NDArray[np.bool_]  # a difference in the claimed direction
-    is_refuted: NDArray[np.bool_]  # one in the other direction, or one below `least`
+    p: Floats  # that the claim does not hold
+    p_least: Floats  # that it holds with effects of `least` or more
+    is_shown: NDArray[np.bool_]
+    is_refuted: NDArray[np.bool_]
 
     @property
     def word(self) -> Word:
@@ -48,24 +72,42 @@ class Judged(NamedTuple):
         return SHOWN if bool(self.is_shown) else REFUTED if bool(self.is_refuted) else UNDECIDED
 
 
-def judge(family: Sequence[Claimed]) -> list[Judged]:
+def judge(family: Sequence[Statement]) -> list[Judged]:
     """Return the verdicts on all claims of one family, in the given order.
 
-    A claim is shown if 0 is excluded in the claimed direction. It is refuted if 0 is excluded in
-    the other one, or if the interval lies wholly below the smallest effect and 0 is not excluded.
+    A claim is shown if that it does not hold is rejected. It is refuted if it is not shown, and
+    that it holds with effects of `least` or more is rejected.
     """
     if not family:
         return []
-    zero = np.stack([two_sided(one.difference, one.error, one.freedom) for one in family])
-    least = np.stack([_below(one) for one in family])
-    p, p_least = holm_of_exclusive(zero, least)
+    both = [_p_values(one) for one in family]
+    p, p_least = holm_of_exclusive(*(np.stack(each) for each in zip(*both, strict=True)))
     judged = []
-    for one, of_zero, of_least in zip(family, p, p_least, strict=True):
-        differs = of_zero < LEVEL
-        is_shown = differs & (one.difference > 0)
-        is_refuted = ~is_shown & (differs | (of_least < LEVEL))
-        judged.append(Judged(of_zero, of_least, is_shown, is_refuted))
+    for of_none, of_least in zip(p, p_least, strict=True):
+        is_shown = of_none < LEVEL
+        judged.append(Judged(of_none, of_least, is_shown, ~is_shown & (of_least < LEVEL)))
     return judged
+
+
+def _p_values(one: Statement) -> tuple[Floats, Floats]:
+    """Return the p-values that a claim does not hold, and that it holds with effects of `least`."""
+    none = np.stack([each.p for each in one.differences])
+    least = np.stack([each.p_least for each in one.differences])
+    if one.counts == "all":
+        return _largest(none, one.is_whole), _smallest(least)
+    return _smallest(none), _largest(least, one.is_whole)
+
+
+def _largest(p: Floats, is_whole: bool) -> Floats:
+    """Return the p-value that any of the hypotheses is true; 1 if some were not tested."""
+    largest: Floats = p.max(0)
+    return largest if is_whole else np.ones_like(largest)
+
+
+def _smallest(p: Floats) -> Floats:
+    """Return the p-value that all of the hypotheses are true."""
+    smallest: Floats = np.minimum(1, len(p) * p.min(0))
+    return smallest
 
 
 def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:
@@ -88,9 +130,3 @@ def holm_of_exclusive(one: Floats, other: Floats) -> tuple[Floats, Floats]:
     np.put_along_axis(adjusted, order, np.maximum.accumulate(raised, axis=0), 0)
     adjusted = adjusted.reshape(both.shape)
     return adjusted[:, 0], adjusted[:, 1]
-
-
-def _below(claimed: Claimed) -> Floats:
-    """Return the p-value of a difference of `least` or more; 1 if the difference is no less."""
-    short = claimed.difference - claimed.least
-    return np.where(short < 0, two_sided(short, claimed.error, claimed.freedom), 1.0)

@@ -170,6 +170,16 @@ def two_sided(mean: Floats, error: Floats, freedom: float) -> Floats:
     return p
 
 
+def one_sided(mean: Floats, error: Floats, freedom: float) -> Floats:
+    """Return the p-value of Student's t that the true mean is 0 or less."""
+    from scipy.special import stdtr
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.where(mean == 0, 0.0, mean / error)
+    p: Floats = stdtr(freedom, -size)
+    return p
+
+
 def replicated(values: Floats) -> list[Verdict]:
     """Test whether means over randomly drawn units, e.g. worlds, differ from 0, as one family.
 
@@ -198,7 +208,7 @@ def interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def detectable(freedom: float, tests: int) -> float:
+def detectable(freedom: float, tests: int, sides: int = 2) -> float:
     """Return the smallest difference that a test finds with a power of POWER.
 
     The unit is the standard error of the difference. The test is Student's t with `freedom`
@@ -206,7 +216,7 @@ def detectable(freedom: float, tests: int) -> float:
     """
     from scipy.special import nctdtrinc
 
-    return float(nctdtrinc(freedom, 1 - POWER, _quantile(freedom, LEVEL / tests / 2)))
+    return float(nctdtrinc(freedom, 1 - POWER, _quantile(freedom, LEVEL / tests / sides)))
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from maskpolicy.leaderboard.directions import Counts
 from maskpolicy.types import Json
 
 POINTS = "points"  # of a score in percent
@@ -174,7 +175,7 @@ class Claim:
     sentence: str
     source: str
     contrasts: tuple[Contrast, ...]
-    counts: Literal["all", "any"] = "all"
+    counts: Counts = "all"
 
 
 def on_each(

@@ -1,20 +1,20 @@
-"""Verdicts on claims by rule: all contrasts of all claims are tested as one family."""
+"""Verdicts on claims by rule: all claims are tested as one family."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.directions import (
-    REFUTED,
-    SHOWN,
     UNDECIDED,
     Claimed,
+    Counts,
     Judged,
+    Statement,
     Word,
     judge,
 )
@@ -37,26 +37,25 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Tested:
-    """A contrast with its evidence; `judged` is set if it belongs to the family of tests."""
+    """A contrast with its evidence, and the p-values of its own test, which are not adjusted."""
 
     contrast: Contrast
     evidence: Evidence
     estimate: Estimate | None = None
-    judged: Judged | None = None
+    p: float | None = None  # of a difference of 0 or in the other direction
+    p_least: float | None = None  # of a difference of `least` or more
     finds: float | None = None  # the difference that would have been found with a power of 80%
 
     @property
-    def word(self) -> Word:
-        """The verdict on the contrast."""
-        return self.judged.word if self.judged else UNDECIDED
+    def is_tested(self) -> bool:
+        """Whether the verdict rests on this contrast."""
+        return self.p is not None
 
     @property
     def why(self) -> str:
-        """Why there is no verdict; "" if there is one."""
-        if self.word != UNDECIDED:
+        """Why it is not tested; "" if it is."""
+        if self.is_tested:
             return ""
-        if self.judged and self.finds is not None:
-            return f"would have found {self.finds:.3g} {self.contrast.unit}"
         if self.evidence.reason and not 0 < self.evidence.runs < RUNS:
             return self.evidence.reason
         return f"{self.evidence.runs} runs: a verdict needs {RUNS}"
@@ -64,50 +63,66 @@ class Tested:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with its contrasts, tested."""
+    """A claim with its contrasts, tested; without a tested contrast it has no p-values."""
 
     claim: Claim
     tested: tuple[Tested, ...]
+    judged: Judged | None = None
 
     @property
     def word(self) -> Word:
-        """The verdict: all contrasts must be shown, or any one of them, as the claim says."""
-        words = [each.word for each in self.tested]
-        every, some = (SHOWN, REFUTED) if self.claim.counts == "all" else (REFUTED, SHOWN)
-        if some in words:
-            return some
-        return every if set(words) == {every} else UNDECIDED
+        """The verdict."""
+        return self.judged.word if self.judged else UNDECIDED
 
     @property
     def text(self) -> str:
-        """The verdict in words; of an undecided one, with the reason of its first such contrast."""
-        if self.word != UNDECIDED:
-            return self.word
-        return f"{UNDECIDED}: {next(filter(None, (each.why for each in self.tested)), '')}"
+        """The verdict in words; of an undecided one, with what was missing."""
+        return self.word if self.word != UNDECIDED else f"{UNDECIDED}: {self._missing()}"
+
+    def _missing(self) -> str:
+        """Return why a contrast is not tested, or what the least certain one would have found."""
+        if why := next(filter(None, (each.why for each in self.tested)), ""):
+            return why
+        choose = max if self.claim.counts == "all" else min
+        weakest = choose(self.tested, key=lambda each: each.p or 0.0)
+        where = f" on {weakest.contrast.on}" if len(self.tested) > 1 else ""
+        return f"would have found {weakest.finds:.3g} {weakest.contrast.unit}{where}"
 
 
 def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
-    """Return the verdicts on claims; all of their contrasts form one family of tests.
+    """Return the verdicts on claims, which form one family of tests.
 
-    A contrast with fewer than RUNS runs has an estimate and is not in the family.
+    A contrast with fewer than RUNS runs has an estimate and is not tested.
     """
-    drafts = {
-        claim.number: [
+    drafts = [
+        [
             Tested(each, evidence)
             for each in claim.contrasts
             if not ((evidence := evidences.of(each)).is_absent and each.if_present)
         ]
         for claim in claims
-    }
-    known = _estimated([one for each in drafts.values() for one in each])
-    claimed = {
-        place: _claimed(one.contrast, one.estimate)
-        for place, one in enumerate(known)
-        if one.estimate is not None and one.evidence.runs >= RUNS
-    }
-    judged = dict(zip(claimed, judge(list(claimed.values())), strict=True))
-    tested = iter(_with(one, judged.get(place), len(claimed)) for place, one in enumerate(known))
-    return [Verdict(claim, tuple(next(tested) for _ in drafts[claim.number])) for claim in claims]
+    ]
+    estimated = iter(_estimated([one for each in drafts for one in each]))
+    known = [[next(estimated) for _ in each] for each in drafts]
+    statements = [_statement(*each) for each in zip(claims, known, strict=True)]
+    family = [each for each in statements if each is not None]
+    judged = iter(judge(family))
+    return [
+        Verdict(
+            claim,
+            tuple(_with_p(one, claim.counts, len(family), statement) for one in each),
+            None if statement is None else next(judged),
+        )
+        for claim, each, statement in zip(claims, known, statements, strict=True)
+    ]
+
+
+def _statement(claim: Claim, known: Sequence[Tested]) -> Statement | None:
+    """Return what is tested of a claim; None if no contrast has enough runs."""
+    claimed = [one for each in known if (one := _claimed(each)) is not None]
+    if not claimed:
+        return None
+    return Statement(claimed, claim.counts, len(claimed) == len(known))
 
 
 def _estimated(drafts: Sequence[Tested]) -> list[Tested]:
@@ -135,14 +150,20 @@ def _estimate(mean: float, error: float, freedom: float) -> Estimate:
     return Estimate(mean, *stats.interval(mean, error, freedom), error, freedom)
 
 
-def _claimed(contrast: Contrast, estimate: Estimate) -> Claimed:
-    """Return a contrast's estimate with its claimed direction as positive."""
+def _claimed(one: Tested) -> Claimed | None:
+    """Return a contrast's estimate with its claimed direction as positive; None with few runs."""
+    estimate, contrast = one.estimate, one.contrast
+    if estimate is None or one.evidence.runs < RUNS:
+        return None
     towards = np.asarray(contrast.direction * estimate.difference)
     return Claimed(towards, np.asarray(estimate.error), estimate.freedom, contrast.least)
 
 
-def _with(one: Tested, judged: Judged | None, tests: int) -> Tested:
-    finds = None
-    if judged is not None and one.estimate is not None:
-        finds = one.estimate.error * stats.detectable(one.estimate.freedom, tests)
-    return Tested(one.contrast, one.evidence, one.estimate, judged, finds)
+def _with_p(one: Tested, counts: Counts, claims: int, statement: Statement | None) -> Tested:
+    """Return a contrast with its p-values, and what it would have found in its family."""
+    claimed = _claimed(one)
+    if claimed is None or statement is None:
+        return one
+    tests = claims * (len(statement.differences) if counts == "any" else 1)
+    finds = float(claimed.error) * stats.detectable(claimed.freedom, tests, sides=1)
+    return replace(one, p=float(claimed.p), p_least=float(claimed.p_least), finds=finds)

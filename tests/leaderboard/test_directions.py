@@ -13,38 +13,73 @@ from maskpolicy.leaderboard.directions import (
     SHOWN,
     UNDECIDED,
     Claimed,
+    Statement,
     holm_of_exclusive,
     judge,
 )
+
+
+def estimate(difference, error=1.0, freedom=20.0, least=5.0):
+    return Claimed(np.asarray(difference), np.asarray(error), freedom, least)
+
+
+def alone(*differences, counts="all", is_whole=True):
+    return judge([Statement(differences, counts, is_whole)])[0]
 
 
 @pytest.mark.parametrize(
     ("difference", "error", "word"),
     [
         (20.0, 1.0, SHOWN),
-        (2.5, 1.0, SHOWN),  # below the smallest effect, and yet in the claimed direction
-        (2.0, 1.0, REFUTED),
+        (2.0, 1.0, SHOWN),  # below the smallest effect, and yet in the claimed direction
+        (1.5, 1.0, REFUTED),
         (-1.0, 1.0, REFUTED),
         (-20.0, 1.0, REFUTED),
         (2.0, 2.0, UNDECIDED),
     ],
 )
 def test_a_verdict_follows_from_difference_and_smallest_effect(difference, error, word):
-    one = Claimed(np.asarray(difference), np.asarray(error), 20, least=5.0)
-    assert judge([one])[0].word == word
+    assert alone(estimate(difference, error)).word == word
 
 
 def test_a_wide_interval_decides_nothing_whatever_its_centre():
     for difference in (-5.0, 0.0, 5.0, 9.0):
-        one = Claimed(np.asarray(difference), np.asarray(10.0), 8, least=5.0)
-        assert judge([one])[0].word == UNDECIDED
+        assert alone(estimate(difference, 10.0, 8)).word == UNDECIDED
 
 
 def test_more_claims_make_each_verdict_harder():
-    one = Claimed(np.asarray(2.5), np.asarray(1.0), 30, least=5.0)
-    noise = Claimed(np.asarray(2.0), np.asarray(2.0), 30, least=5.0)
+    one = Statement([estimate(2.0, freedom=30, least=3.0)])
+    noise = Statement([estimate(2.0, 2.0, 30)])
     assert judge([one])[0].word == SHOWN
     assert judge([one, noise, noise, noise])[0].word == UNDECIDED
+
+
+def test_a_claim_about_all_rests_on_the_least_certain_difference_whatever_their_number():
+    strong, weak, none = estimate(20.0), estimate(2.0), estimate(1.0, 2.0)
+    assert alone(weak).p == alone(*[strong] * 9, weak).p == stats.one_sided(2.0, 1.0, 20)
+    assert alone(*[strong] * 9, weak).word == SHOWN
+    assert alone(strong, none).word == UNDECIDED
+    assert alone(strong, estimate(-20.0)).word == REFUTED
+
+
+def test_a_claim_about_any_rests_on_the_most_certain_difference_times_their_number():
+    strong, none, less = estimate(20.0), estimate(3.0, 2.0), estimate(-20.0)
+    assert alone(less, none, strong, counts="any").word == SHOWN
+    assert alone(less, less, counts="any").word == REFUTED
+    assert alone(less, none, counts="any").word == UNDECIDED
+    two = alone(estimate(2.0), less, counts="any")
+    assert two.p == 2 * stats.one_sided(2.0, 1.0, 20)
+    weak = estimate(2.0, least=3.0)
+    assert alone(weak).word == SHOWN
+    assert alone(weak, weak, weak, counts="any").word == UNDECIDED
+
+
+def test_what_was_not_measured_may_differ():
+    strong, less = estimate(20.0), estimate(-20.0)
+    assert alone(strong, is_whole=False).word == UNDECIDED
+    assert alone(less, is_whole=False).word == REFUTED
+    assert alone(strong, counts="any", is_whole=False).word == SHOWN
+    assert alone(less, counts="any", is_whole=False).word == UNDECIDED
 
 
 def test_no_claims_have_no_verdicts():

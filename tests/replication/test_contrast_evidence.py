@@ -85,14 +85,14 @@ def measured(contrast: Measured, runs: list[Run], tmp_path, kind=WithTable):
 def test_numbers_are_summed_over_rows_and_paired_by_run(runs, tmp_path):
     found = measured(replace(SHARE, resolution=0.01), runs, tmp_path)
     np.testing.assert_allclose(found.evidence.values, 1.0)
-    assert found.word == "shown"
+    assert found.p < 0.001
 
 
 def test_equal_numbers_of_all_runs_are_tested_with_room_for_their_rounding_or_not_at_all(
     runs, tmp_path
 ):
     exact = measured(SHARE, runs, tmp_path)
-    assert exact.word == "undecided"
+    assert not exact.is_tested
     assert "same in every run" in exact.evidence.reason
     coarse = measured(replace(SHARE, resolution=4.0), runs, tmp_path)
     assert coarse.estimate.error == pytest.approx(4 * np.sqrt(2 / 12 / 5))
