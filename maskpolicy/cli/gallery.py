@@ -47,6 +47,7 @@ def gallery(
     from maskpolicy.plugins import discovery
     from maskpolicy.results import run_record
     from maskpolicy.runs import preview, preview_inputs
+    from maskpolicy.store import overlay
     from maskpolicy.store.opening import open_store
 
     log_to(console(err=True))
@@ -62,7 +63,7 @@ def gallery(
             continue
         given = showing.given_block(name, words, None)
         blocks[row] = policy_blocks.policy_block(given, "policy", {})
-    artifacts = open_store(run_record.trusted_store(store, []), cache)
+    artifacts = overlay.writable(open_store(run_record.trusted_store(store, []), cache))
     tokenizer = preview_inputs.tokenizer_of(model, artifacts)
     masked: dict[str, MaskedText] = {}
     for row, block in blocks.items():

@@ -119,13 +119,15 @@ def _maskings(
     """Return the function of each row, from the words of the command: rows, and keys for all."""
     from maskpolicy.results import run_record
     from maskpolicy.runs import packing
+    from maskpolicy.store import overlay
     from maskpolicy.store.opening import open_store
 
     first, *others = words
     keys = [word for word in others if "=" in word.partition(" ")[0]]
     rows = dict.fromkeys([first, *(word for word in others if word not in keys)])
     with packing.opened([run] if run else []) as runs:
-        artifacts = open_store(run_record.trusted_store(store, runs.kept), cache)
+        place = run_record.trusted_store(store, runs.kept)
+        artifacts = overlay.writable(open_store(place, cache))
         with runs.naming(artifacts):
             folder = runs.only() if run else None
             return {row: _masking(row, keys, folder, model, artifacts) for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from maskpolicy.config.experiment import Experiment, PolicyBlock
@@ -22,8 +23,8 @@ def tokenizer_of(name: str, artifacts: Store) -> Any:
     if not experiment.model.is_scratch:
         return load_tokenizer(experiment.model.name)
     stage = stages.tokenizer(experiment, artifacts.hash_file)
-    _compute([stage], artifacts)
-    return load_tokenizer(str(artifacts.path(stage.key)))
+    [folder] = _computed([stage], artifacts)
+    return load_tokenizer(str(folder))
 
 
 def statistics_of(
@@ -50,8 +51,8 @@ def statistics_of(
         return statistics_of_run(of_run, len(leaves), artifacts)
     experiment = _of_world(model, [resolved_policy(block)], baseline=block.label)
     made = stages.statistics(experiment, 0, artifacts.hash_file)
-    _compute([stage for stage in made if stage is not None], artifacts)
-    return [Statistics.open(artifacts.path(stage.key)) if stage else None for stage in made]
+    folders = iter(_computed([stage for stage in made if stage is not None], artifacts))
+    return [Statistics.open(next(folders)) if stage else None for stage in made]
 
 
 def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
@@ -63,10 +64,15 @@ def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
     return make_experiment(keys, "show", "", (), needs=())
 
 
-def _compute(stages: Sequence[Stage], artifacts: Store) -> None:
-    """Compute stages that are not in the store; raises the error of one that fails."""
+def _computed(stages: Sequence[Stage], artifacts: Store) -> list[Path]:
+    """Return the folders of stages' artifacts; computes those that are not in the store.
+
+    Raises the error of a stage that fails.
+    """
     from maskpolicy.graph.execution import execute
 
-    for outcome in execute(list(stages), artifacts).values():
+    for outcome in execute(stages, artifacts, targets=stages).values():
         if outcome.exception is not None:
             raise outcome.exception
+    found = [artifacts.get(stage.key) for stage in stages]
+    return [artifact.path for artifact in found if artifact is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,10 +39,20 @@ class Overlay(Store):
         if found is not None:
             return found
         try:
-            return self._base.read(key)
+            found = self._base.read(key)
         except manifest.Damaged as damage:
             _log.warning("an artifact is damaged, and left out: %s", damage)
             return None
+        if found is not None:
+            self._link(found)
+        return found
+
+    def _link(self, lower: Artifact) -> None:
+        """Link an artifact of the store below to where stages look for what they read."""
+        place = self.path(lower.key)
+        place.parent.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            place.symlink_to(lower.path.absolute(), target_is_directory=True)
 
     def has(self, key: str) -> bool:
         """Return whether either store has an artifact."""

@@ -120,6 +120,16 @@ def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
     assert sorted((store / "artifacts").iterdir()) == kept
 
 
+def test_a_store_that_cannot_be_written_is_read(call, small_disk):
+    place = Path(small_disk("size=16m"))
+    words = ("show", "random", "--text", TEXT, "--seed", 3, "--json", "--store", place)
+    first = call(*words)
+    small_disk("remount,ro,size=16m")
+    code, out, said = call(*words)
+    assert (code, out) == first[:2]
+    assert "cannot be written: what is computed is not kept" in said
+
+
 def test_a_field_that_a_policy_refuses_is_named(refused, bart):
     line = refused("show", "regex", "policy.pattern=(", "--text", TEXT, "--model", bart)
     assert line.startswith("error: policy.pattern: '(' is not valid: missing )")

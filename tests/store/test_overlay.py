@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+import tiny
 
+from maskpolicy.graph.execution import execute
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.opening import open_store
 from maskpolicy.store.overlay import Overlay, writable
@@ -46,7 +48,19 @@ def test_both_stores_are_read_and_only_the_upper_one_is_written(base, caplog):
 def test_an_artifact_of_the_lower_store_is_not_committed_again(base):
     over = Overlay(base)
     commit(over, KEY, "below")
-    assert over.get(KEY).path.is_relative_to(base.root)
+    assert over.get(KEY).path.resolve().is_relative_to(base.root.resolve())
+
+
+def test_a_stage_reads_what_only_the_lower_store_has(base, tmp_path):
+    stages = tiny.diamond()
+    execute(stages[:1], Store(base.root))
+    before, over = tree(base), Overlay(base)
+    outcomes = execute(stages, over)
+    assert [outcomes[stage.key].hit for stage in stages] == [True, False, False, False]
+    assert tree(base) == before
+    alone = Store(tmp_path / "alone")
+    execute(stages, alone)
+    assert over.get(stages[-1].key).manifest["files"] == alone.get(stages[-1].key).manifest["files"]
 
 
 def test_the_artifacts_of_both_stores_are_listed_once(base):
