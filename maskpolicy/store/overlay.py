@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,7 +38,7 @@ class Overlay(Store):
         """
         found = super().get(key)
         if found is not None:
-            return found
+            return replace(found, path=found.path.resolve())
         try:
             found = self._base.read(key)
         except manifest.Damaged as damage:

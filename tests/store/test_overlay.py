@@ -48,7 +48,8 @@ def test_both_stores_are_read_and_only_the_upper_one_is_written(base, caplog):
 def test_an_artifact_of_the_lower_store_is_not_committed_again(base):
     over = Overlay(base)
     commit(over, KEY, "below")
-    assert over.get(KEY).path.resolve().is_relative_to(base.root.resolve())
+    for _ in range(2):
+        assert over.get(KEY).path.is_relative_to(base.root.resolve())
 
 
 def test_a_stage_reads_what_only_the_lower_store_has(base, tmp_path):
