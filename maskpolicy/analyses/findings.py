@@ -41,9 +41,9 @@ class PaperFindings:
     """The claims of Ye et al. 2021 and Meng et al. 2024, each shown, refuted or undecided.
 
     Takes the runs of experiments/findings/, or of experiments/paper/; experiments are known by
-    their names. All claims are one family of tests. `least` is the smallest
-    effect, in points, that a claim about scores is about: smaller ones, once 0 is in the interval,
-    refute it. Models that were pre-trained elsewhere need `text`, general text that no stage has
+    their names. All claims are one family of tests. `least` is the smallest effect, in points, that
+    a claim about scores is about: if effects of this size are excluded, a claim that is not shown
+    is refuted. Models that were pre-trained elsewhere need `text`, general text that no stage has
     seen, for `forgetting`; corpora other than the world need `pipeline`, a spaCy pipeline, for
     `pos`. `draw: false` leaves out the figures.
     """
@@ -81,7 +81,7 @@ class PaperFindings:
 def _rows(verdict: Verdict) -> list[dict[str, Json]]:
     """Return the rows of one claim: a row for each comparison, the first with the verdict."""
     claim, judged = verdict.claim, verdict.judged
-    rest: dict[str, Json] = {"claim": "", "verdict": ""}
+    rest: dict[str, Json] = dict.fromkeys(("claim", "verdict", "p", "p of least"), "")
     sentence = f"{claim.sentence} ({claim.source})"
     first: dict[str, Json] = {"claim": sentence, "verdict": verdict.text}
     if judged is not None:
@@ -121,9 +121,11 @@ def _rules(verdicts: Sequence[Verdict]) -> list[str]:
         f"number of its comparisons ({', '.join(any_of)}, a claim about any of them: the other way "
         f"round); both adjusted over all {len(family)} findings (Holm; of the two at most one can "
         "be true)",
-        f"shown: p < {LEVEL}; refuted: p of least < {LEVEL}, and not shown; finds: the difference "
-        "that would have been found with a probability of 80%",
-        f"a comparison needs {RUNS} intermediate runs",
+        f"shown: p < {LEVEL}; refuted: p of least < {LEVEL}, and not shown",
+        "finds: the difference with which this comparison alone would have been significant in the "
+        "family with a probability of 80%",
+        f"a comparison needs {RUNS} intermediate runs; while one has fewer, a finding about all "
+        "cannot be shown, and one about any cannot be refuted",
     ]
     kinds = {each.evidence.draws_general for each in tested if each.evidence.pair is not None}
     if kinds:

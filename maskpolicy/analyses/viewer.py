@@ -14,7 +14,13 @@ from maskpolicy.plots import Marked
 COLUMNS = ("passage", "policy", "what", "start", "end", "text", "score")
 
 
-@analysis("viewer", heading="Passages with the spans that were masked", of_masks=True, place=10)
+@analysis(
+    "viewer",
+    heading="Passages with the spans that were masked",
+    of_masks=True,
+    place=10,
+    version=2,
+)
 @dataclass(frozen=True)
 class Viewer(Sampling):
     """Passages with the spans that each policy masks, side by side, and a learned policy's scores.

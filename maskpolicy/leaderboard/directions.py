@@ -28,7 +28,7 @@ UNDECIDED: Word = "undecided"
 Counts: TypeAlias = Literal["all", "any"]
 
 
-class Claimed(NamedTuple):
+class ClaimedDifference(NamedTuple):
     """An estimated difference whose claimed direction is positive.
 
     Arrays have the shape () for one family of tests, or one axis for a batch of families.
@@ -50,16 +50,19 @@ class Claimed(NamedTuple):
         return one_sided(self.least - self.difference, self.error, self.freedom)
 
 
-class Statement(NamedTuple):
+class DirectionalClaim(NamedTuple):
     """A claim: that all of some differences are positive, or that any of them is."""
 
-    differences: Sequence[Claimed]  # at least one
+    differences: Sequence[ClaimedDifference]  # at least one
     counts: Counts = "all"
     is_whole: bool = True  # False: it is about further differences that were not measured
 
 
 class Judged(NamedTuple):
-    """The verdict on one claim, with p-values adjusted over the family; arrays as in `Claimed`."""
+    """The verdict on one claim, with p-values adjusted over the family.
+
+    Arrays are as in `ClaimedDifference`.
+    """
 
     p: Floats  # that the claim does not hold
     p_least: Floats  # that it holds with effects of `least` or more
@@ -72,11 +75,11 @@ class Judged(NamedTuple):
         return SHOWN if bool(self.is_shown) else REFUTED if bool(self.is_refuted) else UNDECIDED
 
 
-def judge(family: Sequence[Statement]) -> list[Judged]:
+def judge(family: Sequence[DirectionalClaim]) -> list[Judged]:
     """Return the verdicts on all claims of one family, in the given order.
 
-    A claim is shown if that it does not hold is rejected. It is refuted if it is not shown, and
-    that it holds with effects of `least` or more is rejected.
+    A claim is shown if the hypothesis that it does not hold is rejected. It is refuted if it is not
+    shown, and the hypothesis that it holds with effects of `least` or more is rejected.
     """
     if not family:
         return []
@@ -89,7 +92,7 @@ def judge(family: Sequence[Statement]) -> list[Judged]:
     return judged
 
 
-def _p_values(one: Statement) -> tuple[Floats, Floats]:
+def _p_values(one: DirectionalClaim) -> tuple[Floats, Floats]:
     """Return the p-values that a claim does not hold, and that it holds with effects of `least`."""
     none = np.stack([each.p for each in one.differences])
     least = np.stack([each.p_least for each in one.differences])

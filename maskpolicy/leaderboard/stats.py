@@ -212,7 +212,8 @@ def detectable(freedom: float, tests: int, sides: int = 2) -> float:
     """Return the smallest difference that a test finds with a power of POWER.
 
     The unit is the standard error of the difference. The test is Student's t with `freedom`
-    degrees of freedom at the level LEVEL / `tests`, that of the first step of Holm's procedure.
+    degrees of freedom at the level LEVEL / `tests`, that of the first step of Holm's procedure;
+    `sides` is 1 for a one-sided test.
     """
     from scipy.special import nctdtrinc
 

@@ -168,7 +168,7 @@ Contrast: TypeAlias = RowDifference | Interaction | Trend | Measured
 class Claim:
     """A finding of a paper: a sentence, and the contrasts that decide whether it holds.
 
-    `counts` says whether all contrasts must be shown, or any one of them.
+    `counts` says whether the claim is about all of its contrasts, or about any of them.
     """
 
     number: str  # F1, ..

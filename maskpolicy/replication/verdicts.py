@@ -11,10 +11,10 @@ from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.directions import (
     UNDECIDED,
-    Claimed,
+    ClaimedDifference,
     Counts,
+    DirectionalClaim,
     Judged,
-    Statement,
     Word,
     judge,
 )
@@ -80,13 +80,18 @@ class Verdict:
         return self.word if self.word != UNDECIDED else f"{UNDECIDED}: {self._missing()}"
 
     def _missing(self) -> str:
-        """Return why a contrast is not tested, or what the least certain one would have found."""
+        """Return why a contrast is not tested, or what the decisive one would have found.
+
+        That is the least certain one of a claim about all, the most certain one of one about any.
+        """
+        if not self.tested:
+            return "no run has its rows"
         if why := next(filter(None, (each.why for each in self.tested)), ""):
             return why
         choose = max if self.claim.counts == "all" else min
-        weakest = choose(self.tested, key=lambda each: each.p or 0.0)
-        where = f" on {weakest.contrast.on}" if len(self.tested) > 1 else ""
-        return f"would have found {weakest.finds:.3g} {weakest.contrast.unit}{where}"
+        one = choose(self.tested, key=lambda each: each.p or 0.0)
+        which = f" ({one.contrast.compared}, {one.contrast.on})" if len(self.tested) > 1 else ""
+        return f"would have found {one.finds:.3g} {one.contrast.unit}{which}"
 
 
 def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
@@ -117,12 +122,12 @@ def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
     ]
 
 
-def _statement(claim: Claim, known: Sequence[Tested]) -> Statement | None:
+def _statement(claim: Claim, known: Sequence[Tested]) -> DirectionalClaim | None:
     """Return what is tested of a claim; None if no contrast has enough runs."""
     claimed = [one for each in known if (one := _claimed(each)) is not None]
     if not claimed:
         return None
-    return Statement(claimed, claim.counts, len(claimed) == len(known))
+    return DirectionalClaim(claimed, claim.counts, len(claimed) == len(known))
 
 
 def _estimated(drafts: Sequence[Tested]) -> list[Tested]:
@@ -150,16 +155,16 @@ def _estimate(mean: float, error: float, freedom: float) -> Estimate:
     return Estimate(mean, *stats.interval(mean, error, freedom), error, freedom)
 
 
-def _claimed(one: Tested) -> Claimed | None:
+def _claimed(one: Tested) -> ClaimedDifference | None:
     """Return a contrast's estimate with its claimed direction as positive; None with few runs."""
     estimate, contrast = one.estimate, one.contrast
     if estimate is None or one.evidence.runs < RUNS:
         return None
     towards = np.asarray(contrast.direction * estimate.difference)
-    return Claimed(towards, np.asarray(estimate.error), estimate.freedom, contrast.least)
+    return ClaimedDifference(towards, np.asarray(estimate.error), estimate.freedom, contrast.least)
 
 
-def _with_p(one: Tested, counts: Counts, claims: int, statement: Statement | None) -> Tested:
+def _with_p(one: Tested, counts: Counts, claims: int, statement: DirectionalClaim | None) -> Tested:
     """Return a contrast with its p-values, and what it would have found in its family."""
     claimed = _claimed(one)
     if claimed is None or statement is None:

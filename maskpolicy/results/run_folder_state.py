@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 from maskpolicy.config import shipped, verbatim
@@ -23,6 +24,10 @@ from maskpolicy.files import (
 )
 
 BEING_WRITTEN = ".being-written"
+NAMES = (  # of all that a run leaves in its folder, as patterns
+    *(verbatim.WRITTEN, "experiment.json", "run.json", "leaderboard.*", BEING_WRITTEN, f"*{PART}"),
+    *("logs", "results", "predictions", "steps", "questions", "analyses"),
+)
 _TEXT = b"`maskpolicy run` was writing this folder; the same command writes it again.\n"
 
 
@@ -30,7 +35,8 @@ def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
     """Raise StoreError unless a run can write to a folder; creates nothing.
 
     A run writes and removes files by name. It therefore takes no folder with other files, and none
-    that has the results of another experiment than the one that is `asked`.
+    that has the results of another experiment than the one that is `asked`. A run's folder whose
+    experiment was lost with the power is taken, whichever experiment that was.
     """
     check_folder(folder)
     if not folder.is_dir():
@@ -44,8 +50,13 @@ def check(folder: Path, asked: WrittenExperiment | None = None) -> None:
 
 def _is_of_run(folder: Path) -> bool:
     """Return whether a run has written to a folder, perhaps one that lost power."""
-    was_writing = (folder / BEING_WRITTEN).exists()
-    return was_writing or verbatim.is_saved(folder) or verbatim.is_lost(folder)
+    if verbatim.is_saved(folder):
+        return True
+    was_writing = (folder / BEING_WRITTEN).exists() and not (folder / verbatim.WRITTEN).exists()
+    if not (was_writing or verbatim.is_lost(folder)):
+        return False
+    names = [path.name for path in folder.iterdir()]
+    return all(any(fnmatch(name, pattern) for pattern in NAMES) for name in names)
 
 
 def check_owner(folder: Path, asked: WrittenExperiment) -> None:

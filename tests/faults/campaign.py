@@ -62,7 +62,7 @@ class Campaign:
 
     def _killing(self) -> Iterator[Kind]:
         run, power = self.kills, "power lost"
-        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.5)
+        yield Kind("run killed before a change of the file system", "kills", run.killed, 0.47)
         yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.1)
         yield Kind(
             f"{power}: flushes dropped, any files empty",

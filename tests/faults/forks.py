@@ -74,16 +74,17 @@ def has_ended(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def until(happened: Callable[[], object], child: int, limit: float = 300) -> None:
-    """Wait until a function returns something that is true, or the forked process has ended.
+def until(happened: Callable[[], object], child: int, limit: float = 300) -> bool:
+    """Wait until a function returns something that is true, and return whether it does.
 
-    Raises TimeoutError after `limit` seconds.
+    It does not if the forked process has ended before. Raises TimeoutError after `limit` seconds.
     """
     end = time.monotonic() + limit
-    while not happened() and not has_ended(child):
+    while not (found := happened()) and not has_ended(child):
         if time.monotonic() > end:
-            raise TimeoutError(f"process {child}: nothing happened within {limit:g} s")
+            raise TimeoutError(f"what was waited for did not happen within {limit:g} s")
         time.sleep(0.02)
+    return bool(found)
 
 
 def kill(child: int) -> None:
@@ -96,9 +97,9 @@ def kill(child: int) -> None:
     _started.discard(child)
 
 
-def kill_all() -> None:
-    """Kill all forked processes that have not been waited for."""
-    for child in tuple(_started):
+def kill_all(but: int = 0) -> None:
+    """Kill all forked processes that have not been waited for, except one."""
+    for child in _started - {but}:
         kill(child)
 
 

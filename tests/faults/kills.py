@@ -33,7 +33,7 @@ SHORT = "\n".join(line for line in EXPERIMENT.splitlines() if not line.startswit
 SHORT = SHORT.replace(", {name: supervised, train_on: [zsre], hidden: 8}", "") + "\n"
 _FORMS = ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex")
 _PARTS = ("results", "predictions", "questions")
-_REQUESTS = ("address", "kill", "stop")  # files by which a Ray cluster and a trial talk
+_REQUESTS = ("address", "kill", "stop")  # files through which a trial controls a cluster
 
 
 class Wrong(Exception):
@@ -138,18 +138,19 @@ class Kills:
     def on_ray(self, number: int, rng: random.Random) -> Counter[str]:
         """Run on a Ray cluster of this machine; kill a node, and then the command, and go on.
 
-        Each is killed once a number of artifacts is there that is drawn for it.
+        Each is killed once a number of artifacts is there that is drawn for it. Either node may be
+        drawn, the idle one too.
         """
         there, kills = f"ray{number}", 0
         store = Store(self.folder / there / "store")
         whole = len(Store(self.folder / "reference" / "store").committed())
-        of_node, of_command = sorted(rng.randrange(whole) for _ in range(2))
+        of_node, of_command = sorted(rng.randrange(1, whole) for _ in range(2))
         with self._cluster(there) as (address, kill_node):
             words = ("--executor", f"ray={address}")
             running = forks.start(self._run(there, *words), self._said(there))
             forks.until(lambda: len(store.committed()) >= of_node, running)
-            kill_node()
             kills += not forks.has_ended(running)
+            kill_node(rng.randrange(2))
             forks.until(lambda: len(store.committed()) >= of_command, running)
             with suppress(ProcessLookupError):
                 os.killpg(running, signal.SIGKILL)
@@ -159,19 +160,24 @@ class Kills:
         return Counter(trials=1, kills=kills)
 
     @contextmanager
-    def _cluster(self, there: str) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield the address of a Ray cluster, and a function that replaces one of its nodes."""
+    def _cluster(self, there: str) -> Iterator[tuple[str, Callable[[int], None]]]:
+        """Yield the address of a Ray cluster, and a function that replaces one of two nodes."""
         address, kill, stop = (self.folder / f"{there}.{name}" for name in _REQUESTS)
         cluster = forks.start(partial(_nodes, address, kill, stop), self._said(there))
 
-        def kill_node() -> None:
-            kill.touch()
-            forks.until(lambda: not kill.exists(), cluster)
+        def until(happened: Callable[[], object]) -> None:
+            if not forks.until(happened, cluster):
+                raise Wrong(f"{there}: the cluster ended: {self._last(there)}")
+
+        def kill_node(index: int) -> None:
+            kill.write_text(str(index))
+            until(lambda: not kill.exists())
 
         try:
-            forks.until(lambda: address.exists() and address.read_text(), cluster)
+            until(lambda: address.exists() and address.read_text())
             yield address.read_text(), kill_node
         finally:
+            forks.kill_all(but=cluster)
             stop.touch()
             self._finish(cluster, there)  # Ray's processes would survive a kill
         for file in (address, stop):
@@ -228,9 +234,9 @@ class Kills:
 
 
 def _nodes(address: Path, kill: Path, stop: Path) -> int:
-    """Keep a cluster of two nodes until `stop` is there; while `kill` is there, kill one of them.
+    """Keep a cluster of two nodes until `stop` is there; kill the one whose index is in `kill`.
 
-    It ends with the process that has started it, too.
+    It also ends when its parent does.
     """
     from benchmarks import raylets
 
@@ -238,8 +244,8 @@ def _nodes(address: Path, kill: Path, stop: Path) -> int:
     with raylets.nodes(2) as nodes:
         address.write_text(nodes.address)
         while not stop.exists() and os.getppid() == parent:
-            if kill.exists():
-                nodes.kill(nodes.all()[0])
+            if kill.exists() and (index := kill.read_text()):
+                nodes.kill(nodes.all()[int(index)])
                 nodes.add()
                 kill.unlink()
             time.sleep(0.05)

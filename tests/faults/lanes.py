@@ -20,7 +20,7 @@ from faults.campaign import Kind
 from faults.kills import Wrong
 
 _LONGEST = 600.0  # seconds of one trial: one that takes longer is wrong
-_GRACE = 20.0  # seconds after the deadline in which a process must stop its trial
+_GRACE = 60.0  # seconds after the deadline in which a process must stop its trial
 
 
 class _Over(BaseException):

@@ -12,19 +12,19 @@ from maskpolicy.leaderboard.directions import (
     REFUTED,
     SHOWN,
     UNDECIDED,
-    Claimed,
-    Statement,
+    ClaimedDifference,
+    DirectionalClaim,
     holm_of_exclusive,
     judge,
 )
 
 
 def estimate(difference, error=1.0, freedom=20.0, least=5.0):
-    return Claimed(np.asarray(difference), np.asarray(error), freedom, least)
+    return ClaimedDifference(np.asarray(difference), np.asarray(error), freedom, least)
 
 
 def alone(*differences, counts="all", is_whole=True):
-    return judge([Statement(differences, counts, is_whole)])[0]
+    return judge([DirectionalClaim(differences, counts, is_whole)])[0]
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_wide_interval_decides_nothing_whatever_its_centre():
 
 
 def test_more_claims_make_each_verdict_harder():
-    one = Statement([estimate(2.0, freedom=30, least=3.0)])
-    noise = Statement([estimate(2.0, 2.0, 30)])
+    one = DirectionalClaim([estimate(2.0, freedom=30, least=3.0)])
+    noise = DirectionalClaim([estimate(2.0, 2.0, 30)])
     assert judge([one])[0].word == SHOWN
     assert judge([one, noise, noise, noise])[0].word == UNDECIDED
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from claimed import BETTER, run, verdict
 from simulation import Design
-from simulation_of_claims import GAINS, SIZES, rates
+from simulation_of_claims import LEAST_FAVOURABLE, SIZES, rates
 
 from maskpolicy.errors import ConfigError
 from maskpolicy.replication.contrast_evidence import Evidences
@@ -44,7 +44,13 @@ def test_equal_rows_refute_a_claim_about_large_effects_and_leave_one_about_small
 def test_an_undecided_claim_names_the_comparison_that_it_lacks(runs, store):
     good = replace(BETTER, least=0.5)
     weak = replace(good, row="like none", tasks=("zsre",))
-    assert verdict(good, weak, runs=runs, store=store).text.endswith(" points on zsre")
+    found = verdict(good, weak, runs=runs, store=store)
+    assert found.text.endswith(" points (like none − none, zsre)")
+
+
+def test_a_claim_of_which_no_run_has_the_rows_is_undecided(runs, store):
+    absent = replace(BETTER, row="absent", if_present=True)
+    assert verdict(absent, runs=runs, store=store).text == "undecided: no run has its rows"
 
 
 def test_all_contrasts_must_hold_or_any_of_them(runs, store):
@@ -140,8 +146,8 @@ def test_an_analysis_without_a_result_is_a_note(runs, store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gains", ["none", "the smallest effect", "none or the smallest effect"])
+@pytest.mark.parametrize("gains", ["none", "the smallest effect", LEAST_FAVOURABLE])
 def test_few_families_hold_a_wrong_verdict(gains):
-    wrong, decided = rates(Design(5, sizes=SIZES, noise=0.2), GAINS[gains], 200)
+    wrong, decided = rates(Design(5, sizes=SIZES, noise=0.2), gains, 200)
     assert wrong <= 0.05
     assert 0.05 < decided < 0.5

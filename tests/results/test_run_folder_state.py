@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from maskpolicy.config import verbatim
 from maskpolicy.errors import ConfigError, DataError, StoreError
 from maskpolicy.results import run_folder_state
+from maskpolicy.runs.contents import CONTENTS
 
 
 @pytest.mark.parametrize("name", ["results", "logs", "predictions", "questions", "run.json"])
@@ -61,6 +63,23 @@ def test_a_folder_that_a_run_was_writing_is_taken_again(tmp_path):
     (tmp_path / run_folder_state.BEING_WRITTEN).touch()
     (tmp_path / "results").mkdir()
     run_folder_state.check(tmp_path)
+    (tmp_path / verbatim.WRITTEN).write_text("model: mini\n")
+    with pytest.raises(StoreError, match="choose another --out"):
+        run_folder_state.check(tmp_path)
+
+
+@pytest.mark.parametrize("mark", [verbatim.WRITTEN, run_folder_state.BEING_WRITTEN])
+def test_an_empty_file_does_not_make_a_folder_with_other_files_that_of_a_run(tmp_path, mark):
+    (tmp_path / mark).touch()
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(StoreError, match="choose another --out"):
+        run_folder_state.check(tmp_path)
+
+
+def test_all_that_a_run_leaves_has_a_name_of_a_runs_folder():
+    for content in CONTENTS:
+        name = content.name.partition("/")[0]
+        assert any(fnmatch(name, pattern) for pattern in run_folder_state.NAMES)
 
 
 def test_the_folder_of_another_files_experiment_is_not_taken(tmp_path, monkeypatch):
