@@ -123,12 +123,15 @@ def prune(
 
 
 def _existing(place: str, cache: Path | None) -> Store:
-    """Open a store that is to be read; raises StoreError for a folder that does not exist."""
-    from maskpolicy.store.opening import open_store
+    """Open a store that is to be read; raises StoreError for a folder that is none."""
+    from maskpolicy.store import upkeep
+    from maskpolicy.store.opening import is_url, open_store
 
     store = open_store(place, cache)
     if not store.root.is_dir():
         raise StoreError(f"store {place}: there is no such folder: name one with artifacts")
+    if not is_url(place) and not any((store.root / name).is_dir() for name in upkeep.FOLDERS):
+        raise StoreError(f"store {place}: nothing has written artifacts there: name another folder")
     return store
 
 

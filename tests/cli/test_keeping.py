@@ -92,6 +92,13 @@ def test_a_damaged_artifact_is_not_copied(call, folder, url):
     assert f"{KEYS[0]} is damaged in {folder}: not copied" in err
 
 
+@pytest.mark.parametrize("command", ["verify", "du", "prune"])
+def test_a_folder_that_is_no_store_is_refused(refused, tmp_path, command):
+    (tmp_path / "notes.txt").touch()
+    line = refused("store", command, "--store", tmp_path)
+    assert "nothing has written artifacts there: name another folder" in line
+
+
 def test_a_copy_needs_two_stores_that_exist(refused, folder, url, tmp_path):
     assert "there is no such folder" in refused("store", "copy", tmp_path / "none", url)
     assert "cannot be copied to itself" in refused("store", "copy", folder, folder)
