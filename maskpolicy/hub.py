@@ -40,10 +40,8 @@ def commit(
         return _resolved(kind, name, revision)
     except LookupError as error:
         fault, what, advice = _REFUSED[kind]
-        place = f"{where}: " if where else ""
-        raise fault(
-            f"{place}{what} {name}: its commit cannot be resolved: {error} ({advice})"
-        ) from error
+        place = f"{where}:" if where else what
+        raise fault(f"{place} {name}: its commit cannot be resolved: {error} ({advice})") from error
 
 
 @lru_cache(maxsize=32)

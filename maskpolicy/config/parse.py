@@ -42,6 +42,7 @@ from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at, old_name, renamed
 
 log = logging.getLogger(__name__)
+_MANY = 21  # seeds that nobody asks for: such a number names one
 
 NameOrKeys = Annotated[Any, Stated(schema.NAME_OR_KEYS)]
 Budget = Annotated[Any, Stated("a block of keys")]
@@ -217,7 +218,23 @@ def _file(given: dict[str, Any], where: str) -> tuple[File, dict[str, Any]]:
         _warn_of_old_names(Training, given.get(stage), at(where, stage))
     shared = _shared(given, where)
     _check_places(given, where)
+    _take_as_lists(given, where)
     return File(**schema.block(File, given, where, others=DENOISING_KEYS)), shared
+
+
+def _take_as_lists(given: dict[str, Any], where: str) -> None:
+    """Replace one policy, task or seed by a list of one."""
+    seed = given.get("seeds")
+    if type(seed) is int and 1 < seed < _MANY:
+        log.warning(
+            "%s: %s is one seed, of this number; for so many seeds write %s",
+            at(where, "seeds"),
+            seed,
+            list(range(seed)),
+        )
+    for key, kind in (("policies", str), ("tasks", str), ("seeds", int)):
+        if type(given.get(key)) is kind:
+            given[key] = [given[key]]
 
 
 def _rows(

@@ -41,7 +41,10 @@ def of_top(key: str, given: Mapping[str, Any]) -> str | None:
     if key in _OPTIONS:
         return f"is an option of the command: write --{_OPTIONS[key]} {given[key]}"
     if key == "policy":
-        return "the fields of a policy are in its block in `policies`, e.g. policies.1.ratio=0.3"
+        return (
+            "a list of policies is `policies`, and the fields of a policy are in its block there, "
+            "e.g. policies.1.ratio=0.3"
+        )
     if key in ("task", *schema.fields_of(TaskBlock)):
         field = "on_error=skip" if key in ("task", "name", "on_error") else f"{key}=.."
         return f"the fields of a task are in its block in `tasks`, e.g. tasks.0.{field}"

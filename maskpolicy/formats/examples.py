@@ -226,7 +226,9 @@ def _joined(source: str, context: str) -> str:
 def _log_rows(reading: Reading) -> None:
     name = reading.source.name
     if reading.unlabelled:
-        _log.info("%s: %d rows without an answer left out", name, reading.unlabelled)
+        is_builtin = registry.is_builtin(type(reading.task.plugin))
+        lack = "an answer" if is_builtin else "an example of the task"
+        _log.info("%s: %d rows without %s left out", name, reading.unlabelled, lack)
     if reading.repeated:
         shown = "; ".join(reading.repeated[:_NAMED])
         _log.warning(

@@ -97,16 +97,15 @@ def tied_with_best(board: Board) -> dict[str, list[str]]:
     }
 
 
-def to_pairs(board: Board) -> Table:
-    """Return the differences of all pairs of rows as a table for the terminal."""
+def to_pairs(board: Board) -> Table | str:
+    """Return the differences of all pairs of rows as a table for the terminal, or why none is."""
     from rich.table import Table
 
     tests = sum(each.comparison.estimate is not None for each in board.pairs)
-    adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
     if not tests:
-        reasons = dict.fromkeys(each.comparison.reason for each in board.pairs)
-        why = "; ".join(filter(None, reasons)) or "there is only one row"
-        adjusted = f"no pair could be tested: {why}"
+        reasons = dict.fromkeys(filter(None, (each.comparison.reason for each in board.pairs)))
+        return f"no pair of rows can be tested: {'; '.join(reasons) or 'there is only one row'}"
+    adjusted = f"p adjusted for {tests} test{'s'[: tests != 1]} (Holm)"
     table = Table("column", "row", "minus", title=f"all pairs of rows, in points; {adjusted}")
     for name in ("difference", "95% interval", "p", "p (Holm)", "finds"):
         table.add_column(name, justify="right")

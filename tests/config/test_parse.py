@@ -305,7 +305,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("data=mine.yaml", "data: mine.yaml is a file: name its folder, ."),
         ("data=owner/name", "a data set of the Hub is saved to files first (docs/tasks.md)"),
         ("policies=[]", "policies: is empty"),
-        ("policies=none", "policies: must be a list, not text 'none': write [none]"),
+        ("policies=nine", "policies[0]: unknown policy 'nine': did you mean 'none'?"),
         (
             "policies={none: , random: {ratio: 0.3}}",
             "policies: must be a list, not a block of keys: write [none, {name: random, ..}]",
@@ -329,7 +329,8 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("seeds=[]", "seeds: is empty"),
         ("seeds=[0, 1, 0]", "seeds: seed 0 is given twice"),
         ("seeds=[-1]", "seeds[0]: must be >= 0"),
-        ("seeds=0", "seeds: must be a list, not a whole number 0: write [0]"),
+        ("seeds=1.5", "seeds: must be a list, not a number 1.5: write [1.5]"),
+        ("seeds=true", "seeds: must be a list, not true"),
         ("seeds=1-3", "seeds: must be a list, not text '1-3': write [1, 2, 3]"),
         ("intermediate_seeds=0", "intermediate_seeds: must be >= 1"),
         ("intermediate_runs=[1,2,3]", "intermediate_runs: 3 runs cannot be divided among"),
@@ -419,6 +420,17 @@ def test_a_list_item_can_be_overridden(write):
     path = write(QUICK.replace("random]", "{name: random, ratio: 0.1}]"))
     experiment = load_experiment(path, ["policies.1.ratio=0.2"])
     assert experiment.policies[1].fields == {"ratio": 0.2}
+
+
+def test_one_policy_task_and_seed_need_no_brackets(write, caplog):
+    one = write("model: mini\ncorpus: world\npolicies: none\ntasks: zsre\nseeds: 3\n")
+    lists = write(
+        "model: mini\ncorpus: world\npolicies: [none]\ntasks: [zsre]\nseeds: [3]\n", "b.yaml"
+    )
+    first, second = load_experiment(one), load_experiment(lists)
+    assert replace(first, name="b", where=second.where) == second
+    said = "seeds: 3 is one seed, of this number; for so many seeds write [0, 1, 2]"
+    assert [record.getMessage() for record in caplog.records] == [f"{one}: {said}"]
 
 
 @pytest.mark.parametrize(
