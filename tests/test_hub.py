@@ -145,7 +145,7 @@ def test_a_model_that_nobody_has_is_one_line_and_no_retries(endpoint, tmp_path):
         script = PLAN.replace(NAME, "owner/other")
         lines, said = planned(tmp_path, address, script)
         assert len(lines) == 1
-        assert lines[0].startswith("refused: model: model owner/other: its commit cannot be")
+        assert lines[0].startswith("refused: model: owner/other: its commit cannot be")
         assert says in lines[0]
         assert "etry" not in said
 
@@ -167,7 +167,7 @@ def test_a_commit_needs_no_network_and_a_name_without_one_is_one_line(kind, faul
     with pytest.raises(fault, match=f"{kind} owner/name: its commit cannot be") as caught:
         hub.commit(kind, "owner/name", None)
     assert "\n" not in str(caught.value)
-    with pytest.raises(fault, match=f"^mine.yaml: corpus: {kind} owner/name: its commit cannot be"):
+    with pytest.raises(fault, match="^mine.yaml: corpus: owner/name: its commit cannot be"):
         hub.commit(kind, "owner/name", None, "mine.yaml: corpus")
 
 
