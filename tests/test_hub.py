@@ -167,7 +167,7 @@ def test_a_commit_needs_no_network_and_a_name_without_one_is_one_line(kind, faul
     with pytest.raises(fault, match=f"{kind} owner/name: its commit cannot be") as caught:
         hub.commit(kind, "owner/name", None)
     assert "\n" not in str(caught.value)
-    with pytest.raises(fault, match="^mine.yaml: corpus: owner/name: its commit cannot be"):
+    with pytest.raises(fault, match=r"^mine\.yaml: corpus: owner/name: its commit cannot be"):
         hub.commit(kind, "owner/name", None, "mine.yaml: corpus")
 
 
