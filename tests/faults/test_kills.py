@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from faults import forks
 from faults.kills import SHORT, Kills, Wrong
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +43,26 @@ def test_workers_over_two_paths_that_are_killed_lose_nothing(kills):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_run_on_ray_whose_node_and_command_are_killed_ends_with_the_same_bytes(kills):
+def test_a_run_on_ray_whose_node_and_command_are_killed_ends_with_the_same_bytes(tmp_path):
     pytest.importorskip("ray", reason="the extra maskpolicy[ray] is not installed")
-    assert kills.on_ray(0, random.Random(28))["kills"] == 2
+    code = """
+import random
+import sys
+from pathlib import Path
+from faults import forks
+from faults.kills import SHORT, Kills
+
+forks.load()
+print(Kills(Path(sys.argv[1]), SHORT).on_ray(0, random.Random(28))["kills"])
+"""
+    # trials fork, which a process that other tests have connected to a cluster must not
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "it"],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
 
 
 @pytest.mark.slow
