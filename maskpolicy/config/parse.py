@@ -42,7 +42,7 @@ from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 from maskpolicy.schema import Count, Seed, Stated, Steps, at, old_name, renamed
 
 log = logging.getLogger(__name__)
-_MANY = 21  # seeds that nobody asks for: such a number names one
+_MOST_SEEDS = 20  # `seeds: N` up to here may be meant as N seeds
 
 NameOrKeys = Annotated[Any, Stated(schema.NAME_OR_KEYS)]
 Budget = Annotated[Any, Stated("a block of keys")]
@@ -225,7 +225,7 @@ def _file(given: dict[str, Any], where: str) -> tuple[File, dict[str, Any]]:
 def _take_as_lists(given: dict[str, Any], where: str) -> None:
     """Replace one policy, task or seed by a list of one."""
     seed = given.get("seeds")
-    if type(seed) is int and 1 < seed < _MANY:
+    if type(seed) is int and 1 < seed <= _MOST_SEEDS:
         log.warning(
             "%s: %s is one seed, of this number; for so many seeds write %s",
             at(where, "seeds"),

@@ -12,7 +12,6 @@ from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.leaderboard.directions import (
     UNDECIDED,
     ClaimedDifference,
-    Counts,
     DirectionalClaim,
     Judged,
     Word,
@@ -109,25 +108,33 @@ def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:
     ]
     estimated = iter(_estimated([one for each in drafts for one in each]))
     known = [[next(estimated) for _ in each] for each in drafts]
-    statements = [_statement(*each) for each in zip(claims, known, strict=True)]
-    family = [each for each in statements if each is not None]
+    claimed = [[_claimed(one) for one in each] for each in known]
+    stated = [_stated(*each) for each in zip(claims, claimed, strict=True)]
+    family = [each for each in stated if each is not None]
     judged = iter(judge(family))
     return [
         Verdict(
             claim,
-            tuple(_with_p(one, claim.counts, len(family), statement) for one in each),
-            None if statement is None else next(judged),
+            tuple(
+                _with_p(*each, _tests(claim, own, len(family)))
+                for each in zip(drawn, own, strict=True)
+            ),
+            None if one is None else next(judged),
         )
-        for claim, each, statement in zip(claims, known, statements, strict=True)
+        for claim, drawn, own, one in zip(claims, known, claimed, stated, strict=True)
     ]
 
 
-def _statement(claim: Claim, known: Sequence[Tested]) -> DirectionalClaim | None:
+def _stated(claim: Claim, claimed: Sequence[ClaimedDifference | None]) -> DirectionalClaim | None:
     """Return what is tested of a claim; None if no contrast has enough runs."""
-    claimed = [one for each in known if (one := _claimed(each)) is not None]
-    if not claimed:
-        return None
-    return DirectionalClaim(claimed, claim.counts, len(claimed) == len(known))
+    tested = [one for one in claimed if one is not None]
+    return DirectionalClaim(tested, claim.counts, len(tested) == len(claimed)) if tested else None
+
+
+def _tests(claim: Claim, claimed: Sequence[ClaimedDifference | None], claims: int) -> int:
+    """Return by how many tests the level of a contrast is divided, at Holm's first step."""
+    tested = sum(one is not None for one in claimed)
+    return claims * (tested if claim.counts == "any" else 1)
 
 
 def _estimated(drafts: Sequence[Tested]) -> list[Tested]:
@@ -164,11 +171,9 @@ def _claimed(one: Tested) -> ClaimedDifference | None:
     return ClaimedDifference(towards, np.asarray(estimate.error), estimate.freedom, contrast.least)
 
 
-def _with_p(one: Tested, counts: Counts, claims: int, statement: DirectionalClaim | None) -> Tested:
+def _with_p(one: Tested, claimed: ClaimedDifference | None, tests: int) -> Tested:
     """Return a contrast with its p-values, and what it would have found in its family."""
-    claimed = _claimed(one)
-    if claimed is None or statement is None:
+    if claimed is None:
         return one
-    tests = claims * (len(statement.differences) if counts == "any" else 1)
     finds = float(claimed.error) * stats.detectable(claimed.freedom, tests, sides=1)
     return replace(one, p=float(claimed.p), p_least=float(claimed.p_least), finds=finds)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.config.experiment import Experiment, PolicyBlock
+from maskpolicy.errors import StoreError
 from maskpolicy.graph.nodes import Stage
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.runs.preview import PolicyOfRun, statistics_of_run
@@ -74,5 +75,10 @@ def _computed(stages: Sequence[Stage], artifacts: Store) -> list[Path]:
     for outcome in execute(stages, artifacts, targets=stages).values():
         if outcome.exception is not None:
             raise outcome.exception
-    found = [artifacts.get(stage.key) for stage in stages]
-    return [artifact.path for artifact in found if artifact is not None]
+    folders = []
+    for stage in stages:
+        artifact = artifacts.get(stage.key)
+        if artifact is None:
+            raise StoreError(f"{stage.name}: its artifact is gone again: give the command again")
+        folders.append(artifact.path)
+    return folders

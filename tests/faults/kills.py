@@ -128,9 +128,7 @@ class Kills:
             child = forks.start(self._run(there, *words), self._said(there))
             while time.monotonic() < until and not forks.has_ended(child):
                 time.sleep(0.05)
-            with suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            kills += self._was_killed(child, there)
+            kills += self._kill_group(child, there)
         self._finish(forks.start(self._run(there, *words), self._said(there)), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
@@ -152,9 +150,7 @@ class Kills:
             kills += not forks.has_ended(running)
             kill_node(rng.randrange(2))
             forks.until(lambda: len(store.committed()) >= of_command, running)
-            with suppress(ProcessLookupError):
-                os.killpg(running, signal.SIGKILL)
-            kills += self._was_killed(running, there)
+            kills += self._kill_group(running, there)
             self._finish(forks.start(self._run(there, *words), self._said(there)), there)
         self._compare(there)
         return Counter(trials=1, kills=kills)
@@ -201,6 +197,12 @@ class Kills:
     def _kill(self, there: str, rng: random.Random, call: Callable[[], int]) -> bool:
         """Return whether a call was killed; it may have ended before."""
         return self._was_killed(self._start(there, rng, call), there)
+
+    def _kill_group(self, child: int, there: str) -> bool:
+        """Kill a command with all of its processes; return whether it had not ended before."""
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return self._was_killed(child, there)
 
     def _was_killed(self, child: int, there: str) -> bool:
         """Wait for a command, and return whether it was killed; raises Wrong if it failed."""
