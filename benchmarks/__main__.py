@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import shlex
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,16 +18,28 @@ from benchmarks import (
     corpus,
     exclusion,
     generation,
+    gpu,
+    loop,
     masking,
     meta,
     scheduling,
     training,
 )
-from benchmarks.measure import Rate, interleaved, table
+from benchmarks.measure import Once, Rate, disturbance, interleaved, table
+from maskpolicy import hardware
 
 _PARTS = ("training", "exclusion", "masking", "generation", "meta", "corpus")
-_MORE = ("scheduling",)  # only if asked for; its figures are in docs/scale.md
-_PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+_MORE = ("gpu", "loop", "scheduling")  # only if asked for: of docs/benchmarks-gpu.md and scale.md
+_COMMANDS = (
+    "`python -m benchmarks training --quick` takes three minutes: ours against the best settings "
+    "of Seq2SeqTrainer in turn, up to three rounds, as a table and a last line of JSON. `python -m "
+    "benchmarks loop` runs whole experiments of four sizes, and `python -m benchmarks gpu` writes "
+    "benchmarks-gpu.md on a machine with a GPU. All use one thread unless `--threads` says "
+    "otherwise, and a figure is marked where other processes used the processor meanwhile."
+)
+_QUICK_SECONDS = 160.0  # after which no round ends, if the first was quick enough
+_DOCS = Path(__file__).resolve().parent.parent / "docs"
+_PAGE, _GPU_PAGE = _DOCS / "benchmarks.md", _DOCS / "benchmarks-gpu.md"
 
 
 def main() -> None:
@@ -32,6 +47,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", default=list(_PARTS), help=", ".join(_PARTS + _MORE))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    parser.add_argument(
+        "--quick", action="store_true", help="training: in three minutes, see there"
+    )
     parser.add_argument("--mini-steps", type=int, default=60, help="steps of one repeat")
     parser.add_argument("--base-steps", type=int, default=4, help="steps of one repeat")
     parser.add_argument("--text", type=Path, help="masking: a text file too, one document a line")
@@ -47,7 +66,21 @@ def main() -> None:
     unknown = sorted(set(options.parts) - {*_PARTS, *_MORE})
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(_PARTS + _MORE)}")
+    _set_threads(options.threads)
+    if options.quick:
+        if options.parts != ["training"]:
+            parser.error("--quick is for `python -m benchmarks training`")
+        sys.stdout.write(_quick())
+        return
     sections = [_head()]
+    if "gpu" in options.parts:
+        if not hardware.is_cuda():
+            parser.error("gpu: PyTorch finds no GPU")
+        sections += gpu.report(gpu.Sizes(repeats=options.repeats))
+        if options.parts == ["gpu"]:
+            _GPU_PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+    if "loop" in options.parts:
+        sections.append(loop.report(options.folder))
     if "training" in options.parts:
         sections.append(_training(options))
     if "exclusion" in options.parts:
@@ -63,10 +96,37 @@ def main() -> None:
     if "scheduling" in options.parts:
         sections += [scheduling.report(seconds) for seconds in options.stage_seconds]
         sections.append(scheduling.planning_report())
-    page = "\n\n".join(sections) + "\n"
-    if set(options.parts) == set(_PARTS):
+    is_page = set(options.parts) == set(_PARTS)
+    page = "\n\n".join([*sections[:1], *([_COMMANDS] if is_page else []), *sections[1:]]) + "\n"
+    if is_page:
         _PAGE.write_text(page, encoding="utf-8")
     sys.stdout.write(page)
+
+
+def _set_threads(count: int) -> None:
+    import torch
+
+    torch.set_num_threads(count)
+
+
+def _quick() -> str:
+    """Measure ours and the Trainer's best settings, three rounds at most; the last line is JSON."""
+    found = training.compare(comparison.settings(40, 2), 3, ladder=False, seconds=_QUICK_SECONDS)
+    rounds = len(found[0].ratio.rates)
+    lines = [
+        f"{_head()} {rounds} round{'s' if rounds > 1 else ''}.",
+        "",
+        "| | ratio to Seq2SeqTrainer's best settings | share of the matrix peak | |",
+        "|---|---|---|---|",
+    ]
+    for one in found:
+        busy = disturbance([each for rate in one.rates for each in rate.others]).strip()
+        lines.append(f"| {one.name} | {one.ratio} | {one.share} | {busy} |")
+    medians = {
+        one.name: {"ratio": round(one.ratio.median, 3), "share": round(one.share.median, 3)}
+        for one in found
+    }
+    return "\n".join([*lines, "", json.dumps(medians)]) + "\n"
 
 
 def _corpus(options: argparse.Namespace) -> str:
@@ -83,8 +143,6 @@ def _corpus(options: argparse.Namespace) -> str:
 def _head() -> str:
     import torch
     import transformers
-
-    from maskpolicy import hardware
 
     words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
     return (
@@ -105,15 +163,15 @@ def _training(options: argparse.Namespace) -> str:
         "losses of both sides when they are fed the same batches, in fp32 and without dropout. "
         "The neighbour's masks come from the same code in its data collator."
     ]
-    for setting in comparison.settings(options.mini_steps, options.base_steps):
-        rates, work = training.compare(setting, options.repeats, ladder=True)
-        share = work["per_token"] * rates[-1].median / work["peak"]
+    settings = comparison.settings(options.mini_steps, options.base_steps)
+    for setting in settings:
+        (one,) = training.compare([setting], options.repeats, ladder=True)
         same = training.agreement(setting)
-        to_best = rates[-1].median / next(r.median for r in rates if r.name == training.BEST)
         parts.append(
-            f"### {setting.name}\n\n{table(rates, 'tokens/s', training.DEFAULTS)}\n\n"
-            f"maskpolicy against the best settings: {to_best:.2f}. It reached {share:.0%} of the "
-            f"matrix peak measured in this process ({work['peak'] / 1e9:.0f} GFLOP/s). On the "
+            f"### {setting.policy} on {one.name} targets\n\n"
+            f"{table(one.rates, 'tokens/s', training.DEFAULTS)}\n\n"
+            f"maskpolicy against the best settings: {one.ratio}. It reached {one.share} of the "
+            f"matrix peak ({one.peak.median / 1e9:.0f} GFLOP/s, measured in every round). On the "
             f"same batches: Seq2SeqTrainer {same[0]}, maskpolicy {same[1]}."
         )
     return "\n\n".join(parts)
@@ -134,11 +192,11 @@ def _exclusion(options: argparse.Namespace) -> str:
     return "\n\n".join(parts)
 
 
-def _masking(options: argparse.Namespace) -> str:
-    import torch
+def _rates(ways: Mapping[str, Once], repeats: int) -> list[Rate]:
+    return list(interleaved(ways, repeats).values())
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+
+def _masking(options: argparse.Namespace) -> str:
     parts = [
         "## Masking\n\nTokens of passages per second on one core, from annotated passages to "
         f"finished batches of {masking.SIZE}."
@@ -149,13 +207,12 @@ def _masking(options: argparse.Namespace) -> str:
     for what, (text, tokenizer) in corpora.items():
         with tempfile.TemporaryDirectory() as folder:
             passages, fast = masking.load(text, tokenizer, Path(folder))
-            rates = interleaved(masking.ways(passages, fast, 600), options.repeats)
+            rates = _rates(masking.ways(passages, fast, 600), options.repeats)
         length = passages.lengths.mean()
         parts.append(
             f"{what}: {len(passages)} passages of {length:.0f} tokens on average.\n\n"
             f"{table(rates, 'tokens/s', masking.STOCK)}"
         )
-    torch.set_num_threads(threads)
     return "\n\n".join(parts)
 
 
@@ -163,7 +220,7 @@ def _generation(options: argparse.Namespace) -> str:
     parts = []
     for name in generation.MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            rates = interleaved(generation.ways(Path(folder), name), options.repeats)
+            rates = _rates(generation.ways(Path(folder), name), options.repeats)
         parts.append(f"### {name}\n\n{table(rates, 'answers/s', generation.PLAIN)}")
     return (
         "## Generation\n\nAnswers per second to the world's dialogues, untrained models, at most "
@@ -174,10 +231,10 @@ def _generation(options: argparse.Namespace) -> str:
 def _meta(options: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rates = interleaved(meta.ways(folder), options.repeats)
+        rates = _rates(meta.ways(folder), options.repeats)
         peaks = [meta.peak(folder, way) for way in meta.WAYS]
     rates = [
-        Rate(rate.name, rate.rates, f"{rate.note}; peak +{peak:,.0f} MiB")
+        replace(rate, note=f"{rate.note}; peak +{peak:,.0f} MiB")
         for rate, peak in zip(rates, peaks, strict=True)
     ]
     return (

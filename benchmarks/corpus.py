@@ -45,7 +45,7 @@ def table(
     with tempfile.TemporaryDirectory(dir=folder) as place:
         for count in passages:
             home = Path(place) / str(count)
-            _prepare(home, count)
+            prepare(home, count)
             for size, number in product(shard_mb, workers):
                 yield _measure(home, count, size, number)
 
@@ -96,7 +96,7 @@ def _start(command: Sequence[str], number: int) -> subprocess.Popen[str]:
     )
 
 
-def _prepare(home: Path, count: int) -> None:
+def prepare(home: Path, count: int) -> None:
     """Write the text, a tokenizer of it and a small BART."""
     from transformers import BartConfig, BartForConditionalGeneration
 

@@ -33,7 +33,7 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
     denoising = Denoising(corruption="token", mask_exclusion=1.0)
     made = comparison.settings(mini_steps, base_steps)
     return [
-        replace(one, name=one.name.partition(",")[0], denoising=denoising)
+        replace(one, name=one.name.partition(" ")[0], denoising=denoising)
         for one in made
         if one.denoising.target == "spans"
     ]
@@ -57,7 +57,7 @@ def compare(setting: Setting, repeats: int) -> list[Rate]:
     """Measure steps per second of both, in turn."""
     plain = replace(setting, denoising=replace(setting.denoising, mask_exclusion=0.0))
     ways = {PLAIN: _steps(plain), OURS: _steps(setting)}
-    return interleaved(ways, repeats)
+    return list(interleaved(ways, repeats).values())
 
 
 def _steps(setting: Setting) -> Once:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.comparison import bart_base
 from benchmarks.measure import Once
-from maskpolicy import world
+from maskpolicy import hardware, world
 from maskpolicy.finetuning.generation import generate
 from maskpolicy.models import bart
 from maskpolicy.models.tokenizers import train_tokenizer
@@ -26,7 +26,7 @@ def load(folder: Path, name: str) -> tuple[Any, Any, list[str]]:
     tokenizer = train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     rows = (folder / "tasks" / "wow-dev-kilt.jsonl").read_text(encoding="utf-8").splitlines()
     model = bart.build("mini", tokenizer, 0) if name == "mini" else bart_base()
-    model.eval().generation_config.max_new_tokens = 24
+    model.to(hardware.device()).eval().generation_config.max_new_tokens = 24
     return model, tokenizer, [json.loads(row)["input"] for row in rows]
 
 
@@ -41,7 +41,7 @@ def plain(model: Any, tokenizer: Any, sources: list[str], answers: dict[str, lis
         with torch.inference_mode():
             for begin in range(0, len(sources), BATCH):
                 batch = tokenizer(sources[begin : begin + BATCH], return_tensors="pt", padding=True)
-                output = model.generate(**batch, num_beams=1, do_sample=False)
+                output = model.generate(**batch.to(model.device), num_beams=1, do_sample=False)
                 found += tokenizer.batch_decode(output, skip_special_tokens=True)
         seconds = time.perf_counter() - started
         answers[PLAIN] = [answer.strip() for answer in found]

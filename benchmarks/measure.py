@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from maskpolicy import hardware
+
+_BUSY = 0.1  # of a core: more than that in other processes and a figure carries a warning
 
 
 @dataclass(frozen=True)
@@ -16,11 +23,21 @@ class Rate:
     name: str
     rates: tuple[float, ...]
     note: str = ""
+    others: tuple[float, ...] = ()  # cores that other processes used meanwhile
 
     @property
     def median(self) -> float:
         """The median over repeats."""
         return statistics.median(self.rates)
+
+    def over(self, other: Rate) -> Rate:
+        """Return the ratio to another rate, repeat by repeat."""
+        ratios = [one / two for one, two in zip(self.rates, other.rates, strict=True)]
+        return Rate(self.name, tuple(ratios))
+
+    def __str__(self) -> str:
+        low, high = shown(min(self.rates)), shown(max(self.rates))
+        return f"{shown(self.median)} ({low} to {high})"
 
 
 Once = Callable[[], tuple[float, float, str]]
@@ -28,15 +45,20 @@ Once = Callable[[], tuple[float, float, str]]
 
 
 class Clock:
-    """Tokens and seconds of the steps after the first `skip`."""
+    """Tokens and seconds of the steps after the first `skip`, `steps` in all."""
 
-    def __init__(self, skip: int) -> None:
-        self.skip = skip
+    def __init__(self, skip: int, steps: int) -> None:
+        self.skip, self.steps = skip, steps
         self.tokens: list[float] = []
         self.times: list[float] = []
 
     def tick(self) -> None:
-        """Note that a step has ended; its tokens are in `tokens`."""
+        """Note that a step has ended; its tokens are in `tokens`.
+
+        The GPU is waited for where the timed steps begin and end, and nowhere else.
+        """
+        if len(self.times) in (self.skip, self.steps - 1):
+            wait()
         self.times.append(time.perf_counter())
 
     def result(self) -> tuple[float, float]:
@@ -45,16 +67,64 @@ class Clock:
         return tokens, self.times[-1] - self.times[self.skip]
 
 
-def interleaved(ways: Mapping[str, Once], repeats: int) -> list[Rate]:
-    """Run every way once per repeat, in turn, so that a drifting machine hits all alike."""
+def wait() -> None:
+    """Wait for the GPU, if there is one."""
+    if hardware.is_cuda():
+        import torch
+
+        torch.cuda.synchronize()
+
+
+class Others:
+    """The processor time of other processes since it was made, from Linux's counters."""
+
+    def __init__(self) -> None:
+        self._begin, self._before = time.perf_counter(), self._used()
+
+    def cores(self) -> float:
+        """Return how many cores they used on average; 0 where it cannot be known."""
+        used = self._used() - self._before
+        return max(0.0, used / max(1e-9, time.perf_counter() - self._begin))
+
+    def _used(self) -> float:
+        """Return the processor seconds of all processes but this one and those it has ended."""
+        counters = Path("/proc/stat")
+        if not counters.is_file():
+            return 0.0
+        fields = counters.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+        user, nice, system, _, _, hard, soft, stolen = map(int, fields[:8])
+        busy = (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
+        own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return busy - sum(each.ru_utime + each.ru_stime for each in own)
+
+
+def interleaved(ways: Mapping[str, Once], repeats: int, seconds: float = 0.0) -> dict[str, Rate]:
+    """Run every way once per repeat, in turn, so that a drifting machine hits all alike.
+
+    With `seconds`, no repeat begins that would probably end later than that; one is always done.
+    """
     rates: dict[str, list[float]] = {name: [] for name in ways}
+    others: dict[str, list[float]] = {name: [] for name in ways}
     notes: dict[str, str] = {}
+    begin = time.perf_counter()
     for repeat in range(repeats):
+        passed = time.perf_counter() - begin
+        if seconds and repeat and passed * (repeat + 1) / repeat > seconds:
+            break
         for name, once in ways.items():
-            units, seconds, notes[name] = once()
-            rates[name].append(units / seconds)
-            print(f"{repeat + 1}/{repeats} {name}: {units / seconds:.0f}/s", file=sys.stderr)
-    return [Rate(name, tuple(rates[name]), notes[name]) for name in ways]
+            watch = Others()
+            units, took, notes[name] = once()
+            rates[name].append(units / took)
+            others[name].append(watch.cores())
+            said = f"{repeat + 1}/{repeats} {name}: {shown(units / took)}/s"
+            print(f"{said}{disturbance(others[name][-1:])}", file=sys.stderr)
+    return {name: Rate(name, tuple(rates[name]), notes[name], tuple(others[name])) for name in ways}
+
+
+def disturbance(others: Sequence[float]) -> str:
+    """Return a warning, " (...)", if other processes used the processor, else ""."""
+    most = max(others, default=0.0)
+    return f" (other processes used up to {most:.1f} cores)" if most > _BUSY else ""
 
 
 def table(rates: Sequence[Rate], unit: str, base: str) -> str:
@@ -62,32 +132,32 @@ def table(rates: Sequence[Rate], unit: str, base: str) -> str:
     reference = next(rate for rate in rates if rate.name == base)
     lines = [f"| | {unit} (median; min to max) | ratio to {base} | |", "|---|---|---|---|"]
     for rate in rates:
-        # repeats are interleaved, so ratios are taken repeat by repeat
-        ratio = statistics.median(
-            one / other for one, other in zip(rate.rates, reference.rates, strict=True)
-        )
-        low, high = min(rate.rates), max(rate.rates)
-        lines.append(
-            f"| {rate.name} | {_shown(rate.median)} ({_shown(low)} to {_shown(high)}) "
-            f"| {ratio:.2f} | {rate.note} |"
-        )
+        ratio = rate.over(reference)
+        note = f"{rate.note}{disturbance(rate.others)}".strip()
+        lines.append(f"| {rate.name} | {rate} | {ratio.median:.2f} | {note} |")
     return "\n".join(lines)
 
 
-def _shown(rate: float) -> str:
+def shown(rate: float) -> str:
     """Return a rate with three digits or more."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
-def matrix_peak(precision: str) -> float:
-    """Return the measured FLOP/s of a 2048-cubed matrix product, "fp32" or "bf16"."""
-    import torch
+def matrix_product(precision: str) -> Once:
+    """Return the product of two matrices of 2048 rows and columns, "fp32" or "bf16", as FLOP."""
 
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    left, right = torch.randn(2048, 2048, dtype=dtype), torch.randn(2048, 2048, dtype=dtype)
-    seconds = []
-    for _ in range(15):
-        started = time.perf_counter()
-        left @ right
-        seconds.append(time.perf_counter() - started)
-    return 2 * 2048**3 / statistics.median(seconds[3:])
+    def once() -> tuple[float, float, str]:
+        import torch
+
+        kind = {"dtype": torch.bfloat16 if precision == "bf16" else torch.float32}
+        left, right = (torch.randn(2048, 2048, device=hardware.device(), **kind) for _ in "12")
+        seconds = []
+        for _ in range(12):
+            wait()
+            started = time.perf_counter()
+            left @ right
+            wait()
+            seconds.append(time.perf_counter() - started)
+        return 2 * 2048**3, statistics.median(seconds[2:]), ""
+
+    return once

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Once
-from maskpolicy import world
+from maskpolicy import hardware, world
 from maskpolicy.config.budgets import Training
 from maskpolicy.config.task_blocks import task_block
 from maskpolicy.learned import contexts, fit_tools
@@ -85,11 +85,13 @@ def parts(folder: Path) -> tuple[Any, EpisodeSteps, EpisodeLoss]:
 
     tokenizer = load_tokenizer(str(folder / "model"))
     model = text_to_text.load(str(folder / "model"), attn_implementation="eager").eval()
+    model.to(hardware.device())
     spec = Training(steps=1000, batch_size=SIZE)
     specials = Specials.of(tokenizer, model.config.decoder_start_token_id)
     data = fit_tools.load_contexts(folder / "contexts", tokenizer)
     asked = questions(data.train, data.task, tokenizer, specials, spec)
     reader = extractor.build(model.get_input_embeddings().weight, 0, dropout=0.0)
+    reader.to(hardware.device())
 
     def score(module: Any, passages: Any, k: int) -> Any:
         return rank(module, passages, k, MAX_WORDS)
@@ -110,7 +112,7 @@ def once(way: Way, reader: Any, steps: EpisodeSteps, loss: EpisodeLoss, count: i
         total = 0.0
         started = time.perf_counter()
         for batch in batches:
-            value, _ = loss(reader, batch)
+            value, _ = loss(reader, batch.to(hardware.device()))
             value.backward()
             total += value.item()
         minutes = (time.perf_counter() - started) / 60

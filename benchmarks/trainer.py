@@ -10,7 +10,7 @@ from benchmarks.comparison import Setting, masked_pairs, noted
 from benchmarks.measure import Clock, Once
 from maskpolicy import hardware
 from maskpolicy.corpus.passages import Passages
-from maskpolicy.training.batching import collate
+from maskpolicy.training.batching import IGNORE, collate
 
 
 def theirs(
@@ -30,21 +30,27 @@ def theirs(
         model = setting.fresh()
         if attention:
             model.set_attn_implementation(attention)
-        clock = Clock(setting.skip)
+        clock, counts = Clock(setting.skip, setting.steps), list[Any]()
 
         class Ticks(TrainerCallback):
             def on_step_end(self, *_: Any, **__: Any) -> None:
                 clock.tick()
 
+        class Counting(Seq2SeqTrainer):  # a collator may be in another process
+            def training_step(self, model: Any, inputs: Any, *rest: Any) -> Any:
+                counts.append(inputs["attention_mask"].sum() + (inputs["labels"] != IGNORE).sum())
+                return super().training_step(model, inputs, *rest)
+
         with tempfile.TemporaryDirectory() as folder:
-            trainer = Seq2SeqTrainer(
+            trainer = Counting(
                 model,
                 _arguments(setting, folder, **arguments),
                 train_dataset=_Rows(setting.passages, places),
-                data_collator=_Collator(setting, clock.tokens),
+                data_collator=_Collator(setting),
                 callbacks=[Ticks()],
             )
             trainer.train()
+        clock.tokens += [int(count) for count in counts]
         return *clock.result(), noted(setting, model)
 
     return once
@@ -93,14 +99,13 @@ class _Rows:
 class _Collator:
     """Masks and pads one batch for the Trainer, at the same cost as ours."""
 
-    def __init__(self, setting: Setting, tokens: list[float]) -> None:
-        self.setting, self.tokens = setting, tokens
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         passages = [self.setting.passages[int(row["index"])] for row in rows]
         epochs = [int(row["epoch"]) for row in rows]
         pairs = masked_pairs(self.setting, passages, epochs, self.setting.spec)
-        self.tokens.append(len(pairs.sources.flat) + len(pairs.targets.flat))
         batch = collate(pairs, self.setting.specials.pad, self.setting.specials.start)
         return {
             "input_ids": batch.source,

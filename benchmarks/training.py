@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import Setting, noted
-from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_peak
+from benchmarks.measure import Clock, Once, Rate, interleaved, matrix_product
 from benchmarks.trainer import theirs
+from maskpolicy import hardware
 from maskpolicy.config.budgets import resolve_auto
 from maskpolicy.models.attention_and_dropout import set_dropout
 from maskpolicy.models.text_to_text_loss import token_loss
-from maskpolicy.training.interfaces import Step
 from maskpolicy.training.loop import train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
+_PEAK = "product of two matrices"
 
 
-def ours(setting: Setting, **changes: Any) -> Once:
-    """Train with maskpolicy's loop."""
+def ours(setting: Setting, workers: int = 0, **changes: Any) -> Once:
+    """Train with maskpolicy's loop; `workers` processes mask, `changes` are those of the budget."""
 
     def once() -> tuple[float, float, str]:
         spec = resolve_auto(replace(setting.spec, **changes))
         model = setting.fresh()
         model.set_attn_implementation(spec.attention)
-        steps, clock = setting.masked(spec), Clock(setting.skip)
-
-        def counted(number: int) -> Step:
-            step = steps(number)
-            clock.tokens.append(step.work["source_tokens"] + step.work["target_tokens"])
-            return step
-
+        steps, clock = setting.masked(spec), Clock(setting.skip, setting.steps)
         train(
             model,
-            counted,
+            steps,
             token_loss,
             spec,
             _NoCheckpoints(),
             _silent,
+            workers=workers,
             on_step=lambda done, module: clock.tick(),
         )
+        clock.tokens += [
+            step.work["source_tokens"] + step.work["target_tokens"]
+            for step in map(steps, range(setting.steps))
+        ]
         return *clock.result(), noted(setting, model)
 
     return once
@@ -63,34 +63,98 @@ def agreement(setting: Setting) -> tuple[str, str]:
     return ways[0]()[2], ways[1]()[2]
 
 
-def compare(setting: Setting, repeats: int, ladder: bool) -> tuple[list[Rate], dict[str, float]]:
-    """Measure both sides and, with `ladder`, the single changes between them."""
-    best = {"bf16": True, "train_sampling_strategy": "group_by_length"}
-    ways: dict[str, Once] = {DEFAULTS: theirs(setting)}
+@dataclass(frozen=True)
+class Comparison:
+    """What was measured of a setting: the rates of all ways, and the peak of every round."""
+
+    name: str
+    rates: Sequence[Rate]
+    peak: Rate  # FLOP/s of a matrix product
+    per_token: float  # floating-point operations of a training step per non-padding token
+
+    @property
+    def ratio(self) -> Rate:
+        """Our rate over that of the Trainer's best settings, round by round."""
+        return self._rate(OURS).over(self._rate(BEST))
+
+    @property
+    def share(self) -> Rate:
+        """The share of the peak that we reached, round by round."""
+        found = self._rate(OURS).over(self.peak)
+        return replace(found, rates=tuple(self.per_token * each for each in found.rates))
+
+    def _rate(self, name: str) -> Rate:
+        return next(rate for rate in self.rates if rate.name == name)
+
+
+def compare(
+    settings: Sequence[Setting], repeats: int, *, ladder: bool, seconds: float = 0.0
+) -> list[Comparison]:
+    """Measure both sides of every setting in turn, and the matrix peak in every round.
+
+    `ladder` adds the single changes between the two sides; `seconds` is that of `interleaved`.
+    """
+    ways = {
+        _at(setting, name): once
+        for setting in settings
+        for name, once in (*_ways(setting, ladder).items(), (_PEAK, _peak(setting)))
+    }
+    rates = interleaved(ways, repeats, seconds)
+    found = []
+    for setting in settings:
+        names = [*_ways(setting, ladder), _PEAK]
+        *own, peak = (replace(rates[_at(setting, name)], name=name) for name in names)
+        found.append(Comparison(setting.name, own, peak, per_token(setting)))
+    return found
+
+
+def _at(setting: Setting, name: str) -> str:
+    return f"{setting.name}: {name}"
+
+
+def _peak(setting: Setting) -> Once:
+    return matrix_product(resolve_auto(setting.spec).precision)
+
+
+def _ways(setting: Setting, ladder: bool) -> dict[str, Once]:
+    """Return what is compared, by name; bf16 only where the machine computes in it.
+
+    A user who looks for the Trainer's best settings would not keep emulated bf16.
+    """
+    spec = resolve_auto(setting.spec)
+    is_bf16 = spec.precision == "bf16"
+    best: dict[str, Any] = {"bf16": is_bf16, "train_sampling_strategy": "group_by_length"}
+    if hardware.is_cuda():
+        best |= {"torch_compile": True, "dataloader_num_workers": 4}
+    ways: dict[str, Once] = {}
     if ladder:
-        ways["+ bf16"] = theirs(setting, bf16=True)
-        ways["+ eager attention"] = theirs(setting, "eager", bf16=True)
-    ways[BEST] = theirs(setting, resolve_auto(setting.spec).attention, **best)
+        ways[DEFAULTS] = theirs(setting)
+        if is_bf16:
+            ways["+ bf16"] = theirs(setting, bf16=True)
+        ways["+ eager attention"] = theirs(setting, "eager", bf16=is_bf16)
+    ways[BEST] = theirs(setting, spec.attention, **best)
     if ladder:
         ways["maskpolicy, fp32 and sdpa"] = ours(setting, precision="fp32", attention="sdpa")
-        ways["maskpolicy, bf16 and sdpa"] = ours(setting, attention="sdpa")
+        if is_bf16:
+            ways["maskpolicy, bf16 and sdpa"] = ours(setting, attention="sdpa")
     ways[OURS] = ours(setting)
-    return interleaved(ways, repeats), flops(setting)
+    return ways
 
 
-def flops(setting: Setting) -> dict[str, float]:
-    """Return the floating-point operations per non-padding token, and the matrix peak in FLOP/s."""
+def per_token(setting: Setting) -> float:
+    """Return the floating-point operations of a step, forward and backward, per token.
+
+    Counted by PyTorch over a quarter of a step, whose passages are as long as the others.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
-    spec = resolve_auto(setting.spec)
-    model = setting.fresh()
-    step = setting.masked(spec)(0)
+    few = replace(setting, size=max(1, setting.size // 4))
+    model, step = few.fresh(), few.masked(resolve_auto(few.spec))(0)
+    model.to(hardware.device())
     with FlopCounterMode(display=False) as counter:
         for batch in step.batches:
-            token_loss(model, batch)[0].backward()
-    tokens = step.work["source_tokens"] + step.work["target_tokens"]
-    peak = matrix_peak(spec.precision)
-    return {"per_token": counter.get_total_flops() / tokens, "peak": peak}
+            token_loss(model, batch.to(model.device))[0].backward()
+    return counter.get_total_flops() / (step.work["source_tokens"] + step.work["target_tokens"])
 
 
 class _NoCheckpoints:

@@ -1,0 +1,213 @@
+"""`python -m benchmarks gpu`: BART-base on one GPU, written to docs/benchmarks-gpu.md.
+
+Training against Seq2SeqTrainer, several trainings on one card at a time, generation, and episodes
+of the meta-learned policy. Without a GPU the same code runs on the CPU, where it says nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks import comparison, generation, meta, training
+from benchmarks.comparison import Setting
+from benchmarks.measure import Once, Rate, interleaved, matrix_product, shown, table, wait
+from benchmarks.trainer import theirs
+from maskpolicy import hardware
+from maskpolicy.config.budgets import resolve_auto
+
+_OURS = training.OURS
+_DENSE = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # FLOP/s in bf16, as the maker says (SXM)
+_SECONDS = 8.0  # that each of several trainings at a time is measured for
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured; the defaults are those of the page."""
+
+    model: str = "BART-base"  # or mini
+    passages: Sequence[int] = (64, 256)  # a step
+    steps: int = 60
+    cells: Sequence[int] = (1, 2, 4, 8)  # trainings on the card at a time
+    seconds: float = _SECONDS
+    repeats: int = 3
+
+
+def report(sizes: Sizes) -> Iterator[str]:
+    """Measure, and yield the sections of the page."""
+    yield _training(sizes)
+    yield _cells(sizes)
+    yield _generation(sizes)
+    yield _episodes(sizes)
+
+
+def peak() -> tuple[float, str]:
+    """Return the FLOP/s that shares refer to, and what they are: the maker's, or measured."""
+    import torch
+
+    name = torch.cuda.get_device_name() if hardware.is_cuda() else ""
+    for card, most in _DENSE.items():
+        if card in name:
+            return most, f"{card}'s {most / 1e12:.0f} TFLOP/s"
+    precision = "bf16" if hardware.has_bf16() else "fp32"
+    flop, seconds, _ = matrix_product(precision)()
+    return flop / seconds, f"{flop / seconds / 1e12:.3g} TFLOP/s of a product of two matrices"
+
+
+def _training(sizes: Sizes) -> str:
+    most, what = peak()
+    parts = [
+        "## Training\n\nNon-padding tokens (source and target) per second: passages of up to 128 "
+        "tokens, without the first quarter of the steps, in which models are compiled. The Trainer "
+        "has bf16, sdpa, batches by length and pinned memory in all rows. Shares of the peak refer "
+        "to "
+        f"{what}."
+    ]
+    for setting in _settings(sizes):
+        rates = list(interleaved(_ways(setting), sizes.repeats).values())
+        each = training.per_token(setting)
+        noted = [
+            replace(rate, note=f"{each * rate.median / most:.1%} of the peak; {rate.note}")
+            for rate in rates
+        ]
+        lines = table(noted, "tokens/s", training.BEST)
+        parts.append(f"### {setting.name} targets, {setting.size} passages a step\n\n{lines}")
+    return "\n\n".join(parts)
+
+
+def _settings(sizes: Sizes) -> list[Setting]:
+    """Return the settings of `comparison`, with so many passages and steps."""
+    found = comparison.settings(sizes.steps, sizes.steps)
+    chosen = [one for one in found if one.name.startswith(sizes.model)]
+    return [replace(one, size=size) for size in sizes.passages for one in chosen]
+
+
+def _ways(setting: Setting) -> dict[str, Once]:
+    pinned: dict[str, Any] = {
+        "attention": "sdpa",
+        "bf16": hardware.has_bf16(),
+        "train_sampling_strategy": "group_by_length",
+        "dataloader_num_workers": 4,
+        "dataloader_pin_memory": hardware.is_cuda(),
+    }
+    ways = {
+        training.BEST: theirs(setting, **pinned),
+        _OURS: training.ours(setting),
+        f"{_OURS}, 4 workers": training.ours(setting, workers=4),
+    }
+    if hardware.is_cuda():
+        compiled = theirs(setting, **pinned, torch_compile=True)
+        ways[f"{training.BEST}, torch.compile"] = compiled
+        ways[f"{_OURS}, 4 workers, compile"] = training.ours(setting, workers=4, compile=True)
+    return ways
+
+
+def _cells(sizes: Sizes) -> str:
+    """Measure several processes that train at a time, as `--jobs` starts them."""
+    lines = ["| model | at a time | tokens/s of all | ratio to one |", "|---|---:|---:|---:|"]
+    for model in dict.fromkeys(("mini", sizes.model)):
+        first = 0.0
+        for count in sizes.cells:
+            every = statistics.median(_at_a_time(model, count, sizes) for _ in range(sizes.repeats))
+            first = first or every
+            lines.append(f"| {model} | {count} | {shown(every)} | {every / first:.2f} |")
+    return (
+        "## Several trainings on one card\n\nProcesses that train at a time, each a model of its "
+        f"own on spans targets with {min(sizes.passages)} passages a step.\n\n" + "\n".join(lines)
+    )
+
+
+def _at_a_time(model: str, count: int, sizes: Sizes) -> float:
+    """Return the tokens per second of `count` trainings together."""
+    context = get_context("spawn")
+    ready = context.Barrier(count)
+    with context.Pool(count, initializer=_receive, initargs=(ready,)) as pool:
+        jobs = [pool.apply_async(_train_for, (model, sizes)) for _ in range(count)]
+        return sum(job.get() for job in jobs)
+
+
+_ready: Any = None  # the barrier that all trainings wait at
+
+
+def _receive(barrier: Any) -> None:
+    global _ready
+    _ready = barrier
+
+
+def _train_for(model: str, sizes: Sizes) -> float:
+    """Train after all others have warmed up too; return the tokens per second."""
+    import torch
+
+    torch.set_num_threads(1)
+    (setting,) = [
+        one
+        for one in _settings(replace(sizes, model=model, passages=[min(sizes.passages)]))
+        if one.name.endswith("spans")
+    ]
+    step, state = _stepper(setting), {"number": 0}
+
+    def one() -> float:
+        state["number"] += 1
+        return step(state["number"] - 1)
+
+    for _ in range(5):
+        one()
+    wait()
+    _ready.wait()
+    begin, tokens = time.perf_counter(), 0.0
+    while time.perf_counter() - begin < sizes.seconds:
+        tokens += one()
+        if state["number"] % 5 == 0:  # else the clock would run ahead of the GPU
+            wait()
+    wait()
+    return tokens / (time.perf_counter() - begin)
+
+
+def _stepper(setting: Setting) -> Callable[[int], float]:
+    """Return a function that takes one optimizer step and returns its tokens."""
+    from maskpolicy.models.text_to_text_loss import token_loss
+    from maskpolicy.training.optimization import Optimization
+
+    spec = resolve_auto(setting.spec)
+    module = setting.fresh()
+    module.set_attn_implementation(spec.attention)
+    module.train()
+    run, steps = Optimization(module, spec, 10**9), setting.masked(spec)
+
+    def step(number: int) -> float:
+        data = steps(number)
+        run.step(number, data, token_loss)
+        return data.work["source_tokens"] + data.work["target_tokens"]
+
+    return step
+
+
+def _generation(sizes: Sizes) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        found = generation.ways(Path(folder), sizes.model)
+        rates = list(interleaved(found, sizes.repeats).values())
+    return (
+        f"## Generation\n\nAnswers per second of an untrained {sizes.model} to the world's "
+        f"dialogues, at most 24 tokens each, batches of {generation.BATCH}.\n\n"
+        + table(rates, "answers/s", generation.PLAIN)
+    )
+
+
+def _episodes(sizes: Sizes) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        found = {
+            name: once
+            for name, once in meta.ways(Path(folder)).items()
+            if "functional" in name or name == meta.BASE
+        }
+        rates: list[Rate] = list(interleaved(found, sizes.repeats).values())
+    return (
+        "## Meta-learning\n\nEpisodes of the meta-learned policy per minute, 8 candidates each, an "
+        "untrained mini.\n\n" + table(rates, "episodes/min", meta.BASE)
+    )

@@ -1,0 +1,115 @@
+"""The scripts of benchmarks/, in sizes that say nothing about speed."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import comparison, gpu, loop, training
+from benchmarks.measure import Clock, Others, Rate, interleaved, table
+from maskpolicy import hardware
+
+
+def mini(steps):
+    """Return the settings of mini with few passages a step, on spans and on full targets."""
+    from dataclasses import replace
+
+    found = comparison.settings(steps, 2)
+    return [replace(one, size=4) for one in found if one.name.startswith("mini")]
+
+
+def test_both_sides_are_measured_in_turn_with_the_peak_of_each_round():
+    found = training.compare(mini(4), 2, ladder=False)
+    assert [one.name for one in found] == ["mini spans", "mini full"]
+    for one in found:
+        ours = next(rate for rate in one.rates if rate.name == training.OURS)
+        best = next(rate for rate in one.rates if rate.name == training.BEST)
+        pairs = zip(ours.rates, best.rates, strict=True)
+        assert one.ratio.rates == tuple(a / b for a, b in pairs)
+        assert len(one.peak.rates) == 2
+        share = one.per_token * ours.rates[0] / one.peak.rates[0]
+        assert one.share.rates[0] == pytest.approx(share)
+        assert 0 < share < 1
+
+
+def test_both_sides_count_the_same_tokens_and_reach_the_same_loss():
+    (setting, _) = mini(6)
+    order = setting.masked(training.resolve_auto(setting.spec)).order
+    places = [place for number in range(6) for place in order.step(number)]
+    sides = (
+        training.theirs(setting, places=places, train_sampling_strategy="sequential"),
+        training.ours(setting),
+        training.ours(setting, workers=1),
+    )
+    tokens = [once()[0] for once in sides]
+    assert tokens[0] == tokens[1] == tokens[2] > 0
+    losses = training.agreement(setting)
+    assert losses[0] == losses[1]
+
+
+def test_no_round_begins_that_would_end_too_late():
+    calls = []
+
+    def once():
+        import time
+
+        calls.append(1)
+        time.sleep(0.2)
+        return 1.0, 0.2, ""
+
+    found = interleaved({"slow": once}, 9, seconds=0.5)
+    assert len(found["slow"].rates) == len(calls) == 2
+
+
+def test_the_clock_leaves_out_the_first_steps():
+    clock = Clock(skip=1, steps=4)
+    clock.tokens += [10, 20, 30, 40]
+    for _ in range(4):
+        clock.tick()
+    tokens, seconds = clock.result()
+    assert tokens == 70
+    assert seconds == clock.times[-1] - clock.times[1]
+
+
+def test_a_table_says_where_other_processes_were_busy():
+    rates = [Rate("a", (2.0, 3.0), "loss 1", (0.02, 0.9)), Rate("b", (1.0, 1.0), "", (0.0, 0.0))]
+    lines = table(rates, "steps/s", "b").splitlines()
+    assert lines[2] == (
+        "| a | 2.5 (2 to 3) | 2.50 | loss 1 (other processes used up to 0.9 cores) |"
+    )
+    assert lines[3] == "| b | 1 (1 to 1) | 1.00 |  |"
+
+
+@pytest.mark.skipif(not hardware.Path("/proc/stat").is_file(), reason="no counters of Linux")
+def test_the_work_of_other_processes_is_seen_and_our_own_is_not():
+    import subprocess
+    import sys
+    import time
+
+    spin = "import time\nwhile True: time.monotonic()"
+    with subprocess.Popen([sys.executable, "-c", spin]) as other:
+        time.sleep(0.5)
+        watch = Others()
+        time.sleep(2)
+        seen = watch.cores()
+        other.kill()
+    assert seen > 0.2
+
+
+def test_the_script_for_a_gpu_runs_on_a_cpu():
+    sizes = gpu.Sizes("mini", passages=(4,), steps=4, cells=(1, 2), seconds=0.3, repeats=1)
+    training_, cells, generation, episodes = gpu.report(sizes)
+    assert "of the peak" in training_ and "maskpolicy, 4 workers" in training_
+    assert cells.count("| mini |") == 2
+    assert "375 of 375 answers the same" in generation
+    assert "| functional |" in episodes
+
+
+def test_the_loop_is_measured_at_four_sizes():
+    found = loop.report(None, loop.Size(passages=32, seeds=1, questions=8), times=2)
+    rows = [line.split(" | ")[:3] for line in found.splitlines()[-4:]]
+    assert rows == [
+        ["| 32", "1", "8"],
+        ["| 64", "1", "8"],
+        ["| 32", "2", "8"],
+        ["| 32", "1", "16"],
+    ]
