@@ -179,12 +179,10 @@ class Claim:
 
 
 def on_each(
-    tasks: tuple[str, ...], experiment: str, row: str, other: str, *, if_present: bool = False
+    tasks: tuple[str, ...], experiment: str, row: str, other: str
 ) -> tuple[RowDifference, ...]:
     """Return the difference between two rows on each of some tasks."""
-    return tuple(
-        RowDifference(experiment, row, other, (task,), if_present=if_present) for task in tasks
-    )
+    return tuple(RowDifference(experiment, row, other, (task,)) for task in tasks)
 
 
 def mean_of(tasks: tuple[str, ...]) -> str:

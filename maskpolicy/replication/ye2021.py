@@ -19,7 +19,7 @@ _PAPER = "Ye et al. 2021"
 CLOSED_BOOK = ("triviaqa", "webquestions", "nq")
 ENTITIES = ("aidayago2", "zsre", "wow")
 _SHORT = ("aidayago2", "zsre")  # tasks whose answers are a few words; those of wow are sentences
-_SUPERVISED = "supervised-TQA top 5"
+_SUPERVISED = "supervised-TQA"  # masks the best span of a passage
 _NOISY = "salient-span with errors"  # entities as an imperfect recogniser finds them
 _ON_ZSRE = RowDifference("zsre", "supervised-zsRE", "salient-span", ("zsre",), direction=LOWER)
 _ON_NEAR = RowDifference("zsre-near", "supervised-zsRE", "salient-span", ("zsre",), direction=LOWER)
@@ -65,8 +65,8 @@ CLAIMS = (
         (
             *on_each(CLOSED_BOOK, "closed-book", "salient-span", "none"),
             *on_each(ENTITIES, "knowledge-intensive", "salient-span", "none"),
-            *on_each(CLOSED_BOOK, "closed-book", _NOISY, "none", if_present=True),
-            *on_each(ENTITIES, "knowledge-intensive", _NOISY, "none", if_present=True),
+            RowDifference("closed-book", _NOISY, "none", CLOSED_BOOK, if_present=True),
+            RowDifference("knowledge-intensive", _NOISY, "none", ENTITIES, if_present=True),
         ),
     ),
     Claim(

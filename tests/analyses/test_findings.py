@@ -18,7 +18,7 @@ from maskpolicy.replication.contrasts import Interaction, Measured, RowDifferenc
 from maskpolicy.results.cell import Run
 from maskpolicy.store.artifacts import Store
 
-SUPERVISED = "supervised-TQA top 5"
+SUPERVISED = "supervised-TQA"
 SCORES = {
     "closed-book": {"none": 0.05, "original": 0.3, "salient-span": 0.5, SUPERVISED: 0.8},
     "zsre": {"none": 0.05, "salient-span": 0.7, "supervised-zsRE": 0.2},
