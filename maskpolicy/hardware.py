@@ -134,7 +134,8 @@ def describe() -> str:
     if where.type == "cuda":
         card = torch.cuda.get_device_properties(where)
         return f"{card.name}, {card.total_memory / 2**30:.0f} GiB"
-    return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    return f"{_cpu_name()}, {count} thread{'s' if count > 1 else ''}"
 
 
 def _cpu_name() -> str:

@@ -90,7 +90,7 @@ def plan(
     _print(planned, takes, console())
     _print_folder(written, console())
     _print_corpora(corpora, console())
-    _print_power(found, experiment, console())
+    _print_power(found, [*power.lines(found, experiment), *power.untested(experiment, whole)])
 
 
 def _to_json(
@@ -200,20 +200,22 @@ def _print_corpora(corpora: Mapping[str, str], screen: Console) -> None:
     screen.print(table)
 
 
-def _print_power(found: list[Power], experiment: Experiment, screen: Console) -> None:
-    """Print the differences that the planned seeds would find."""
+def _print_power(found: list[Power], remarks: Sequence[str]) -> None:
+    """Print the remarks, and the differences that the planned seeds would find."""
     from rich.table import Table
 
     from maskpolicy.leaderboard import power
 
+    screen = console()
+    if found or remarks:
+        screen.print()
+    for line in remarks:
+        screen.print(line, soft_wrap=True)
     if not found:
         return
     rows = power.to_rows(found)
     table = Table(*rows[0], box=None)
     for row in rows:
         table.add_row(*row.values())
-    screen.print()
-    for line in power.lines(found, experiment):
-        screen.print(line, soft_wrap=True)
     screen.print("Differences to the baseline that would be significant with 80% probability:")
     screen.print(table)

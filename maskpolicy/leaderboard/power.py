@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maskpolicy.leaderboard import baselines, stats
-from maskpolicy.leaderboard.comparisons import FEWEST
+from maskpolicy.leaderboard.comparisons import FEWEST, WHOLE
 from maskpolicy.leaderboard.stats import Difference
+from maskpolicy.plugins.scoring import find_metric
 from maskpolicy.results import predictions
 from maskpolicy.results.cell_config import cell_config
 from maskpolicy.results.predictions import CellAnswers
@@ -80,18 +81,18 @@ class Power:
 
 
 def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
-    """Return for each task the difference that the planned seeds find; computes no stage.
+    """Return for each task that is tested the difference that the planned seeds find.
 
-    Raises DataError for predictions in the store that are broken.
+    Computes no stage. Raises DataError for predictions in the store that are broken.
     """
-    if not experiment.tasks:
+    labels = [block.label for block in experiment.tasks if not _is_whole(graph, block.label)]
+    if not labels:
         return []
     against = _baselines(experiment)
     rows = [label for label, base in against.items() if label != base]
     if not rows:
         return []
     limits = {block.label: block.limit.test for block in experiment.tasks}
-    labels = list(limits)
     stored = {task: _stored(experiment, graph, store, task) for task in labels}
     noisy = [each.pair for known in stored.values() for each in known if each.shows_noise]
     noise = float(stats.run_noise(noisy)) if noisy else NOISE**2
@@ -106,6 +107,23 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         needed = FEWEST + bisect_left(counts, -WANTED, key=lambda n: -find(n))
         powers.append(Power(task, parts, seeds, find(seeds), needed if needed <= MOST else None))
     return powers
+
+
+def untested(experiment: Experiment, graph: Graph) -> list[str]:
+    """Return a remark on each task whose metric leaves nothing to test."""
+    return [
+        f"No test on {block.label}: {WHOLE}."
+        for block in experiment.tasks
+        if _is_whole(graph, block.label)
+    ]
+
+
+def _is_whole(graph: Graph, task: str) -> bool:
+    """Return whether a task's metric has no scores of single examples."""
+    cells = [stage for (_, name, _), stage in graph.cells.items() if name == task]
+    evaluations = (one for cell in cells for one in (cell, *cell.inputs.values()))  # tuned: behind
+    metrics = (getattr(stage.params, "metric", None) for stage in evaluations)
+    return any(find_metric(str(name)).parts for name in metrics if name)
 
 
 def finds(parts: Parts, seeds: int, rows: int, tests: int) -> float:

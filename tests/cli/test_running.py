@@ -456,6 +456,15 @@ def test_a_plan_says_which_differences_would_be_found(call, finished, tmp_path):
     assert "300 test examples" in empty
 
 
+def test_a_plan_finds_nothing_on_a_task_whose_metric_is_not_tested(call, tmp_path):
+    out = call("plan", "zoo-encoder", "--store", tmp_path / "store")[1]
+    assert "No test on cola: the metric is a correlation" in out
+    head = out.index("significant with 80% probability")
+    assert "squad" in out[head:] and "cola" not in out[head:]
+    alone = call("plan", "zoo-encoder", "tasks=[cola]", "--store", tmp_path / "store")[1]
+    assert "No test on cola" in alone and "80% probability" not in alone
+
+
 def test_a_plan_of_an_empty_store_groups_what_is_missing(call, tmp_path):
     lines = call("plan", "nine-tasks", "--store", tmp_path / "store")[1].splitlines()
     [line] = [line for line in lines if line.split()[:3] == ["to", "do", "finetune"]]
