@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from benchmarks import comparison, gpu, loop, training
 from benchmarks.measure import Clock, Others, Rate, interleaved, table
-from maskpolicy import hardware
+from maskpolicy.config.budgets import resolve_auto
 
 
 def mini(steps):
     """Return the settings of mini with few passages a step, on spans and on full targets."""
-    from dataclasses import replace
-
     found = comparison.settings(steps, 2)
     return [replace(one, size=4) for one in found if one.name.startswith("mini")]
 
@@ -33,7 +37,7 @@ def test_both_sides_are_measured_in_turn_with_the_peak_of_each_round():
 
 def test_both_sides_count_the_same_tokens_and_reach_the_same_loss():
     (setting, _) = mini(6)
-    order = setting.masked(training.resolve_auto(setting.spec)).order
+    order = setting.masked(resolve_auto(setting.spec)).order
     places = [place for number in range(6) for place in order.step(number)]
     sides = (
         training.theirs(setting, places=places, train_sampling_strategy="sequential"),
@@ -50,8 +54,6 @@ def test_no_round_begins_that_would_end_too_late():
     calls = []
 
     def once():
-        import time
-
         calls.append(1)
         time.sleep(0.2)
         return 1.0, 0.2, ""
@@ -79,12 +81,8 @@ def test_a_table_says_where_other_processes_were_busy():
     assert lines[3] == "| b | 1 (1 to 1) | 1.00 |  |"
 
 
-@pytest.mark.skipif(not hardware.Path("/proc/stat").is_file(), reason="no counters of Linux")
+@pytest.mark.skipif(not Path("/proc/stat").is_file(), reason="no counters of Linux")
 def test_the_work_of_other_processes_is_seen_and_our_own_is_not():
-    import subprocess
-    import sys
-    import time
-
     spin = "import time\nwhile True: time.monotonic()"
     with subprocess.Popen([sys.executable, "-c", spin]) as other:
         time.sleep(0.5)
