@@ -53,6 +53,7 @@ class Setting:
     size: int  # passages per step
     steps: int
     lr: float
+    held_out: int = 64  # passages that the loss after the training is of; 0: it is not computed
 
     @property
     def specials(self) -> Specials:
@@ -135,7 +136,7 @@ def held_out(setting: Setting, model: Any) -> float:
     import torch
 
     spec = resolve_auto(replace(setting.spec, precision="fp32"))
-    passages = [setting.passages[i] for i in range(64)]
+    passages = [setting.passages[i] for i in range(setting.held_out)]
     pairs = masked_pairs(setting, passages, [1_000_000] * len(passages), spec)
     model.eval()
     total, count = 0.0, 0
@@ -151,4 +152,4 @@ def held_out(setting: Setting, model: Any) -> float:
 
 def noted(setting: Setting, model: Any) -> str:
     """Return the note on a trained model: its held-out loss."""
-    return f"loss {held_out(setting, model):.3f}"
+    return "" if not setting.held_out else f"loss {held_out(setting, model):.3f}"

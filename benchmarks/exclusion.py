@@ -57,7 +57,7 @@ def compare(setting: Setting, repeats: int) -> list[Rate]:
     """Measure steps per second of both, in turn."""
     plain = replace(setting, denoising=replace(setting.denoising, mask_exclusion=0.0))
     ways = {PLAIN: _steps(plain), OURS: _steps(setting)}
-    return list(interleaved(ways, repeats).values())
+    return interleaved(ways, repeats)
 
 
 def _steps(setting: Setting) -> Once:

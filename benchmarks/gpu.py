@@ -70,7 +70,7 @@ def _training(sizes: Sizes) -> str:
         f"{what}."
     ]
     for setting in _settings(sizes):
-        rates = list(interleaved(_ways(setting), sizes.repeats).values())
+        rates = interleaved(_ways(setting), sizes.repeats)
         each = training.per_token(setting)
         noted = [
             replace(rate, note=f"{each * rate.median / most:.1%} of the peak; {rate.note}")
@@ -89,20 +89,13 @@ def _settings(sizes: Sizes) -> list[Setting]:
 
 
 def _ways(setting: Setting) -> dict[str, Once]:
-    pinned: dict[str, Any] = {
-        "attention": "sdpa",
-        "bf16": hardware.has_bf16(),
-        "train_sampling_strategy": "group_by_length",
-        "dataloader_num_workers": 4,
-        "dataloader_pin_memory": hardware.is_cuda(),
-    }
     ways = {
-        training.BEST: theirs(setting, **pinned),
+        training.BEST: theirs(setting, **training.best(setting)),
         _OURS: training.ours(setting),
         f"{_OURS}, 4 workers": training.ours(setting, workers=4),
     }
     if hardware.is_cuda():
-        compiled = theirs(setting, **pinned, torch_compile=True)
+        compiled = theirs(setting, **training.best(setting), torch_compile=True)
         ways[f"{training.BEST}, torch.compile"] = compiled
         ways[f"{_OURS}, 4 workers, compile"] = training.ours(setting, workers=4, compile=True)
     return ways
@@ -191,7 +184,7 @@ def _stepper(setting: Setting) -> Callable[[int], float]:
 def _generation(sizes: Sizes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         found = generation.ways(Path(folder), sizes.model)
-        rates = list(interleaved(found, sizes.repeats).values())
+        rates = interleaved(found, sizes.repeats)
     return (
         f"## Generation\n\nAnswers per second of an untrained {sizes.model} to the world's "
         f"dialogues, at most 24 tokens each, batches of {generation.BATCH}.\n\n"
@@ -206,7 +199,7 @@ def _episodes(sizes: Sizes) -> str:
             for name, once in meta.ways(Path(folder)).items()
             if "functional" in name or name == meta.BASE
         }
-        rates: list[Rate] = list(interleaved(found, sizes.repeats).values())
+        rates: list[Rate] = interleaved(found, sizes.repeats)
     return (
         "## Meta-learning\n\nEpisodes of the meta-learned policy per minute, 8 candidates each, an "
         "untrained mini.\n\n" + table(rates, "episodes/min", meta.BASE)

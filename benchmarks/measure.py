@@ -98,7 +98,7 @@ class Others:
         return busy - sum(each.ru_utime + each.ru_stime for each in own)
 
 
-def interleaved(ways: Mapping[str, Once], repeats: int, seconds: float = 0.0) -> dict[str, Rate]:
+def interleaved(ways: Mapping[str, Once], repeats: int, seconds: float = 0.0) -> list[Rate]:
     """Run every way once per repeat, in turn, so that a drifting machine hits all alike.
 
     With `seconds`, no repeat begins that would probably end later than that; one is always done.
@@ -118,7 +118,7 @@ def interleaved(ways: Mapping[str, Once], repeats: int, seconds: float = 0.0) ->
             others[name].append(watch.cores())
             said = f"{repeat + 1}/{repeats} {name}: {shown(units / took)}/s"
             print(f"{said}{disturbance(others[name][-1:])}", file=sys.stderr)
-    return {name: Rate(name, tuple(rates[name]), notes[name], tuple(others[name])) for name in ways}
+    return [Rate(name, tuple(rates[name]), notes[name], tuple(others[name])) for name in ways]
 
 
 def disturbance(others: Sequence[float]) -> str:

@@ -99,7 +99,7 @@ def compare(
         for setting in settings
         for name, once in (*_ways(setting, ladder).items(), (_PEAK, _peak(setting)))
     }
-    rates = interleaved(ways, repeats, seconds)
+    rates = {rate.name: rate for rate in interleaved(ways, repeats, seconds)}
     found = []
     for setting in settings:
         names = [*_ways(setting, ladder), _PEAK]
@@ -116,23 +116,31 @@ def _peak(setting: Setting) -> Once:
     return matrix_product(resolve_auto(setting.spec).precision)
 
 
+def best(setting: Setting) -> dict[str, Any]:
+    """Return the best settings of the Trainer, but for torch.compile."""
+    spec = resolve_auto(setting.spec)
+    return {
+        "attention": spec.attention,
+        "bf16": spec.precision == "bf16",
+        "train_sampling_strategy": "group_by_length",
+        "dataloader_num_workers": 4 if hardware.is_cuda() else 0,
+        "dataloader_pin_memory": hardware.is_cuda(),
+    }
+
+
 def _ways(setting: Setting, ladder: bool) -> dict[str, Once]:
     """Return what is compared, by name; bf16 only where the machine computes in it.
 
     A user who looks for the Trainer's best settings would not keep emulated bf16.
     """
-    spec = resolve_auto(setting.spec)
-    is_bf16 = spec.precision == "bf16"
-    best: dict[str, Any] = {"bf16": is_bf16, "train_sampling_strategy": "group_by_length"}
-    if hardware.is_cuda():
-        best |= {"torch_compile": True, "dataloader_num_workers": 4}
+    is_bf16 = resolve_auto(setting.spec).precision == "bf16"
     ways: dict[str, Once] = {}
     if ladder:
         ways[DEFAULTS] = theirs(setting)
         if is_bf16:
             ways["+ bf16"] = theirs(setting, bf16=True)
         ways["+ eager attention"] = theirs(setting, "eager", bf16=is_bf16)
-    ways[BEST] = theirs(setting, spec.attention, **best)
+    ways[BEST] = theirs(setting, **best(setting))
     if ladder:
         ways["maskpolicy, fp32 and sdpa"] = ours(setting, precision="fp32", attention="sdpa")
         if is_bf16:

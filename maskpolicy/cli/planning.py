@@ -90,7 +90,7 @@ def plan(
     _print(planned, takes, console())
     _print_folder(written, console())
     _print_corpora(corpora, console())
-    _print_power(found, [*power.lines(found, experiment), *power.untested(experiment, whole)])
+    _print_power(found, [*power.lines(found, experiment), *power.untested(whole, named)])
 
 
 def _to_json(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,13 +109,9 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     return powers
 
 
-def untested(experiment: Experiment, graph: Graph) -> list[str]:
-    """Return a remark on each task whose metric leaves nothing to test."""
-    return [
-        f"No test on {block.label}: {WHOLE}."
-        for block in experiment.tasks
-        if _is_whole(graph, block.label)
-    ]
+def untested(graph: Graph, tasks: Iterable[str]) -> list[str]:
+    """Return a remark on each of `tasks` whose metric leaves nothing to test."""
+    return [f"No test on {task}: {WHOLE}." for task in sorted(tasks) if _is_whole(graph, task)]
 
 
 def _is_whole(graph: Graph, task: str) -> bool:

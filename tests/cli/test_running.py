@@ -462,6 +462,8 @@ def test_a_plan_finds_nothing_on_a_task_whose_metric_is_not_tested(call, tmp_pat
     head = out.index("significant with 80% probability")
     assert "squad" in out[head:] and "cola" not in out[head:]
     alone = call("plan", "zoo-encoder", "tasks=[cola]", "--store", tmp_path / "store")[1]
+    only = call("plan", "zoo-encoder", "--only", "none/squad", "--store", tmp_path / "store")[1]
+    assert "cola" not in only
     assert "No test on cola" in alone and "80% probability" not in alone
 
 
