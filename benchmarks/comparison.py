@@ -27,7 +27,7 @@ from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising
 
-BASE = {  # facebook/bart-base
+BASE: dict[str, Any] = {  # facebook/bart-base
     "d_model": 768,
     "encoder_layers": 6,
     "decoder_layers": 6,

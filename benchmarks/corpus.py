@@ -112,10 +112,16 @@ def prepare(home: Path, count: int) -> None:
             file.write(json.dumps({"text": text}) + "\n")
     tokenizer = train_tokenizer(sentences, 8192)
     tokenizer.save_pretrained(home / "model")
-    shape = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
-    layers = {"encoder_layers": 1, "decoder_layers": 1}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    config = BartConfig(vocab_size=len(tokenizer), **shape, **layers, **heads)
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+    )
     BartForConditionalGeneration(config).save_pretrained(home / "model")
     old = time.time() - 60  # a younger file may still be written to, so its digest is not kept
     os.utime(home / "text.jsonl", (old, old))

@@ -25,7 +25,7 @@ def load(folder: Path, name: str) -> tuple[Any, Any, list[str]]:
     lines = (folder / "general.jsonl").read_text(encoding="utf-8").splitlines()
     tokenizer = train_tokenizer((json.loads(line)["text"] for line in lines), 2000)
     rows = (folder / "tasks" / "wow-dev-kilt.jsonl").read_text(encoding="utf-8").splitlines()
-    model = bart.build("mini", tokenizer, 0) if name == "mini" else bart_base()
+    model: Any = bart.build("mini", tokenizer, 0) if name == "mini" else bart_base()
     model.to(hardware.device()).eval().generation_config.max_new_tokens = 24
     return model, tokenizer, [json.loads(row)["input"] for row in rows]
 

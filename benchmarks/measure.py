@@ -149,8 +149,8 @@ def matrix_product(precision: str) -> Once:
     def once() -> tuple[float, float, str]:
         import torch
 
-        kind = {"dtype": torch.bfloat16 if precision == "bf16" else torch.float32}
-        left, right = (torch.randn(2048, 2048, device=hardware.device(), **kind) for _ in "12")
+        kind = torch.bfloat16 if precision == "bf16" else torch.float32
+        left, right = (torch.randn(2048, 2048, device=hardware.device(), dtype=kind) for _ in "12")
         seconds = []
         for _ in range(12):
             wait()

@@ -162,7 +162,8 @@ def per_token(setting: Setting) -> float:
     with FlopCounterMode(display=False) as counter:
         for batch in step.batches:
             token_loss(model, batch.to(model.device))[0].backward()
-    return counter.get_total_flops() / (step.work["source_tokens"] + step.work["target_tokens"])
+    operations = int(counter.get_total_flops())
+    return operations / (step.work["source_tokens"] + step.work["target_tokens"])
 
 
 class _NoCheckpoints:

@@ -196,10 +196,12 @@ def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err
     from maskpolicy import findings
     from maskpolicy.results import cell
 
-    of = cell.fingerprint(run) if run else ""
-    for path in findings.save(found, name, out, of) if out else ():
+    if out is None:
+        return False
+    of, rows = (cell.fingerprint(run), cell.read_run(run).rows) if run else ("", ())
+    for path in findings.save(found, name, out, of, rows=rows):
         typer.echo(f"written to {path}", err=err)
-    return out is not None
+    return True
 
 
 def _refresh(run: Path, *, err: bool) -> None:

@@ -106,13 +106,19 @@ class Analysis(Protocol):
 
 
 def save(
-    findings: Findings, name: str, out: Path, of: str = "", *, pictures: bool = True
+    findings: Findings,
+    name: str,
+    out: Path,
+    of: str = "",
+    *,
+    rows: Sequence[str] = (),
+    pictures: bool = True,
 ) -> list[Path]:
     """Write NAME.json, NAME.md and, if there are plots, NAME.svg and NAME.png below `out`.
 
     With figures there is a page as well, NAME.html. `of` is the fingerprint of the run's results,
-    if there is one run. Files of earlier findings are removed. Returns the paths. Each file is
-    written atomically, the JSON last; raises StoreError.
+    if there is one run, and `rows` are its rows, for their colours. Files of earlier findings are
+    removed. Returns the paths. Each file is written atomically, the JSON last; raises StoreError.
     """
     claim_folder(out)
     content = {**to_json(findings, name), **({"results": of} if of else {})}
@@ -122,7 +128,7 @@ def save(
     document = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     files = {"json": f"{document}\n".encode(), "md": to_markdown(findings).encode()}
     if findings.plots and pictures:
-        files |= plots.draw(findings.plots)
+        files |= plots.draw(findings.plots, rows=rows)
     if findings.figures:
         from maskpolicy.findings.findings_page import render
 

@@ -19,7 +19,7 @@ class Series:
     x: Sequence[float] = ()
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
-    color: int | None = None  # index in COLORS, or GREY; None: by order in the figure
+    color: int | None = None  # index in COLORS, or GREY; None: that of the row, or a free one
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +21,10 @@ _COLUMNS = 3  # the most panels side by side
 _WIDTH = 14.0  # inches: of wide panels fewer stand side by side, so that labels stay readable
 
 
-def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
+def draw(plots: Sequence[Plot], title: str = "", *, rows: Sequence[str] = ()) -> dict[str, bytes]:
     """Return one figure of one or more panels as {"svg": bytes, "png": bytes}.
 
+    Series named as one of `rows`, a run's, have the same colour in every figure of the run.
     The background is transparent. In the SVG, text and axes have the colour `currentColor`, which
     is look.INK unless the embedding page sets it (`svg.maskpolicy-plot { color: .. }`). Raises
     ValueError if texts (Marked) are mixed with other panels.
@@ -30,7 +32,7 @@ def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
     if len({isinstance(plot, Marked) for plot in plots}) > 1:
         raise ValueError("a figure has texts (Marked) or panels, not both")
     with _styled():
-        figure = _figure(plots, title)
+        figure = _figure(plots, title, rows)
         images = {}
         for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             buffer = io.BytesIO()
@@ -44,10 +46,10 @@ def draw(plots: Sequence[Plot], title: str = "") -> dict[str, bytes]:
     return images
 
 
-def figure(plots: Sequence[Plot], title: str = "") -> Figure:
+def figure(plots: Sequence[Plot], title: str = "", *, rows: Sequence[str] = ()) -> Figure:
     """Return one figure of one or more panels, to show or to change; see `draw`."""
     with _styled():
-        return _figure(plots, title)
+        return _figure(plots, title, rows)
 
 
 def figures(parts: Sequence[tuple[str, Sequence[Plot]]]) -> Figure:
@@ -79,12 +81,12 @@ def _styled() -> Iterator[None]:
         yield
 
 
-def _figure(plots: Sequence[Plot], title: str) -> Figure:
+def _figure(plots: Sequence[Plot], title: str, rows: Sequence[str]) -> Figure:
     from maskpolicy.plots.notebook_figure import NotebookFigure
 
     if plots and all(isinstance(plot, Marked) for plot in plots):
         return marked.figure([plot for plot in plots if isinstance(plot, Marked)])
-    grid = _grid(plots)
+    grid = _grid(plots, rows)
     figure = NotebookFigure(figsize=(grid.width, grid.height), layout="constrained")
     _fill(figure, plots, grid, title)
     return figure
@@ -106,14 +108,14 @@ class _Grid:
         return sum(self.heights) + 0.4 + legend
 
 
-def _grid(plots: Sequence[Plot]) -> _Grid:
+def _grid(plots: Sequence[Plot], rows: Sequence[str] = ()) -> _Grid:
     sizes = [panels.size(plot) for plot in plots] or [(4.0, 1.0)]
     beside = max(1, int(_WIDTH / max(width for width, _ in sizes)))
     columns = min(_COLUMNS, beside, len(sizes))
-    by_row = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
-    heights = [max(height for _, height in row) for row in by_row]
+    beside_each_other = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
+    heights = [max(height for _, height in line) for line in beside_each_other]
     width = max(width for width, _ in sizes) * columns
-    return _Grid(columns, heights, width, _colors(plots))
+    return _Grid(columns, heights, width, _colors(plots, rows))
 
 
 def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Grid, title: str) -> None:
@@ -129,13 +131,18 @@ def _fill(figure: FigureBase, plots: Sequence[Plot], grid: _Grid, title: str) ->
     _legend(figure, plots, grid)
 
 
-def _colors(plots: Sequence[Plot]) -> dict[str, int]:
-    """Return the colour index of each series: its own, or by first appearance."""
-    labels: dict[str, int] = {}
+def _colors(plots: Sequence[Plot], rows: Sequence[str]) -> dict[str, int]:
+    """Return the colour index of each series: its own, its place among `rows`, or a free one."""
+    labels: dict[str, int | None] = {}
     for plot in plots:
         for series in getattr(plot, "series", ()):
-            labels.setdefault(series.label, len(labels) if series.color is None else series.color)
-    return labels
+            labels.setdefault(series.label, series.color)
+    own = {
+        label: rows.index(label) if color is None and label in rows else color
+        for label, color in labels.items()
+    }
+    free = (place for place in itertools.count() if place not in own.values())
+    return {label: next(free) if color is None else color for label, color in own.items()}
 
 
 def _legend(figure: FigureBase, plots: Sequence[Plot], grid: _Grid) -> None:

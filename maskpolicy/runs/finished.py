@@ -184,7 +184,8 @@ class Runs:
         if not found.rows:
             raise DataError(f"plot {name}: {next(iter(found.notes), 'has nothing to show')}")
         if found.plots:
-            return drawing.figure(found.plots, name)
+            rows = self.runs[0].rows if len(self.runs) == 1 else ()
+            return drawing.figure(found.plots, name, rows=rows)
         panels = [
             (each.title, [plot for plot in each.plots if not isinstance(plot, Marked)])
             for each in found.figures

@@ -22,6 +22,7 @@ from maskpolicy.graph.execution import execute
 from maskpolicy.graph.nodes import topological
 from maskpolicy.leaderboard import latex, page, report
 from maskpolicy.leaderboard.build import build_leaderboard
+from maskpolicy.leaderboard.page.view import table
 from maskpolicy.majority import RULES, Material
 from maskpolicy.majority.templates import Templates, question
 from maskpolicy.results.cell import read_run
@@ -236,6 +237,16 @@ def folder(tmp_path):
 
 def board(*where: Path, **settings):
     return build_leaderboard([read_run(folder) for folder in where], **settings)
+
+
+def test_the_page_marks_scores_that_are_not_above_the_line(tmp_path):
+    scores = {"none": 0.1, "original": 0.15, "random": 0.6}
+    where = folders.write(tmp_path / "run", scores, ("nq",), majority=0.1675)
+    found = {line.label: line.cells[0].guessed for line in table(board(where)).lines}
+    assert found == {"none": True, "original": True, "random": False}
+    html = page.render(board(where))
+    assert html.count('<span class="score guessed">') == 2
+    assert "not above a guess without a model" in html
 
 
 def test_every_form_of_a_board_has_the_line(folder):

@@ -127,6 +127,14 @@ def test_what_is_no_policy_has_a_colour_that_no_policy_has():
     assert look.color(look.GREY) not in {look.color(place) for place in range(20)}
 
 
+def test_a_row_has_one_colour_in_every_figure_of_a_run():
+    rows = ["none", "original", "random"]
+    labels = ["random", "a line of its own", "none"]
+    drawn = [Lines("", "x", "y", [Series(label, [1.0, 2.0], [1, 2]) for label in labels])]
+    lines = drawing.figure(drawn, rows=rows).axes[0].lines
+    assert [line.get_color() for line in lines] == [look.color(place) for place in (2, 1, 0)]
+
+
 def test_whole_numbers_have_whole_ticks():
     found = drawing.figure([Lines("", "layer", "y", [Series("a", [1.0, 2.0, 3.0], [0, 1, 2])])])
     found.draw_without_rendering()

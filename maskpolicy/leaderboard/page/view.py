@@ -43,6 +43,7 @@ class Cell:
     effect: int = 0  # step of colour of a significant difference, -4..4
     best: bool = False
     significant: bool = False
+    guessed: bool = False  # not above the score of a guess without a model
     incomplete: str = ""  # why seeds or the whole score are missing
     by_score: str = ""  # sort keys
     by_delta: str = ""
@@ -181,6 +182,7 @@ def _cell(board: Board, row: BoardRow, column: Column, best: dict[str, set[str]]
         effect=_effect(delta) if delta is not None and is_significant else 0,
         best=score.is_complete and row.label in best[task],
         significant=is_significant,
+        guessed=_is_guess(score.mean, _percent(board, task)),
         incomplete=missing,
         by_score=f"{score.mean:.6f}",
         **_difference(delta),
@@ -214,7 +216,16 @@ def _average(board: Board, row: BoardRow, group: str) -> Cell:
     deltas = [score.delta for score in scores if score is not None and score.delta is not None]
     whole = len(deltas) == len(scores) and not row.is_baseline
     delta = statistics.fmean(deltas) if whole else None
-    return Cell(score=f"{mean:.1f}", by_score=f"{mean:.6f}", **_difference(delta))
+    guessed = _is_guess(mean, board.majority_average(group))
+    return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **_difference(delta))
+
+
+def _is_guess(mean: float, guess: float | None) -> bool:
+    return guess is not None and mean <= guess
+
+
+def _percent(board: Board, task: str) -> float | None:
+    return guess.percent if (guess := board.majority.get(task)) else None
 
 
 def _majority(board: Board, column: Column) -> tuple[str, str]:
