@@ -61,11 +61,11 @@ class _Discriminant:
 
 
 def probe(
-    states: NDArray[np.floating], labels: NDArray[np.str_], parts: NDArray[np.str_]
+    states: NDArray[np.floating], labels: NDArray[np.int64], parts: NDArray[np.str_]
 ) -> Probed | None:
     """Return how well a linear classifier reads the labels off the states, or None.
 
-    `states` is (n, d); `labels` and `parts` (n,) name the class and the part (train, dev or test)
+    `states` is (n, d); `labels` and `parts` (n,) are the class and the part (train, dev or test)
     of each token. Classes are those of train: tokens of other classes are left out, and the result
     is None if a part then has no token. The shrinkage is the one of the best accuracy on dev, of
     equal ones the largest. Everything is computed in float64, after centring, in closed form:

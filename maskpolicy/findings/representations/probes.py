@@ -71,8 +71,8 @@ def read(folder: Path) -> Sequence[Json]:
 
 def _asked(
     entries: Sequence[ProbedEntry], passages: Sequence[Passage]
-) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.str_], NDArray[np.str_]]]:
-    """Yield each probe: its name, the tokens it reads, (t,), and their labels and parts, (n,)."""
+) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.int64], NDArray[np.str_]]]:
+    """Yield each probe: its name, the tokens it reads, (t,), and their classes and parts, (n,)."""
     owners = np.repeat(np.arange(len(entries)), [len(passage.tokens) for passage in passages])
     shared = shared_values(entries)
     at: dict[str, Any] = {
@@ -88,7 +88,10 @@ def _asked(
     }
     for name, chosen in places.items():
         split = "by_fact" if PROBES[name] == "person" else "by_person"
-        labels = np.asarray([getattr(entry, PROBES[name]) for entry in entries])
+        # numbers in the order of the labels: texts of all tokens would be sorted for each layer
+        labels = np.unique(
+            [getattr(entry, PROBES[name]) for entry in entries], return_inverse=True
+        )[1]
         parts = np.asarray([getattr(entry, split) for entry in entries])
         yield name, chosen, labels[owners[chosen]], parts[owners[chosen]]
 
