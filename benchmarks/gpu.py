@@ -164,18 +164,18 @@ def _train_for(model: str, sizes: Sizes) -> float:
 
 def _stepper(setting: Setting) -> Callable[[int], float]:
     """Return a function that takes one optimizer step and returns its tokens."""
-    from maskpolicy.models.text_to_text_loss import token_loss
+    from maskpolicy.models.text_to_text_loss import TrainingLoss
     from maskpolicy.training.optimization import Optimization
 
     spec = resolve_auto(setting.spec)
     module = setting.fresh()
     module.set_attn_implementation(spec.attention)
     module.train()
-    run, steps = Optimization(module, spec, 10**9), setting.masked(spec)
+    run, steps, loss = Optimization(module, spec, 10**9), setting.masked(spec), TrainingLoss()
 
     def step(number: int) -> float:
         data = steps(number)
-        run.step(number, data, token_loss)
+        run.step(number, data, loss)
         return data.work["source_tokens"] + data.work["target_tokens"]
 
     return step

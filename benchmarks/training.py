@@ -13,7 +13,7 @@ from benchmarks.trainer import theirs
 from maskpolicy import hardware
 from maskpolicy.config.budgets import resolve_auto
 from maskpolicy.models.attention_and_dropout import set_dropout
-from maskpolicy.models.text_to_text_loss import token_loss
+from maskpolicy.models.text_to_text_loss import TrainingLoss, token_loss
 from maskpolicy.training.loop import train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
@@ -31,7 +31,7 @@ def ours(setting: Setting, workers: int = 0, **changes: Any) -> Once:
         train(
             model,
             steps,
-            token_loss,
+            TrainingLoss(),
             spec,
             _NoCheckpoints(),
             _silent,

@@ -10,6 +10,7 @@ from typing import Any
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import label, span, text
 from maskpolicy.finetuning.head_params import AnswerParams, HeadKind, HeadParams
+from maskpolicy.models.text_to_text_loss import TrainingLoss
 from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.steps import Cut, ExampleSteps
 from maskpolicy.types import Example
@@ -26,6 +27,7 @@ class Head:
     steps: Callable[[Any, Any, Sequence[Example], Training, AnswerParams], ExampleSteps]
     """(model, tokenizer, examples, spec, params)"""
     loss: Loss
+    training_loss: Callable[[], Loss]  # called once for each training: an equal loss, faster
     answer: Callable[..., list[str]]
     """(model, tokenizer, examples, params, spec, progress) -> a prediction for each example"""
     cuts: Callable[[Any, Sequence[Example], Training, HeadParams, bool], list[Cut]]
@@ -33,7 +35,19 @@ class Head:
 
 
 TASK_HEADS: Mapping[HeadKind, Head] = {
-    "text": Head(text.start, text.load, text.steps, text.loss, text.answer, text.cuts),
-    "label": Head(label.start, label.load, label.steps, label.loss, label.answer, label.cuts),
-    "span": Head(span.start, span.load, span.steps, span.loss, span.answer, span.cuts),
+    "text": Head(
+        text.start, text.load, text.steps, text.loss, TrainingLoss, text.answer, text.cuts
+    ),
+    "label": Head(
+        label.start,
+        label.load,
+        label.steps,
+        label.loss,
+        lambda: label.loss,
+        label.answer,
+        label.cuts,
+    ),
+    "span": Head(
+        span.start, span.load, span.steps, span.loss, lambda: span.loss, span.answer, span.cuts
+    ),
 }

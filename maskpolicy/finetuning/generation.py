@@ -84,7 +84,7 @@ def rank(
 ) -> list[str]:
     """Return for each source the choice of the highest mean log-likelihood of its tokens.
 
-    Pairs of like length share a batch; of equal choices the first one wins.
+    Of equal choices the first one wins.
     """
     found = likelihoods(model, tokenizer, sources, choices, limits, progress)
     return [given[int(np.argmax(means))] for given, (means, _) in zip(choices, found, strict=True)]
@@ -100,7 +100,8 @@ def likelihoods(
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Return each source's choices' mean log-likelihoods of tokens, (c,), and their tokens, (c,).
 
-    The tokens include the special ones.
+    The tokens include the special ones. Pairs of like length share a batch, and pairs of a source
+    in one batch share its encoder states.
     """
     import torch
 
@@ -110,24 +111,34 @@ def likelihoods(
     texts = [text for given in choices for text in given]
     targets = specials.wrap_targets(tokenize(texts, tokenizer), limits.max_target)
     pairs = Pairs(rows.take(owners), targets)
-    order = np.lexsort((pairs.targets.lengths, pairs.sources.lengths))
+    order = np.lexsort((owners, pairs.sources.lengths))
     means = np.zeros(len(pairs))
     device = next(model.parameters()).device
     for chosen in in_batches(model, order, limits.batch, progress):
         made = collate(pairs.take(chosen), specials.pad, specials.start)
         with torch.inference_mode():
-            means[chosen] = _mean_log_likelihoods(model, made.to(device))
+            means[chosen] = _mean_log_likelihoods(model, made.to(device), owners[chosen])
     bounds = np.cumsum([0, *map(len, choices)])
     lengths = pairs.targets.lengths
     return [(means[a:b], lengths[a:b]) for a, b in pairwise(bounds)]
 
 
-def _mean_log_likelihoods(model: Any, batch: Batch) -> Any:
-    """Return the mean over each row's labels, shape (b,), on the CPU."""
-    from torch.nn.functional import cross_entropy
+def _mean_log_likelihoods(model: Any, batch: Batch, owners: NDArray[np.int64]) -> Any:
+    """Return the mean over each row's labels, shape (b,), on the CPU.
 
+    Rows of one owner, (b,), have the same source.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+    from transformers.modeling_outputs import BaseModelOutput
+
+    _, places, own = np.unique(owners, return_index=True, return_inverse=True)
+    first, own = (torch.from_numpy(each).to(batch.source.device) for each in (places, own))
+    states = model.get_encoder()(
+        input_ids=batch.source[first], attention_mask=batch.seen[first]
+    ).last_hidden_state
     logits = model(
-        input_ids=batch.source,
+        encoder_outputs=BaseModelOutput(last_hidden_state=states[own]),
         attention_mask=batch.seen,
         decoder_input_ids=batch.decoder,
         use_cache=False,

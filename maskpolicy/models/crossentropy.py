@@ -25,16 +25,9 @@ class _Summed(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
     ) -> Tensor:
-        logits, places = linear(states, weight, bias).float(), labels[:, None]
-        gradient = logits.softmax(1)
-        likelihoods = gradient.gather(1, places)
-        if states.is_cuda or bool((likelihoods < _SMALLEST).any()):  # the GPU is not waited for
-            losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
-        else:
-            losses = -likelihoods.log()
-        gradient.scatter_(1, places, likelihoods - 1)
-        ctx.save_for_backward(states, weight, gradient.to(states.dtype))
-        return losses.sum()
+        value, gradient = with_gradient(states, weight, bias, labels)
+        ctx.save_for_backward(states, weight, gradient)
+        return value
 
     @staticmethod
     @once_differentiable
@@ -42,6 +35,21 @@ class _Summed(torch.autograd.Function):
         states, weight, gradient = ctx.saved_tensors
         scale = scale.to(states.dtype)
         return (gradient @ weight) * scale, gradient.t() @ (states * scale), None, None
+
+
+def with_gradient(
+    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the summed cross-entropy, and its gradient by the logits, (n, v)."""
+    logits, places = linear(states, weight, bias).float(), labels[:, None]
+    gradient = logits.softmax(1)
+    likelihoods = gradient.gather(1, places)
+    if states.is_cuda or bool((likelihoods < _SMALLEST).any()):  # the GPU is not waited for
+        losses = logits.logsumexp(1, keepdim=True) - logits.gather(1, places)
+    else:
+        losses = -likelihoods.log()
+    gradient.scatter_(1, places, likelihoods - 1)
+    return losses.sum(), gradient.to(states.dtype)
 
 
 def summed(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class Kind:
     """(model, denoising, layers of a shallow decoder, seed) -> the training module"""
     kept: Callable[[Any], Any]  # training module -> the model to save
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs]
-    loss: Loss
+    training_loss: Callable[[], Loss]  # called once for each training
     label_logits: Callable[[Any, Any], Any]  # (module, micro-batch) -> (k, v) of its k labels
     has_new_head: Callable[[Any, Denoising], bool]
     """(model, denoising) -> whether the training module predicts tokens by weights drawn anew"""
@@ -88,7 +88,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         training_module=lambda made, denoising, layers, seed: checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
-        loss=text_to_text_loss.token_loss,
+        training_loss=text_to_text_loss.TrainingLoss,
         label_logits=text_to_text_loss.label_logits,
         has_new_head=lambda made, denoising: False,
     ),
@@ -111,7 +111,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         training_module=masked_lm.training_module,
         kept=lambda module: module.saved,
         pairs=Specials.at_positions,
-        loss=masked_lm.token_loss,
+        training_loss=lambda: masked_lm.token_loss,
         label_logits=masked_lm.label_logits,
         has_new_head=masked_lm.has_new_head,
     ),

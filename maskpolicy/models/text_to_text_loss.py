@@ -10,6 +10,7 @@ from maskpolicy.training.batching import IGNORE
 if TYPE_CHECKING:
     import torch
 
+    from maskpolicy.models.bart_gradients import BartGradients
     from maskpolicy.training.batching import Batch
 
 
@@ -32,6 +33,31 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     bias = getattr(model, "final_logits_bias", None)
     bias = None if bias is None else bias[0].to(weight.dtype)
     return crossentropy.summed(states, weight, bias, labels), len(labels)
+
+
+class TrainingLoss:
+    """`token_loss` within one training; a BART on a CPU has a backward pass of its own there."""
+
+    def __init__(self) -> None:
+        self._is_begun = False
+        self._gradients: BartGradients | None = None
+
+    def __call__(self, model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
+        """Return the summed cross-entropy of a batch's labels and their number.
+
+        The model and the tensors of its weights and gradients are the same in all calls.
+        """
+        import torch
+
+        from maskpolicy.models import bart_gradients
+
+        if torch.compiler.is_compiling():
+            return token_loss(model, batch)
+        if not self._is_begun:
+            self._is_begun, self._gradients = True, bart_gradients.of(model)
+        if self._gradients is None:
+            return token_loss(model, batch)
+        return self._gradients.token_loss(batch)
 
 
 def label_logits(model: Any, batch: Batch) -> torch.Tensor:

@@ -123,7 +123,7 @@ def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run:
     (out / guesses.FILE).write_text(text, encoding="utf-8")
 
 
-@stage("evaluate", version=2)
+@stage("evaluate", version=3)
 def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Predict the answers of one split of a task, and score them."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))

@@ -56,7 +56,7 @@ def pretrained(
         hub.note("model", params.name, run.local.revision, params.revision)
 
 
-@stage("general", version=3, shared=True)
+@stage("general", version=4, shared=True)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Build a preset and pre-train it on the general corpus with a policy."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
@@ -64,7 +64,7 @@ def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: S
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate", version=4, shared=True)
+@stage("intermediate", version=5, shared=True)
 def intermediate(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -78,7 +78,7 @@ def intermediate(
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate-part", version=2, shared=True)
+@stage("intermediate-part", version=3, shared=True)
 def intermediate_part(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -153,10 +153,10 @@ def _loss(
     """
     share = hooks.SMOOTHING.of(policy) if FEEDBACK in inputs else 0.0
     if not share:
-        return kind.loss
+        return kind.training_loss()
     model = kind.load(str(inputs["model"]), None)
     if "state" not in inputs and kind.has_new_head(model, params.how):
-        return kind.loss  # the model has no guesses yet
+        return kind.training_loss()  # the model has no guesses yet
     layers, state = params.decoder_layers, inputs.get("state")
     reference = in_training(kind, model, params.how, layers, spec, state)
     return smoothed(kind, reference, share)
@@ -244,7 +244,7 @@ def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
     (out / WORK).write_text(json.dumps(work, indent=1, sort_keys=True))
 
 
-@stage("finetune", version=3, shared=True)
+@stage("finetune", version=4, shared=True)
 def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
@@ -254,7 +254,7 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
     _finetune(params, splits, inputs, out, run)
 
 
-@stage("finetune-classifier", version=3, shared=True)
+@stage("finetune-classifier", version=4, shared=True)
 def finetune_classifier(
     params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -290,7 +290,8 @@ def _finetune(
         return score(params.metric, predictions, dev).score
 
     set_attention(model, spec.attention)
-    run.train(model, steps, head.loss, spec, workers=run.workers - 1, validate=validate)
+    loss, workers = head.training_loss(), run.workers - 1
+    run.train(model, steps, loss, spec, workers=workers, validate=validate)
     model.save_pretrained(out)
 
 

@@ -202,7 +202,7 @@ def test_smoothed_labels_are_part_token_part_prediction(kind):
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     found.backward()
     assert all(weight.grad is None for weight in reference.parameters())
-    plain, _ = made.kind.loss(module, batch)
+    plain, _ = made.kind.training_loss()(module, batch)
     assert smoothed(made.kind, reference, 0.0)(module, batch)[0].item() == pytest.approx(
         plain.item(), rel=1e-5
     )

@@ -55,10 +55,10 @@ GOLDEN = {
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
     "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 2}, "4092c02c0ae37301"),
-    "spans": ({"general": 3, "intermediate": 4, "rules": 2}, "011ab21c42a3186c"),
-    "pairs": ({"general": 3, "intermediate": 4}, "c898c579766c7bd6"),
-    "order": ({"general": 3, "intermediate": 4}, "9dba90086d3e9e4f"),
-    "examples": ({"finetune": 3, "evaluate": 2}, "2955eede234f0961"),
+    "spans": ({"general": 4, "intermediate": 5, "rules": 2}, "011ab21c42a3186c"),
+    "pairs": ({"general": 4, "intermediate": 5}, "c898c579766c7bd6"),
+    "order": ({"general": 4, "intermediate": 5}, "9dba90086d3e9e4f"),
+    "examples": ({"finetune": 4, "evaluate": 3}, "2955eede234f0961"),
 }
 
 
