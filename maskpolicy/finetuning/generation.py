@@ -132,8 +132,8 @@ def _mean_log_likelihoods(model: Any, batch: Batch, owners: NDArray[np.int64]) -
     from torch.nn.functional import cross_entropy
     from transformers.modeling_outputs import BaseModelOutput
 
-    _, places, own = np.unique(owners, return_index=True, return_inverse=True)
-    first, own = (torch.from_numpy(each).to(batch.source.device) for each in (places, own))
+    found = np.unique(owners, return_index=True, return_inverse=True)[1:]
+    first, own = (torch.from_numpy(each).to(batch.source.device) for each in found)
     states = model.get_encoder()(
         input_ids=batch.source[first], attention_mask=batch.seen[first]
     ).last_hidden_state
