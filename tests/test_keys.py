@@ -17,6 +17,7 @@ from maskpolicy.keys import (
     canonical,
     differences,
     digest,
+    digest_parsed,
     from_json,
     omitted,
     plain,
@@ -69,6 +70,17 @@ def test_a_golden_digest():
 @given(values)
 def test_the_order_of_keys_does_not_matter(value):
     assert digest(backwards(value)) == digest(value)
+
+
+@given(values)
+def test_what_was_parsed_has_the_same_digest(value):
+    assert digest_parsed(json.loads(canonical(value))) == digest(value)
+
+
+@pytest.mark.parametrize("text", ["NaN", '[1, {"a": -Infinity}]', r'{"a": "\ud800"}'])
+def test_what_was_parsed_and_json_cannot_hold_is_refused(text):
+    with pytest.raises(ValueError):
+        digest_parsed(json.loads(text))
 
 
 @given(values)

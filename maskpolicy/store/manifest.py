@@ -14,9 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from maskpolicy.errors import ConfigError, StageError, StoreError
+from maskpolicy.errors import StageError, StoreError
 from maskpolicy.files import sha256, sync
-from maskpolicy.keys import digest
+from maskpolicy.keys import digest, digest_parsed
 from maskpolicy.types import Json
 from maskpolicy.version import VERSION
 
@@ -97,8 +97,10 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
     try:
         manifest = json.loads(content)
         rest = {name: value for name, value in manifest.items() if name != "sha256"}
-        is_whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest(rest)
-    except (ValueError, RecursionError, AttributeError, ConfigError) as error:  # no JSON mapping
+        is_whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest_parsed(
+            rest
+        )
+    except (ValueError, RecursionError, AttributeError) as error:  # no JSON mapping
         raise Damaged(f"{place} is not a manifest") from error
     if not is_whole:
         raise Damaged(f"{place} was changed after it was written")
