@@ -59,7 +59,7 @@ ROWS := "salient-span policy.spans=2" \
 gallery: install
 	$(BIN)/maskpolicy gallery $(ROWS) > docs/gallery.md
 
-# the pictures of README.md: one passage under six policies, and the quickstart with five seeds (25 minutes)
+# the pictures of README.md: one passage under six policies, and the quickstart with five seeds (11 minutes)
 BROWSER ?= chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,900
 PASSAGE := Himan Kendal was known as a weaver. His first loom was a Quarkstone of 1854. He died in Trevatek in 1893.
 pictures: install
