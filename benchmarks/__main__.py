@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import (
     comparison,
     corpus,
+    encoder,
     exclusion,
     generation,
     gpu,
@@ -28,13 +29,14 @@ from benchmarks.measure import disturbance, interleaved, table
 from maskpolicy import hardware
 
 _PARTS = ("training", "exclusion", "masking", "generation", "meta", "corpus")
-_MORE = ("gpu", "loop", "scheduling")  # only if asked for: of docs/benchmarks-gpu.md and scale.md
+_MORE = ("encoder", "gpu", "loop", "scheduling")  # only if asked for
 _COMMANDS = (
     "`python -m benchmarks training --quick` takes three minutes: ours against the best settings "
     "of Seq2SeqTrainer in turn, up to three rounds, as a table and a last line of JSON. `python -m "
-    "benchmarks loop` runs whole experiments of four sizes, and `python -m benchmarks gpu` writes "
-    "benchmarks-gpu.md on a machine with a GPU. All use one thread unless `--threads` says "
-    "otherwise, and a figure is marked where other processes used the processor meanwhile."
+    "benchmarks loop` runs whole experiments of four sizes, `python -m benchmarks encoder` trains "
+    "the mini encoder, and `python -m benchmarks gpu` writes benchmarks-gpu.md on a machine with a "
+    "GPU. All use one thread unless `--threads` says otherwise, and a figure is marked where "
+    "other processes used the processor meanwhile."
 )
 _QUICK_SECONDS = 120.0  # for BART-base: after them no further round ends
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -82,6 +84,8 @@ def main() -> None:
         sections.append(loop.report(options.folder))
     if "training" in options.parts:
         sections.append(_training(options))
+    if "encoder" in options.parts:
+        sections.append(_encoder(options))
     if "exclusion" in options.parts:
         sections.append(_exclusion(options))
     if "masking" in options.parts:
@@ -177,6 +181,17 @@ def _training(options: argparse.Namespace) -> str:
             f"matrix peak ({one.peak.median / 1e9:.0f} GFLOP/s, measured in every round). On the "
             f"same batches: Seq2SeqTrainer {same[0]}, maskpolicy {same[1]}."
         )
+    return "\n\n".join(parts)
+
+
+def _encoder(options: argparse.Namespace) -> str:
+    parts = [
+        "## Encoders\n\nSteps per second of the mini encoder: pre-training on the world's entries, "
+        "32 a step, and fine-tuning on random tokens, 16 texts a step."
+    ]
+    for work in encoder.works(options.mini_steps):
+        rates = encoder.compare(work, options.repeats)
+        parts.append(f"### {work.name}\n\n{table(rates, 'steps/s', encoder.THEIRS)}")
     return "\n\n".join(parts)
 
 

@@ -164,14 +164,14 @@ def _train_for(model: str, sizes: Sizes) -> float:
 
 def _stepper(setting: Setting) -> Callable[[int], float]:
     """Return a function that takes one optimizer step and returns its tokens."""
-    from maskpolicy.models.text_to_text_loss import TrainingLoss
+    from maskpolicy.models.text_to_text_loss import training_loss
     from maskpolicy.training.optimization import Optimization
 
     spec = resolve_auto(setting.spec)
     module = setting.fresh()
     module.set_attn_implementation(spec.attention)
     module.train()
-    run, steps, loss = Optimization(module, spec, 10**9), setting.masked(spec), TrainingLoss()
+    run, steps, loss = Optimization(module, spec, 10**9), setting.masked(spec), training_loss()
 
     def step(number: int) -> float:
         data = steps(number)

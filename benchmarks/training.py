@@ -13,14 +13,17 @@ from benchmarks.trainer import theirs
 from maskpolicy import hardware
 from maskpolicy.config.budgets import resolve_auto
 from maskpolicy.models.attention_and_dropout import set_dropout
-from maskpolicy.models.text_to_text_loss import TrainingLoss, token_loss
+from maskpolicy.models.text_to_text_loss import token_loss, training_loss
+from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.loop import train
 
 OURS, DEFAULTS, BEST = "maskpolicy", "Seq2SeqTrainer, defaults", "Seq2SeqTrainer, best settings"
 _PEAK = "product of two matrices"
 
 
-def ours(setting: Setting, workers: int = 0, **changes: Any) -> Once:
+def ours(
+    setting: Setting, workers: int = 0, loss: Callable[[], Loss] = training_loss, **changes: Any
+) -> Once:
     """Train with maskpolicy's loop; `workers` processes mask, `changes` are those of the budget."""
 
     def once() -> tuple[float, float, str]:
@@ -31,7 +34,7 @@ def ours(setting: Setting, workers: int = 0, **changes: Any) -> Once:
         train(
             model,
             steps,
-            TrainingLoss(),
+            loss(),
             spec,
             _NoCheckpoints(),
             _silent,
@@ -58,7 +61,7 @@ def agreement(setting: Setting) -> tuple[str, str]:
     places = [place for number in range(still.steps) for place in order.step(number)]
     ways = (
         theirs(still, places=places, train_sampling_strategy="sequential"),
-        ours(still, precision="fp32", attention="sdpa"),
+        ours(still, precision="fp32"),
     )
     return ways[0]()[2], ways[1]()[2]
 
@@ -145,6 +148,7 @@ def _ways(setting: Setting, ladder: bool) -> dict[str, Once]:
         ways["maskpolicy, fp32 and sdpa"] = ours(setting, precision="fp32", attention="sdpa")
         if is_bf16:
             ways["maskpolicy, bf16 and sdpa"] = ours(setting, attention="sdpa")
+        ways["maskpolicy, Transformers' layers"] = ours(setting, loss=lambda: token_loss)
     ways[OURS] = ours(setting)
     return ways
 

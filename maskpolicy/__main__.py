@@ -9,9 +9,18 @@ import sys
 def main() -> None:
     """Run the command line."""
     _leave_working_directory_out()
-    from maskpolicy.cli import app
+    from maskpolicy.errors import INTERRUPTED, INTERRUPTION
 
-    app(prog_name="maskpolicy")
+    try:
+        from maskpolicy import hardware
+
+        hardware.collect_garbage_rarely()
+        from maskpolicy.cli import app
+
+        app(prog_name="maskpolicy")
+    except KeyboardInterrupt:  # during the imports; a command reports it itself
+        sys.stderr.write(f"{INTERRUPTION}\n")
+        sys.exit(INTERRUPTED)
 
 
 def _leave_working_directory_out() -> None:

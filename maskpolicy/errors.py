@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+INTERRUPTED = 130  # the exit code of a command that control-C ends
+INTERRUPTION = "interrupted: the same command continues where it stopped"
 _MANY = 12  # choices that a message lists beside a suggestion
 _FEW = 3  # the most suggestions
 _SHORTEST = 3  # characters of a name that choices may contain

@@ -106,10 +106,11 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         reason = error.strerror or type(error).__name__
         raise StoreError(f"{path}: cannot be written: {reason}; choose another {option}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()  # there is none once it is renamed
 
 
 def part_of(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import signal
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
+_SMALL = 1.5 * 2**30  # bytes of a process that trains a small model
+_OBJECTS = 50_000  # that are made between two collections of garbage
 _LARGE = 32 << 20  # bytes; larger arrays are always returned, so that memory is not fragmented
 
 
@@ -37,12 +40,17 @@ def gpus() -> int:
 
 def is_cuda() -> bool:
     """Return whether PyTorch has a GPU; PyTorch is not loaded where no driver is installed."""
-    drivers = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # CUDA, WSL, ROCm
-    if platform.system() == "Linux" and not any(Path(path).exists() for path in drivers):
+    if not may_have_gpus():
         return False
     import torch
 
     return torch.cuda.is_available()
+
+
+def may_have_gpus() -> bool:
+    """Return whether a driver is installed; True where this cannot be seen without PyTorch."""
+    drivers = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # CUDA, WSL, ROCm
+    return platform.system() != "Linux" or any(Path(path).exists() for path in drivers)
 
 
 def gpu_names() -> list[str]:
@@ -51,6 +59,19 @@ def gpu_names() -> list[str]:
     if named is not None:
         return [name for name in named.split(",") if name]
     return [str(number) for number in range(gpus())]
+
+
+def small_processes() -> int:
+    """Return how many processes that train a small model this machine can hold, one for a core."""
+    return min(cores(), int(memory() / _SMALL))
+
+
+def collect_garbage_rarely() -> None:
+    """Let Python look for garbage after 50,000 new objects instead of 700.
+
+    Imports make many objects and hardly any garbage, so looking for it often makes them slower.
+    """
+    gc.set_threshold(_OBJECTS)
 
 
 @cache

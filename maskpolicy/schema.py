@@ -214,6 +214,11 @@ def _unknown_key(plugin: Any, key: str, choices: Collection[str], place: str) ->
     """Return the error for a key that is none of `choices`, with the key that was meant."""
     value = getattr(plugin, key, None) if key in vars(plugin) else None
     if isinstance(value, (bool, int, float, str, tuple, list)) and not key.startswith("_"):
+        if key in vars(plugin).get("__annotations__", {}) and not dataclasses.is_dataclass(plugin):
+            return ConfigError(
+                f"{place}: is no key, because the class {plugin.__name__} is no dataclass: write "
+                "@dataclass(frozen=True) above it"
+            )
         return ConfigError(
             f"{place}: is no key, because the class {plugin.__name__} gives {key} no type: write "
             f"{key}: {type(value).__name__} = .."

@@ -13,6 +13,7 @@ from maskpolicy.formats import glue
     kind="label",
     group="glue",
     metric="matthews",
+    labels=glue.BINARY,
     files=glue.FILES,
     folders=("CoLA",),
     columns=("source", "label", "mark", "sentence"),

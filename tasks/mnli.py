@@ -17,6 +17,7 @@ TEXTS = ("sentence1|premise", "sentence2|hypothesis")
     kind="label",
     group="glue",
     metric="accuracy",
+    labels=LABELS,
     editions=("matched", "mismatched"),
     files={"train": "train.tsv", "dev": "dev_{edition}.tsv"},
     folders=("MNLI",),

@@ -15,6 +15,7 @@ TEXTS = ("#1 String|sentence1", "#2 String|sentence2")
     kind="label",
     group="glue",
     metric="accuracy_f1",
+    labels=glue.BINARY,
     files=glue.FILES,
     folders=("MRPC",),
     mark="Quality",

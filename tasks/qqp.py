@@ -13,6 +13,7 @@ from maskpolicy.formats import glue
     kind="label",
     group="glue",
     metric="accuracy_f1",
+    labels=glue.BINARY,
     files=glue.FILES,
     folders=("QQP",),
     mark="is_duplicate",

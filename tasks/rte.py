@@ -13,6 +13,7 @@ from maskpolicy.formats import glue
     kind="label",
     group="glue",
     metric="accuracy",
+    labels=glue.ENTAILMENT,
     files=glue.FILES,
     folders=("RTE",),
     mark="sentence2",

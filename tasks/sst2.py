@@ -13,6 +13,7 @@ from maskpolicy.formats import glue
     kind="label",
     group="glue",
     metric="accuracy",
+    labels=glue.BINARY,
     files=glue.FILES,
     folders=("SST-2",),
     mark="sentence",

@@ -26,6 +26,7 @@ class Table:
     separator: str = ""  # between the answers of a cell; empty: a cell is one answer
     passage: str = ""  # the column of what `context: true` gives; empty: there is none
     topic: str = ""  # the column of what rows of one group share; empty: a question or passage
+    id: str = ""  # the column of a row's name in predictions; empty: rows are numbered
     edition: Format = "auto"  # the ending of the files; auto: the first that is there
 
     def example(self, row: Json) -> Example | None:
@@ -34,9 +35,11 @@ class Table:
         if not targets:
             return None
         question = _text(row, self.question, "question")
+        if not question:
+            raise DataError(f"column {self.question!r} is empty")
         passage = _text(row, self.passage, "passage")
         group = _text(row, self.topic, "topic") or alike(passage or question)
-        return Example("", group, question, targets, passage or None)
+        return Example(_text(row, self.id, "id"), group, question, targets, passage or None)
 
 
 @task("labelled-table", kind="label", metric="accuracy", **FACTS)
@@ -49,6 +52,7 @@ class LabelledTable:
     second: str = ""  # the column of the second text of a pair; empty: there is none
     answer: str = "label"  # the column of the label
     topic: str = ""  # the column of what rows of one group share; empty: a text
+    id: str = ""  # the column of a row's name in predictions; empty: rows are numbered
     edition: Format = "auto"  # the ending of the files; auto: the first that is there
 
     def example(self, row: Json) -> Example | None:
@@ -59,8 +63,11 @@ class LabelledTable:
         if label not in self.labels:
             raise DataError(f"column {self.answer!r}: {label!r} is not in `labels`")
         text, second = _text(row, self.text, "text"), _text(row, self.second, "second")
+        if not text:
+            raise DataError(f"column {self.text!r} is empty")
         group = _text(row, self.topic, "topic") or alike(text)
-        return Example("", group, text, (label,), second or None, self.labels)
+        name = _text(row, self.id, "id")
+        return Example(name, group, text, (label,), second or None, self.labels)
 
 
 def _cell(row: Json, column: str, field: str) -> Json:

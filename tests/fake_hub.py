@@ -53,7 +53,7 @@ def serving() -> Iterator[FakeHub]:
     """Run a server until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     hub = FakeHub(f"http://127.0.0.1:{server.server_address[1]}")
-    server.hub = hub  # type: ignore[attr-defined]
+    server.hub = hub
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def hub(self) -> FakeHub:
-        found: FakeHub = self.server.hub  # type: ignore[attr-defined]
+        found: FakeHub = self.server.hub
         return found
 
     def log_message(self, format: str, *args: Any) -> None:

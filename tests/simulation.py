@@ -34,12 +34,16 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "100 x 3": (3,) * 100,
     "40 x 3": (3,) * 40,
     "400 x 1": (1,) * 400,
+    "100 x 1": (1,) * 100,
     "8 x 20": (20,) * 8,
     "8, 2 to 60": (2, 4, 6, 10, 15, 25, 40, 60),
     "20, 1 to 40": (1,) * 8 + (5,) * 8 + (40,) * 4,
     "40, 1 to 15": (1,) * 20 + (4,) * 12 + (15,) * 8,
 }
+EASES: Mapping[str, tuple[float, float]] = {"5%": (-4.0, -3.0), "0.5%": (-6.0, -5.0)}  # by score
+LOW = ((1, 1), (1, 9), (1, 20), (3, 3))  # rows and tasks of boards with low scores
 SAME = "all alike"
+KINDS = ("tests", "groups", "louder", "shapes", "scores")
 QUIET, LOUD = 0.05, 0.4  # run noise where one row, task or the baseline differs from the others
 
 
@@ -57,6 +61,7 @@ class Design:
     common: float = 0.5  # share of the variance between runs that all tasks have in common
     louder: str = SAME  # whose runs differ by LOUD, all others' by QUIET
     gain: float = 0.0  # true difference of the first half of the rows
+    ease: tuple[float, float] = (-2.5, 1.5)  # of a task, drawn between these
 
     @property
     def better(self) -> int:
@@ -79,7 +84,7 @@ def draw(rng: np.random.Generator, design: Design, boards: int) -> list[Floats]:
     gains = np.where(np.arange(arms) > design.better, 0, design.gain) * (np.arange(arms) > 0)
     made = []
     for task in range(tasks):
-        ease = rng.uniform(-2.5, 1.5, (boards, 1)) + rng.normal(0, 1, (boards, len(groups)))
+        ease = rng.uniform(*design.ease, (boards, 1)) + rng.normal(0, 1, (boards, len(groups)))
         ease = ease + rng.normal(0, 0.8, (boards, len(design.sizes)))[:, groups]
         suits = rng.normal(0, design.taste, (boards, arms, len(design.sizes)))[..., groups]
         drift = wide[:, :, task, None] * (ease[:, None] + gains[:, None]) + suits
@@ -155,6 +160,11 @@ def satterthwaite(family: Sequence[Difference]) -> Floats:
 def bounded(family: Sequence[Difference]) -> Floats:
     """The same, with no more degrees of freedom than the seeds have."""
     return _student(family, [each.runs for each in family], 1)
+
+
+def floored(family: Sequence[Difference]) -> Floats:
+    """The same, where noise is at least what single examples explain."""
+    return _student(family, [np.maximum(each.runs, each.chance) for each in family], 1)
 
 
 def moderated(family: Sequence[Difference]) -> Floats:
@@ -244,6 +254,7 @@ METHODS: Mapping[str, Method] = {
     "ours": ours,
     "satterthwaite": satterthwaite,
     "bounded": bounded,
+    "floored": floored,
     "moderated": moderated,
 }
 RESAMPLED = ("sign flips", "bootstrap")
@@ -310,18 +321,23 @@ def grid() -> Iterator[tuple[str, Design]]:
             ((1, 9), (2, 4), (3, 7), (9, 9)), ("one row", "one task")
         ):
             yield "shapes", replace(board, rows=rows, tasks=tasks, louder=who)
+        for ease, (rows, tasks), noise in product(EASES.values(), LOW, (0.0, 0.2)):
+            yield "scores", Design(seeds, rows, tasks, SIZES["100 x 1"], noise, ease=ease)
 
 
 def size(experiments: int, names: Sequence[str], kinds: Sequence[str]) -> None:
     """Print, in percent, how many boards without any true difference carry a mark."""
-    print("| seeds | rows x tasks | groups | noise | taste | common |", " | ".join(names), "|")
+    about = "| seeds | rows x tasks | groups | noise | taste | common | score |"
+    print(about, " | ".join(names), "|")
+    scores = {ease: score for score, ease in EASES.items()}
     for kind, design in grid():
         if kind in kinds:
             found = rates(design, experiments, names)
             groups = next(name for name, sizes in SIZES.items() if sizes == design.sizes)
             noise = design.noise if design.louder == SAME else design.louder
-            about = (design.seeds, f"{design.rows} x {design.tasks}", groups, noise)
-            cells = [*map(str, (*about, design.taste, design.common))]
+            board = f"{design.rows} x {design.tasks}"
+            cells = [str(design.seeds), board, groups, str(noise)]
+            cells += [str(design.taste), str(design.common), scores.get(design.ease, "30%")]
             cells += [f"{100 * found[name][0]:.1f}" for name in names]
             print("|", " | ".join(cells), "|", flush=True)
 
@@ -393,7 +409,7 @@ def _main() -> None:
     parser.add_argument("--louder", default=SAME)
     parser.add_argument("--seed", type=int, default=0, help="of the simulation itself")
     parser.add_argument("--methods", nargs="*", choices=(*METHODS, *RESAMPLED))
-    parser.add_argument("--kinds", nargs="*", default=("tests", "groups", "louder", "shapes"))
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
     given = parser.parse_args()
     if given.what == "size":
         size(given.experiments, given.methods or tuple(METHODS), given.kinds)

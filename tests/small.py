@@ -85,6 +85,7 @@ def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:
     from transformers import BartConfig, BartForConditionalGeneration
 
     shape = {
+        "vocab_size": len(tokenizer()),
         "d_model": 16,
         "encoder_layers": 1,
         "decoder_layers": 1,
@@ -95,7 +96,7 @@ def bart(dropout: float = 0.0, seed: int = 0, **settings: Any) -> Any:
         "max_position_embeddings": 64,
         "init_std": 0.2,
     }
-    config = BartConfig(vocab_size=len(tokenizer()), dropout=dropout, **shape | settings)
+    config = BartConfig(dropout=dropout, **shape | settings)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return BartForConditionalGeneration(config)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import comparison, gpu, loop, measure, training
+from benchmarks import comparison, encoder, gpu, loop, measure, training
 from benchmarks.measure import Clock, Others, Rate, interleaved, table
 from maskpolicy.config.budgets import resolve_auto
 
@@ -112,3 +112,13 @@ def test_the_loop_is_measured_at_four_sizes():
         ["| 32", "2", "8"],
         ["| 32", "1", "16"],
     ]
+
+
+def test_both_layers_train_an_encoder_to_the_same_loss():
+    found = encoder.works(3)
+    assert [work.name for work in found][:2] == ["MLM", "MAE-LM"]
+    for work in found:
+        theirs, ours = encoder.compare(work, 1)
+        assert theirs.note.startswith("then loss")
+        losses = [float(rate.note.split()[-1]) for rate in (theirs, ours)]
+        assert losses[0] == pytest.approx(losses[1], abs=0.001)

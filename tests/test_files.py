@@ -9,7 +9,14 @@ import pytest
 from folders import DEAD, half_written
 
 from maskpolicy.errors import DataError, StoreError
-from maskpolicy.files import check_folder, claim_folder, read_json, relative_paths, remove_parts
+from maskpolicy.files import (
+    check_folder,
+    claim_folder,
+    read_json,
+    relative_paths,
+    remove_parts,
+    write_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,18 @@ def test_a_folder_is_checked_before_it_is_created(tmp_path):
 def test_texts_are_found_at_any_depth(tmp_path):
     value = {"a": [1, None, {"b": f"{tmp_path}/x"}], "c": (f"{tmp_path}/y", True)}
     assert relative_paths(value, tmp_path) == {"a": [1, None, {"b": "x"}], "c": ["y", True]}
+
+
+def test_an_interrupted_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    write_file(tmp_path / "a.json", b"old")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "a.json", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.json", b"old")]
 
 
 def test_what_a_process_of_another_machine_writes_stays_for_a_day(tmp_path):

@@ -86,6 +86,14 @@ def test_an_attribute_without_a_type_is_no_key_and_the_message_says_why():
         schema.block(Untyped, {"learning_rate": 1}, "top")
 
 
+def test_a_class_that_lacks_its_decorator_is_told_so():
+    class Bare:
+        n: int = 2
+
+    with pytest.raises(ConfigError, match=r"^top.n: .* class Bare is no dataclass: write @datacl"):
+        schema.block(Bare, {"n": 3}, "top")
+
+
 def test_what_is_no_dataclass_takes_no_keys():
     with pytest.raises(ConfigError, match="unknown key"):
         schema.block(int, {"a": 1}, "top")

@@ -19,6 +19,7 @@ COLUMNS = (
     *("finding", "claim", "verdict", "p", "p of least", "compared", "on", "difference", "low"),
     *("high", "claimed", "least", "own p", "own p of least", "finds", "runs"),
 )
+OVERVIEW = ("finding", "claim", "verdict")
 ABOUT = (
     "The fourteen findings of Ye et al. 2021 and Meng et al. 2024",
     "Each finding is a claim about differences between rows of runs. The findings are tested as "
@@ -67,7 +68,9 @@ class PaperFindings:
             return Findings(COLUMNS, (), (NOTHING,), partial=True)
         notes = (*_rules(verdicts), *dict.fromkeys(evidences.notes))
         rows = tuple(row for verdict in verdicts for row in _rows(verdict))
-        return Findings(COLUMNS, rows, notes, partial=True, figures=drawn, about=ABOUT)
+        return Findings(
+            COLUMNS, rows, notes, partial=True, figures=drawn, about=ABOUT, overview=OVERVIEW
+        )
 
     def _scaled(self, claim: Claim) -> Claim:
         """Return a claim whose contrasts of scores have the smallest effect of the settings."""

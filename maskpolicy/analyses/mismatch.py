@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from maskpolicy.findings import ColumnExamples, Sampling, answers, column_exampl
 from maskpolicy.graph.nodes import params_of
 from maskpolicy.metrics.per_example import normalise
 from maskpolicy.plots import Bars, Series
+from maskpolicy.results import predictions
 from maskpolicy.stages.params import EvaluateParams
 
 COLUMNS = ("run", "policy", "task", "relations", "score", "std", "examples", "seeds", "hits")
@@ -112,8 +112,7 @@ class Mismatch(Sampling):
             path = read(run, cell)
             if path is None or not path.is_file():
                 continue
-            for line in path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
+            for row in predictions.rows(path):
                 part = SEEN if row["slices"].get(self.slice, "") in seen else UNSEEN
                 found[part][cell.seed].append(row["score"])
         return dict(found)

@@ -11,6 +11,7 @@ import numpy as np
 from maskpolicy import ConfigError, Findings, Json, Result, Run, Store, analysis, keys
 from maskpolicy.config.experiment import WORLD, untuned
 from maskpolicy.findings import over_runs
+from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.baselines import baseline_of
 from maskpolicy.leaderboard.comparisons import FEWEST
 from maskpolicy.plots import Grid
@@ -150,7 +151,7 @@ def _notes_on(found: dict[tuple[str, str], list[float]]) -> list[str]:
     return [
         f"{label}, {task}: the difference is the same in every world"
         for (label, task), values in found.items()
-        if len(values) >= FEWEST and not np.ptp(values)
+        if len(values) >= FEWEST and stats.are_equal(np.array(values))
     ]
 
 

@@ -27,12 +27,11 @@ from maskpolicy.cli import (
     showing,
     working,
 )
-from maskpolicy.errors import MaskpolicyError
+from maskpolicy.errors import INTERRUPTED, INTERRUPTION, MaskpolicyError
 from maskpolicy.version import VERSION
 
 PROGRAM = "maskpolicy"
 USER_ERROR = 2
-INTERRUPTED = 130
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # end a command as control-C does
 _ENDED = (INTERRUPTED, *(128 + number for number in _SIGNALS))
 _LONGEST = 500  # characters of an error's line
@@ -69,7 +68,7 @@ class Commands(TyperGroup):
             typer.echo(f"error: {_line(error)}", err=True)
             code = USER_ERROR
         if code in _ENDED:
-            typer.echo("interrupted: the same command continues where it stopped", err=True)
+            typer.echo(INTERRUPTION, err=True)
         if standalone_mode:
             _exit(code if isinstance(code, int) else 0)
         return code

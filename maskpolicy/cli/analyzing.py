@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,8 +71,6 @@ def analyze(
     detail = detail_of(quiet, verbose)
     log_to(console(err=True), detail=detail)
     discovery.load_files(plugin or (), fresh=True)
-    if (Path(name) / "results").is_dir():
-        raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
     analyses, places = _parsed(name, runs or [])
     with packing.opened(places) as opened:
         folders = opened.folders
@@ -82,18 +80,27 @@ def analyze(
         artifacts = overlay.writable(open_store(place, cache))
         what = _unpaged(opened)  # a single run has a page, which shows analyses
         run = None if what else folders[0]
-        written, any_found = False, False
+        written, notes = [], list[str]()
         for each, found in _each(analyses, opened, artifacts, detail, strict=name != ALL):
             if name != ALL:
                 _print(found, each, as_json=as_json)
-            any_found = True
-            written |= _save(found, each, _place(each, out, run), run, err=as_json)
-        if not any_found:
+            written.append(_save(found, each, out, run, err=as_json))
+            notes += found.notes
+        if not written:
             raise DataError(f"analyze {ALL}: no analysis has results: the lines above say why")
-        if out is None and run is not None and written:
+        if out is None and run is not None and any(written):
             _refresh(run, err=as_json)
-        elif not written:
+        elif what and not any(written):
             typer.echo(f"{what}: --out DIR writes JSON, Markdown and plots", err=True)
+        for note in _unloaded(notes):
+            typer.echo(f"left out: {note}", err=True)
+
+
+def _unloaded(notes: Iterable[str]) -> list[str]:
+    """Return the notes on rows that are left out because their plugin is not loaded, each once."""
+    from maskpolicy.plugins.discovery import NOT_LOADED
+
+    return [note for note in dict.fromkeys(notes) if NOT_LOADED in note]
 
 
 def _checked(name: str | None, *, as_json: bool) -> str:
@@ -119,6 +126,8 @@ def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]
     from maskpolicy.config import yaml_file
     from maskpolicy.plugins import discovery, registry
 
+    if (Path(name) / "results").is_dir():
+        raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
     keys = [word for word in words if "=" in word and not Path(word).exists()]
     places = [word for word in words if word not in keys]
     if not places:
@@ -192,14 +201,21 @@ def _place(name: str, out: Path | None, run: Path | None) -> Path | None:
 
 
 def _save(found: Findings, name: str, out: Path | None, run: Path | None, *, err: bool) -> bool:
-    """Write the files of an analysis, if there is a folder for them; return whether there is."""
+    """Write the files of an analysis, if there is a folder for them; return whether it has.
+
+    What a run's folder has of it stays where rows of a plugin would be missing.
+    """
     from maskpolicy import findings
     from maskpolicy.results import cell
 
-    if out is None:
+    place = _place(name, out, run)
+    if place is None:
+        return False
+    if out is None and place.is_dir() and _unloaded(found.notes):
+        typer.echo(f"kept as it was: {place}", err=err)
         return False
     of, rows = (cell.fingerprint(run), cell.read_run(run).rows) if run else ("", ())
-    for path in findings.save(found, name, out, of, rows=rows):
+    for path in findings.save(found, name, place, of, rows=rows):
         typer.echo(f"written to {path}", err=err)
     return True
 

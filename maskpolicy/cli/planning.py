@@ -74,9 +74,11 @@ def plan(
     if digest:
         console().print(plan_digest(order))
         return
-    planned = planning.plan(part.targets, artifacts, targets=part.targets)
+    artifacts.prefetch(stage.key for stage in order)
     missing = planning.missing(part.targets, artifacts)
-    known = costs.known_costs(order, missing, artifacts, elsewhere=True)
+    records = artifacts.records() if missing else []
+    planned = planning.plan(part.targets, artifacts, targets=part.targets, records=records)
+    known = costs.known_costs(order, missing, artifacts, elsewhere=lambda: records)
     rest = [stage for stage in order if stage.key in missing]
     takes = costs.expected(rest, known, default_jobs(experiment, missing))
     named = {task for _, task, _ in part.cells}

@@ -34,12 +34,16 @@ from maskpolicy.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
+    from maskpolicy.executors.engines import Executor
     from maskpolicy.runs.contents import FinishedRun
+    from maskpolicy.runs.display import Detail
     from maskpolicy.runs.file_to_folder import Prepared
-    from maskpolicy.runs.progress import StageSummary
+    from maskpolicy.runs.progress import RunProgress, StageSummary
 
 
-Executor: TypeAlias = Annotated[
+ExecutorName: TypeAlias = Annotated[
     str, typer.Option(metavar="local|ray[=ADDRESS]|slurm", help="Who computes the stages.")
 ]
 
@@ -57,7 +61,7 @@ def run(
     jobs: Jobs = None,
     threads: Threads = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
-    executor: Executor = "local",
+    executor: ExecutorName = "local",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="slurm: print what sbatch would get, and end.")
     ] = False,
@@ -70,52 +74,61 @@ def run(
 ) -> None:
     """Run an experiment and print its leaderboard; the same command continues where it stopped."""
     started = time.monotonic()
+    from maskpolicy.executors import local
     from maskpolicy.executors.engines import LOCAL
-    from maskpolicy.graph import processes
-    from maskpolicy.runs import contents, file_to_folder
-    from maskpolicy.runs.display import Display
-    from maskpolicy.runs.meters import Preparation, forecast
-    from maskpolicy.runs.progress import RunProgress
 
-    name, address = _engine(executor, jobs, dry_run=dry_run)
+    chosen = _executor(executor, jobs, dry_run=dry_run)
     notes, detail = console(err=True), detail_of(quiet, verbose)
     log_to(notes, detail=detail)
-    request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
-    with Display(notes, "run", Preparation("reading the experiment and its files"), detail):
-        prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
-    if name == LOCAL:
-        jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
-    if dry_run:
-        _print_scripts(prepared)
-        return
-    if not processes.is_first():
-        processes.follow(prepared.order, prepared.store, workers)
-        return
-    request = replace(request, threads=threads)
-    ahead = forecast(prepared.part.targets, prepared.store, jobs or 1)
-    bars = RunProgress(notes, ahead, detail=detail)
-    outcomes = file_to_folder.compute(prepared, request, (name, address), jobs or 1, bars)
-    processes.dismiss()
+    with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
+        from maskpolicy.graph import processes
+        from maskpolicy.runs import file_to_folder
+        from maskpolicy.runs.display import Display
+        from maskpolicy.runs.meters import Preparation
+
+        request = replace(request_of(file, keys, store, cache, plugin, only), workers=workers)
+        with Display(notes, "run", Preparation("reading the experiment and its files"), detail):
+            prepared = file_to_folder.prepare(request, out, is_dry=dry_run, verify=verify)
+        if chosen.name == LOCAL:
+            jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
+        if dry_run:
+            _print_scripts(prepared)
+            return
+        if not processes.is_first():
+            processes.follow(prepared.order, prepared.store, workers)
+            return
+        request, chosen = replace(request, threads=threads), replace(chosen, early=early)
+        bars = _bars(prepared, jobs or 1, notes, detail)
+        outcomes = file_to_folder.compute(prepared, request, chosen, jobs or 1, bars)
+        processes.dismiss()
     seconds = time.monotonic() - started
     # before anything is printed, because output may be cut off, as by `| head`
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs or 1)
-    _print(finished, took, seconds, jobs or 1)
-    if show_page:
-        _open(finished.folder / contents.PAGE)
+    _print(finished, took, seconds, jobs or 1, show_page=show_page)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
 
 
-def _engine(executor: str, jobs: int | None, *, dry_run: bool) -> tuple[str, str]:
-    """Return the name and the address of an executor; raises ConfigError for options it refuses."""
-    from maskpolicy.executors.capacity import check_jobs
+def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
+    """Return an executor; raises ConfigError for options that it refuses."""
     from maskpolicy.executors.engines import SLURM, parsed
 
-    name, address = parsed(executor, jobs)
-    if dry_run and name != SLURM:
+    found = parsed(executor, jobs)
+    if dry_run and found.name != SLURM:
         raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
     if jobs is not None:
+        from maskpolicy.executors.capacity import check_jobs
+
         check_jobs(jobs)
-    return name, address
+    return found
+
+
+def _bars(prepared: Prepared, jobs: int, notes: Console, detail: Detail) -> RunProgress:
+    """Return the progress of a run, with the time left from earlier stages of the same kinds."""
+    from maskpolicy.runs.meters import forecast
+    from maskpolicy.runs.progress import RunProgress
+
+    ahead = forecast(prepared.part.targets, prepared.store, jobs)
+    return RunProgress(notes, ahead, detail=detail)
 
 
 def _print_scripts(prepared: Prepared) -> None:
@@ -129,9 +142,17 @@ def _print_scripts(prepared: Prepared) -> None:
         typer.echo(script)
 
 
-def _print(finished: FinishedRun, took: Sequence[StageSummary], seconds: float, jobs: int) -> None:
-    """Print the leaderboard, the table of times, and where the files are."""
+def _print(
+    finished: FinishedRun,
+    took: Sequence[StageSummary],
+    seconds: float,
+    jobs: int,
+    *,
+    show_page: bool,
+) -> None:
+    """Print the leaderboard, the table of times, and where the files are; open the page."""
     from maskpolicy.runs import progress
+    from maskpolicy.runs.command_words import from_here
     from maskpolicy.runs.contents import PAGE
 
     screen = console()
@@ -140,9 +161,13 @@ def _print(finished: FinishedRun, took: Sequence[StageSummary], seconds: float, 
     screen.print(f"written to {finished.folder}", soft_wrap=True)
     screen.print(f"page: {finished.folder / PAGE}", soft_wrap=True)
     command = ["maskpolicy", "analyze", "all", str(finished.folder)]
+    for file in finished.experiment.plugins:  # no command loads what only a run names
+        command += ["--plugin", from_here(file)]
     if finished.store.place != str(Path(STORE).absolute()):
         command += ["--store", finished.store.place]
     screen.print(f"to explain the scores: {shlex.join(command)}", soft_wrap=True)
+    if show_page:
+        _open(finished.folder / PAGE)
 
 
 def _open(page: Path) -> None:

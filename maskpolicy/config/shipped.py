@@ -38,15 +38,18 @@ def file_of(asked: Path) -> Path:
     found = paths.get(asked.as_posix())
     if asked.suffix or (asked.exists() and not (found and asked.is_dir())):
         return asked
+    beside = (asked.with_name(f"{asked.name}{ending}") for ending in (".yaml", ".yml"))
+    here = [path for path in beside if path.is_file()]
     if found is None:
         name = asked.as_posix()
+        if here:
+            raise ConfigError(f"unknown experiment {name!r}: for the file, write {here[0]}")
         said = unknown(
             "experiment", name, paths, _meant(name, paths), "maskpolicy list experiments"
         )
         raise ConfigError(f"{said}, or name a file")
-    for ending in (".yaml", ".yml"):
-        own = asked.with_name(f"{asked.name}{ending}")
-        if own.is_file() and not own.samefile(found):
+    for own in here:
+        if not own.samefile(found):
             raise ConfigError(
                 f"{asked}: is maskpolicy's own experiment, and {own} is here: "
                 f"write {own} for the file, or {found} for maskpolicy's"

@@ -75,7 +75,10 @@ def task_block(
     block = schema.block(TaskBlock, ours, where, {"label": name, "data": data})
     block["data"] = data_source(block["data"], at(where, "data"), folders)
     chosen = hooks.METRIC.of(made)
-    _check_metrics(block["metrics"], entry, chosen or entry.facts.get("metric"), where)
+    usual = chosen or entry.facts.get("metric")
+    _check_metrics(block["metrics"], entry, usual, where)
+    labels = hooks.LABELS.of(made) or entry.facts.get("labels", ())
+    _check_labels(block["metrics"] or (usual,), labels, where)
     if block["metrics"] and chosen and chosen not in block["metrics"]:
         _check_choice(entry, own, values, chosen, where)
     block["fields"] = keys.plain(values, where)
@@ -110,6 +113,17 @@ def _check_metrics(names: Sequence[str], entry: Registered, usual: Any, where: s
                 else ("numbers, and the answers of this task are none")
             )
             raise ConfigError(f"{place}: {name} compares {what}: {instead}")
+
+
+def _check_labels(names: Sequence[Any], labels: Sequence[str], where: str) -> None:
+    """Raise ConfigError for a metric that is for tasks with other labels; () are not known."""
+    for name in names:
+        wanted = METRICS[name].labels if name in METRICS else ()
+        if labels and wanted and set(labels) != set(wanted):
+            raise ConfigError(
+                f"{at(where, 'metrics')}: {name} is for the labels {', '.join(wanted)}, and this "
+                f"task has {', '.join(labels)}: name another, such as accuracy"
+            )
 
 
 def _check_choice(
@@ -163,5 +177,7 @@ def data_source(
             raise ConfigError(f"{where}: {given} is a file: name its folder, {Path(given).parent}")
         if _HUB_NAME.fullmatch(given):
             more = "; a data set of the Hub is saved to files first (docs/tasks.md)"
-        raise ConfigError(f"{where}: {unknown('source', given, names)} or a folder{more}")
+        raise ConfigError(
+            f"{where}: {unknown('source', given, names)} or a folder that exists{more}"
+        )
     return str(found)

@@ -98,8 +98,11 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
         paths = [Path(path) for path in corpus.files]
         prefixes(corpus)
         has_lines = any(readers.has_lines(path.name) for path in paths)
+        known = tuple((path.name, digest(path)) for path in paths)
+        if all(path.is_file() and not path.stat().st_size for path in paths):
+            raise no_text(corpus)
         return FileSource(
-            files=tuple((path.name, digest(path)) for path in paths),
+            files=known,
             column=corpus.column,
             columns=corpus.columns,
             on_error=corpus.on_error,
@@ -194,9 +197,11 @@ def malformed_rows(source: Source | CorpusBlock) -> Malformed:
     return Malformed("corpus.on_error: skip", is_skipped)
 
 
-def no_text(corpus: CorpusBlock, malformed: Malformed) -> DataError:
+def no_text(corpus: CorpusBlock, malformed: Malformed | None = None) -> DataError:
     """Return the error for a corpus without text, which says what to do."""
-    bad = f" ({malformed.count} malformed, {malformed.first[0]})" if malformed.count else ""
+    bad = ""
+    if malformed is not None and malformed.count:
+        bad = f" ({malformed.count} malformed, {malformed.first[0]})"
     name = corpus.hub or ", ".join(corpus.files)
     if not corpus.hub and all(map(readers.is_plain, corpus.files)):
         return DataError(f"{name}: the corpus holds no text{bad}: name files with text")
@@ -273,7 +278,10 @@ def _document(row: Row, prefix: str, column: str, columns: Sequence[str]) -> Doc
     """Return a row's document, or None if it has no text; DataError does not name the row."""
     if row.error:
         raise DataError(row.error)
-    text = row.value.get(column)
+    if column not in row.value:
+        known = ", ".join(map(str, row.value)) or "none"
+        raise DataError(f"has no key {column!r} (it has {known}): set corpus.column to the text's")
+    text = row.value[column]
     if isinstance(text, str) and not text.strip():
         return None
     text = fields.text(row.value, column)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from errno import EMFILE
+from functools import cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerBase
 
-# joiners inside words, and combining marks
-_MARKS = "\u200c\u200d" + "".join(
-    char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M")
-)
-_WORD = re.compile(rf"[\w{_MARKS}]+(?:['’.\-][\w{_MARKS}]+)*|[^\w\s]")
 _BLANK = re.compile(r"\S+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-Þ])|\n+")
 _REMEMBERED = 50_000  # largest corpus, in passages, that is cached in memory
@@ -269,7 +265,7 @@ def tokenize(
 
 def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Passage:
     """Return the passage of a text, given its tokens (t,) and their `offsets` (t, 2)."""
-    words = _ranges(offsets, [m.start() for m in _WORD.finditer(document.text)])
+    words = _ranges(offsets, [m.start() for m in _word_pattern().finditer(document.text)])
     sentences = _ranges(offsets, [0, *(m.end() for m in _SENTENCE_END.finditer(document.text))])
     plain = Passage(document.id, document.text, tokens, offsets, words, sentences)
     columns = {name: plain.at(spans) for name, spans in document.columns.items()}
@@ -342,6 +338,14 @@ def _joined(
     ids = [each for part in parts for each in part.ids]
     pairs = zip(bounds, parts, strict=True)
     return Encoded(ids, [(a + at, b + at) for (at, _), part in pairs for a, b in part.offsets])
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    """Return the pattern of words and punctuation; to make it takes a while."""
+    combining = (char for char in map(chr, range(0x300, 0xFE30)) if category(char).startswith("M"))
+    inside = "\\w\u200c\u200d" + "".join(combining)  # joiners, and combining marks
+    return re.compile(rf"[{inside}]+(?:['’.\-][{inside}]+)*|[^\w\s]")
 
 
 def _ranges(offsets: Spans, starts: Sequence[int]) -> Spans:

@@ -7,7 +7,9 @@ gives the same bytes on machines with any number of cores. Large models use all 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from maskpolicy import hardware
 from maskpolicy.config.experiment import Experiment
@@ -16,7 +18,7 @@ from maskpolicy.errors import ConfigError
 from maskpolicy.graph import processes
 from maskpolicy.models.model_kinds import MODEL_KINDS
 
-_MEMORY = 1.5 * 2**30  # bytes of a process that trains a small model
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # of PyTorch's operations, and of MKL's
 
 
 def is_small(experiment: Experiment) -> bool:
@@ -36,7 +38,7 @@ def default_jobs(experiment: Experiment, missing: Collection[str]) -> int:
         return 1
     most = hardware.gpus() // max(1, widest(experiment.resources))
     if not most and is_small(experiment):
-        most = min(hardware.cores(), int(hardware.memory() / _MEMORY))
+        most = hardware.small_processes()
     return max(1, min(most, len(missing)))
 
 
@@ -52,15 +54,35 @@ def check_jobs(count: int) -> None:
         )
 
 
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Leave no trace of `set_threads` in this process's environment after the block."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def set_threads(experiment: Experiment, threads: int | None, jobs: int = 1) -> int:
     """Set the number of PyTorch's threads in this process, one of `jobs`, and return it.
 
     `threads` is the user's setting. The default is 1 for a small model, and an equal share of all
-    threads (of OMP_NUM_THREADS, if it is set) for others.
+    threads (of OMP_NUM_THREADS, if it is set) for others. If it is 1 and PyTorch is not imported
+    yet, only the environment is set, which PyTorch reads when it is imported.
     """
+    if threads is None and is_small(experiment):
+        threads = 1
+    if threads == 1 and "torch" not in sys.modules:
+        os.environ.update(dict.fromkeys(_THREADS, "1"))
+        return 1
     import torch
 
     if threads is None:
-        threads = 1 if is_small(experiment) else max(1, torch.get_num_threads() // jobs)
+        threads = max(1, torch.get_num_threads() // jobs)
     torch.set_num_threads(threads)
     return threads

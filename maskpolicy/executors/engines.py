@@ -22,6 +22,15 @@ LOCAL, RAY, SLURM = "local", "ray", "slurm"
 
 
 @dataclass(frozen=True)
+class Executor:
+    """Who computes the stages, as `--executor` names it."""
+
+    name: str = LOCAL
+    address: str = ""  # of Ray's cluster
+    early: local.Worker | None = None  # a worker on this machine that waits for its request
+
+
+@dataclass(frozen=True)
 class Engine:
     """The arguments of `graph.execution.execute` that depend on the engine."""
 
@@ -30,15 +39,15 @@ class Engine:
     watch: Callable[[Progress], Progress] = lambda progress: progress
 
 
-def parsed(executor: str, jobs: int | None) -> tuple[str, str]:
-    """Return the name and the address of an executor; raises ConfigError."""
+def parsed(executor: str, jobs: int | None) -> Executor:
+    """Return an executor by its name, or ray=ADDRESS; raises ConfigError."""
     name, sign, address = executor.partition("=")
     if name not in (LOCAL, RAY, SLURM):
         raise ConfigError(f"--executor: {unknown('executor', name, (LOCAL, RAY, SLURM))}")
     if sign and (name != RAY or not address):
         raise ConfigError(f"--executor {executor}: only ray takes an address, ray=HOST:PORT")
     if name == LOCAL:
-        return name, ""
+        return Executor()
     if jobs is not None and jobs > 1:
         raise ConfigError(f"--jobs {jobs}: {name} starts the workers: leave --jobs out")
     if processes.count() > 1:
@@ -46,31 +55,31 @@ def parsed(executor: str, jobs: int | None) -> tuple[str, str]:
             f"--executor {executor}: torchrun or accelerate launch has started {processes.count()} "
             "processes: remove the launcher, and set resources: {intermediate: {gpus: ..}}"
         )
-    return name, address
+    return Executor(name, address)
 
 
 @contextmanager
 def engine(
-    name: str,
-    address: str,
+    executor: Executor,
     jobs: int,
     request: Request,
     experiment: Experiment,
     order: Sequence[Stage],
     store: Store,
 ) -> Iterator[Engine]:
-    """Start the workers of an executor (see `parsed`), and end them when the block ends.
+    """Start the workers of an executor, and end them when the block ends.
 
     Raises ConfigError if the executor cannot be used.
     """
-    if name == LOCAL:
+    if executor.name == LOCAL:
         reports = Relayed(order)
-        with local.beside(jobs, request, widest(experiment.resources), reports):
+        wide = widest(experiment.resources)
+        with local.beside(jobs, request, wide, reports, executor.early):
             yield Engine(watch=reports.watch)
-    elif name == RAY:
+    elif executor.name == RAY:
         from maskpolicy.executors.ray_engine import on_ray
 
-        with on_ray(address, request, experiment, order, store) as workers:
+        with on_ray(executor.address, request, experiment, order, store) as workers:
             yield Engine((), workers.pause, workers.watch)
     else:
         from maskpolicy.executors.slurm_engine import on_slurm

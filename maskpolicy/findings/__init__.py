@@ -84,7 +84,9 @@ class Findings:
     `partial` findings are not cached, because artifacts were missing or files may change. `values`
     has the numbers that are compared over intermediate runs: for each the `policy` (a row's label),
     the `stage` (the number of its intermediate run), what it is of, and the `value`. `about`, a
-    title and paragraphs, stands above the table. With `figures`, there is a page of all of it.
+    title and paragraphs, stands above the table. `overview` names columns for a table of their own,
+    of the rows that have all of them, above the table of the others. With `figures`, there is a
+    page of all of it.
     """
 
     columns: tuple[str, ...]
@@ -95,6 +97,19 @@ class Findings:
     values: tuple[Mapping[str, Json], ...] = ()
     about: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
+    overview: tuple[str, ...] = ()
+
+    def tables(self) -> list[Findings]:
+        """Return findings of one table each: the overview and the other columns, or all columns.
+
+        The first column of the overview is in both tables.
+        """
+        if not self.overview:
+            return [self]
+        others = self.overview[1:]
+        whole = [row for row in self.rows if all(row.get(name) for name in self.overview)]
+        rest = tuple(name for name in self.columns if name not in others)
+        return [Findings(self.overview, tuple(whole)), Findings(rest, self.rows)]
 
 
 class Analysis(Protocol):
@@ -159,6 +174,8 @@ def to_json(findings: Findings, name: str) -> Json:
         found["values"] = list(map(dict, findings.values))
     if findings.about:
         found["about"] = list(findings.about)
+    if findings.overview:
+        found["overview"] = list(findings.overview)
     if findings.figures:
         found["figures"] = [
             {"title": each.title, "about": each.about, "plots": _panels(each.plots)}
@@ -180,9 +197,18 @@ def from_json(document: Json) -> Findings:
         for each in document.get("figures", ())
     )
     values = tuple(document.get("values", ()))
-    about = tuple(document.get("about", ()))
+    about, overview = (tuple(document.get(key, ())) for key in ("about", "overview"))
     columns = tuple(document["columns"])
-    return Findings(columns, rows, notes, drawn, values=values, about=about, figures=figures)
+    return Findings(
+        columns,
+        rows,
+        notes,
+        drawn,
+        values=values,
+        about=about,
+        figures=figures,
+        overview=overview,
+    )
 
 
 def _plots(panels: Sequence[Json]) -> tuple[Plot, ...]:
@@ -197,25 +223,28 @@ def _plot(panel: dict[str, Json]) -> Plot:
 
 
 def to_markdown(findings: Findings) -> str:
-    """Return findings as a Markdown table followed by the notes, below what they are about."""
-    above = [f"# {markdown.plain(line)}\n" for line in findings.about[:1]]
-    above += [f"{line}\n" for line in findings.about[1:]]
-    head = [title(column) for column in findings.columns]
-    table = markdown.plain_table(head, [_cells(findings, row) for row in findings.rows])
-    notes = [f"* {markdown.plain(note)}" for note in findings.notes]
-    return "\n".join([*above, table, *([""] if notes else []), *notes]) + "\n"
+    """Return findings as Markdown: what they are about, the table or tables, and the notes."""
+    above = [f"# {markdown.plain(line)}" for line in findings.about[:1]]
+    tables = [
+        markdown.plain_table(
+            [title(column) for column in part.columns], [_cells(part, row) for row in part.rows]
+        )
+        for part in findings.tables()
+    ]
+    notes = "\n".join(f"* {markdown.plain(note)}" for note in findings.notes)
+    return "\n\n".join(filter(None, [*above, *findings.about[1:], *tables, notes])) + "\n"
 
 
 def to_table(findings: Findings) -> Table:
-    """Return findings as a table for the terminal; the caller prints the notes."""
+    """Return the table, or the overview, for the terminal; the caller prints the notes."""
     from rich.table import Table
 
-    table = Table(box=None)
-    for column in findings.columns:
-        numbers = any(isinstance(row.get(column), int | float) for row in findings.rows)
+    first, table = findings.tables()[0], Table(box=None)
+    for column in first.columns:
+        numbers = any(isinstance(row.get(column), int | float) for row in first.rows)
         table.add_column(title(column), justify="right" if numbers else "left")
-    for row in findings.rows:
-        table.add_row(*_cells(findings, row))
+    for row in first.rows:
+        table.add_row(*_cells(first, row))
     return table
 
 

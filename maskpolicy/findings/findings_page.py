@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from maskpolicy import plots
@@ -28,11 +28,7 @@ def render(findings: Findings, name: str) -> str:
     return page.render(
         heading=heading,
         paragraphs=paragraphs,
-        columns=[title(column) for column in findings.columns],
-        rows=[
-            (bool(row.get("verdict")), [_cell(row, column) for column in findings.columns])
-            for row in findings.rows
-        ],
+        tables=[(list(map(title, each.columns)), _rows(each)) for each in findings.tables()],
         notes=findings.notes,
         figures=[
             (each.title, each.about, Markup(plots.draw(each.plots, each.title)["svg"].decode()))
@@ -40,6 +36,15 @@ def render(findings: Findings, name: str) -> str:
         ],
         style=asset(_PACKAGE, "page.css"),
     )
+
+
+def _rows(findings: Findings) -> Iterator[tuple[bool, list[tuple[str, str]]]]:
+    """Yield for each row whether its first value is not that of the row above, and its cells."""
+    above: Json = None
+    for row in findings.rows:
+        first = row.get(findings.columns[0])
+        yield first != above, [_cell(row, column) for column in findings.columns]
+        above = first
 
 
 def _cell(row: Mapping[str, Json], column: str) -> tuple[str, str]:

@@ -43,7 +43,9 @@ def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json
     in all of them, has no test; it is left out. `detectable` is None where p is below the level.
     """
     places = [
-        place for place, values in found.items() if len(values) >= FEWEST and np.ptp(values) > 0
+        place
+        for place, values in found.items()
+        if len(values) >= FEWEST and not stats.are_equal(np.array(values))
     ]
     verdicts = [stats.replicated(np.array([found[place]]))[0] for place in places]
     adjusted = stats.holm([float(each.p) for each in verdicts]) if verdicts else ()

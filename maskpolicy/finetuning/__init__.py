@@ -10,7 +10,7 @@ from typing import Any
 from maskpolicy.config.budgets import Training
 from maskpolicy.finetuning import label, span, text
 from maskpolicy.finetuning.head_params import AnswerParams, HeadKind, HeadParams
-from maskpolicy.models.text_to_text_loss import TrainingLoss
+from maskpolicy.models.text_to_text_loss import training_loss
 from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.steps import Cut, ExampleSteps
 from maskpolicy.types import Example
@@ -36,18 +36,18 @@ class Head:
 
 TASK_HEADS: Mapping[HeadKind, Head] = {
     "text": Head(
-        text.start, text.load, text.steps, text.loss, TrainingLoss, text.answer, text.cuts
+        text.start, text.load, text.steps, text.loss, training_loss, text.answer, text.cuts
     ),
     "label": Head(
         label.start,
         label.load,
         label.steps,
         label.loss,
-        lambda: label.loss,
+        label.training_loss,
         label.answer,
         label.cuts,
     ),
     "span": Head(
-        span.start, span.load, span.steps, span.loss, lambda: span.loss, span.answer, span.cuts
+        span.start, span.load, span.steps, span.loss, span.training_loss, span.answer, span.cuts
     ),
 }

@@ -35,7 +35,7 @@ def generate(
 
     Sources are texts, or rows of token ids: the name of a mask in a text is ordinary text.
     Sources of like length share a batch of `batch`; longer ones are cut to `max_source` tokens.
-    The model's generation_config bounds the answers.
+    Of the model's generation_config, max_new_tokens and special tokens are used, nothing else.
     """
     import torch
 
@@ -46,18 +46,17 @@ def generate(
     order = np.argsort(rows.lengths, kind="stable")
     answers = [""] * len(rows)
     device = next(model.parameters()).device
-    for chosen in in_batches(model, order, batch, progress):
-        taken = rows.take(chosen)
-        with torch.inference_mode():
-            output = model.generate(
-                input_ids=torch.from_numpy(taken.padded(specials.pad)).to(device),
-                attention_mask=torch.from_numpy(taken.inside).to(device),
-                num_beams=1,
-                do_sample=False,
-            )
-        texts = tokenizer.batch_decode(output, skip_special_tokens=True)
-        for index, text in zip(chosen.tolist(), texts, strict=True):
-            answers[index] = text.strip()
+    with text_to_text.greedy_generation(model):
+        for chosen in in_batches(model, order, batch, progress):
+            taken = rows.take(chosen)
+            with torch.inference_mode():
+                output = model.generate(
+                    input_ids=torch.from_numpy(taken.padded(specials.pad)).to(device),
+                    attention_mask=torch.from_numpy(taken.inside).to(device),
+                )
+            texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+            for index, text in zip(chosen.tolist(), texts, strict=True):
+                answers[index] = text.strip()
     return answers
 
 

@@ -21,6 +21,7 @@ from maskpolicy.finetuning.encoder_inputs import (
     with_head,
 )
 from maskpolicy.finetuning.head_params import AnswerParams, HeadParams
+from maskpolicy.models.training_loss import TrainingLoss
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
 from maskpolicy.training.interfaces import Progress
@@ -31,6 +32,7 @@ from maskpolicy.types import Example
 if TYPE_CHECKING:
     import torch
 
+    from maskpolicy.models.roberta_gradients import TaskGradients
 
 AUTO_CLASS = "AutoModelForSequenceClassification"
 load = partial(tuned, AUTO_CLASS)
@@ -53,10 +55,25 @@ def steps(
 
 def loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy of the classes, or the squared error of the numbers."""
+    return _loss_of(outputs(model, batch).logits, batch)
+
+
+def _gradients(model: Any) -> TaskGradients | None:
+    from maskpolicy.models import roberta_gradients
+
+    return roberta_gradients.task_gradients(
+        model, lambda states, batch: _loss_of(model.classifier(states), batch)
+    )
+
+
+training_loss = partial(TrainingLoss, loss, _gradients)
+"""training_loss() returns `loss` for one training."""
+
+
+def _loss_of(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
     from torch.nn.functional import cross_entropy, mse_loss
 
-    logits = outputs(model, batch).logits.float()
-    labels = batch.labels[:, 0]
+    logits, labels = logits.float(), batch.labels[:, 0]
     if logits.shape[1] == 1:
         return mse_loss(logits[:, 0], labels.float(), reduction="sum"), len(labels)
     return cross_entropy(logits, labels, reduction="sum"), len(labels)

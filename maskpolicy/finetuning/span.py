@@ -15,6 +15,7 @@ from maskpolicy.config.budgets import Training
 from maskpolicy.corpus.passages import encode
 from maskpolicy.finetuning.encoder_inputs import TwoTexts, batches, outputs, tuned, with_head
 from maskpolicy.finetuning.head_params import AnswerParams, HeadParams
+from maskpolicy.models.training_loss import TrainingLoss
 from maskpolicy.ragged import Ragged
 from maskpolicy.training.batching import Batch, Pairs
 from maskpolicy.training.interfaces import Progress
@@ -24,6 +25,8 @@ from maskpolicy.types import Example
 
 if TYPE_CHECKING:
     import torch
+
+    from maskpolicy.models.roberta_gradients import TaskGradients
 
 AUTO_CLASS = "AutoModelForQuestionAnswering"
 _OVERLAP = 128  # tokens that two windows share at most (BERT's and RoBERTa's stride)
@@ -60,11 +63,26 @@ def steps(
 
 def loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropies of start and end, two for each window."""
+    return _loss_of(_logits(model, batch), batch)
+
+
+def _gradients(model: Any) -> TaskGradients | None:
+    from maskpolicy.models import roberta_gradients
+
+    def loss_of(states: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
+        return _loss_of(_without_padding(model.qa_outputs(states), batch), batch)
+
+    return roberta_gradients.task_gradients(model, loss_of)
+
+
+training_loss = partial(TrainingLoss, loss, _gradients)
+"""training_loss() returns `loss` for one training."""
+
+
+def _loss_of(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
     from torch.nn.functional import cross_entropy
 
-    logits = _logits(model, batch)
-    losses = cross_entropy(logits, batch.labels, reduction="sum")
-    return losses, batch.labels.numel()
+    return cross_entropy(logits, batch.labels, reduction="sum"), batch.labels.numel()
 
 
 def answer(
@@ -119,7 +137,13 @@ def _logits(model: Any, batch: Batch) -> torch.Tensor:
     import torch
 
     out = outputs(model, batch)
-    both = torch.stack([out.start_logits, out.end_logits], dim=2).float()
+    return _without_padding(torch.stack([out.start_logits, out.end_logits], dim=2), batch)
+
+
+def _without_padding(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    import torch
+
+    both = logits.float()
     return both.masked_fill(~batch.seen[:, :, None], torch.finfo(both.dtype).min)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -75,13 +75,17 @@ def _work(params: Json) -> float:
 
 
 def known_costs(
-    order: Sequence[Stage], missing: Collection[str], store: Store, *, elsewhere: bool = False
+    order: Sequence[Stage],
+    missing: Collection[str],
+    store: Store,
+    *,
+    elsewhere: Callable[[], Iterable[Json]] | None = None,
 ) -> Costs:
     """Return the costs of the kinds of the `missing` stages.
 
-    They are learnt from the finished stages of `order`, dropped ones too. With `elsewhere`, kinds
-    that have none there are learnt from the other artifacts of the store, of the same experiment
-    if it has any; all manifests are then read.
+    They are learnt from the finished stages of `order`, dropped ones too. With `elsewhere`, which
+    reads the manifests of the store, kinds without a finished stage in `order` are learnt from
+    those of the same experiment, or else from those of all.
     """
     costs = Costs()
     rest = [stage for stage in order if stage.key in missing]
@@ -92,16 +96,16 @@ def known_costs(
         if wanted and (known := store.recall(stage.key)) is not None:
             count[stage.kind] += 1
             costs.learn_manifests([known])
-    if elsewhere and (lacking := costs.unknown(rest)):
-        _learn_elsewhere(costs, lacking, {stage.experiment for stage in rest}, store)
+    if elsewhere is not None and (lacking := costs.unknown(rest)):
+        _learn_elsewhere(costs, lacking, {stage.experiment for stage in rest}, elsewhere())
     return costs
 
 
 def _learn_elsewhere(
-    costs: Costs, kinds: Collection[str], experiments: Collection[str], store: Store
+    costs: Costs, kinds: Collection[str], experiments: Collection[str], manifests: Iterable[Json]
 ) -> None:
     found: dict[str, list[Json]] = {kind: [] for kind in kinds}
-    for known in store.records():
+    for known in manifests:
         kind = known["record"].get("kind")
         if kind in found:
             found[kind].append(known)

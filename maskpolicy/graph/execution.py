@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from maskpolicy.errors import ClaimLost, cause
 from maskpolicy.graph import picking, processes
 from maskpolicy.graph.computing import Computer
-from maskpolicy.graph.nodes import Stage, sinks, topological, users_of
+from maskpolicy.graph.nodes import Stage, load_imports, sinks, topological, users_of
 from maskpolicy.graph.outcomes import Outcome, Progress, Silent
 from maskpolicy.graph.scheduling import BackOff, Ready, makers_of, poll_interval
 from maskpolicy.graph.shared_notes import (
@@ -44,7 +45,7 @@ def execute(
 
     `targets` are by default the sinks of the graph. Stages that only finished stages need are
     neither computed nor verified. If a stage raises, the stages that depend on it fail, and all
-    others are computed.
+    others that a target needs are computed.
 
     `workers` is the number of processes that a stage may start, `logs` a folder for trackers.
     This process computes only stages of `kinds` (None: all of them; empty: it waits for other
@@ -191,18 +192,20 @@ class _Execution:
         return True
 
     def _queue(self, stage: Stage) -> None:
-        """Queue an open stage that is ready; settle it as not run if one of its inputs failed."""
+        """Queue an open stage that is ready; settle it as not run if one of its inputs failed.
+
+        What only such stages need is not computed.
+        """
         if stage.key not in self.open:
             return
         if picking.options(stage):  # what it takes is opened as soon as that is known
             self._require(self._needs(stage))
-        if not self._is_ready(stage):
-            return
-        inputs = (self.outcomes[needed.key] for needed in self._needs(stage))
-        failed = next((outcome for outcome in inputs if outcome.error is not None), None)
+        known = (self.outcomes.get(needed.key) for needed in self._needs(stage))
+        failed = next((each for each in known if each is not None and each.error is not None), None)
         if failed is not None:
             self._finish(Outcome(stage, error=_blocked_by(failed)))
-        elif self._may_compute(stage):
+            self._settle_unneeded_inputs(stage)
+        elif self._is_ready(stage) and self._may_compute(stage):
             self.ready.push(stage)
 
     def _is_ready(self, stage: Stage) -> bool:
@@ -218,6 +221,8 @@ class _Execution:
         """Settle a stage if it is still ready, or defer it if another process has claimed it."""
         if stage.key not in self.open or not self._is_ready(stage):
             return
+        with suppress(ImportError, OSError):  # the stage will raise it again, and fail
+            load_imports(stage.kind)
         try:
             with self.store.try_lock(stage.key) as is_mine:
                 if is_mine:
@@ -288,7 +293,7 @@ class _Execution:
         return len(self.outcomes) != settled
 
     def _settle_unneeded_inputs(self, stage: Stage) -> None:
-        """Settle those inputs of a finished stage that no open stage needs any more."""
+        """Settle those inputs of a settled stage that no open stage needs any more."""
         for needed in stage.inputs.values():
             if needed.key in self.open and not self._is_needed(needed):
                 self._settle_unneeded(needed, hit=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
@@ -25,14 +26,22 @@ bytes.
 
 
 @dataclass(frozen=True)
-class _Registered:
-    function: StageFunction
-    params: Any  # the dataclass of its parameters, or a union of several
+class _Facts:
+    """What `stage` states about a kind."""
+
     version: int
-    where: str
     shared: bool
     urgent: bool
     picks: bool
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Registered:
+    function: StageFunction
+    params: Any  # the dataclass of its parameters, or a union of several
+    where: str
+    facts: _Facts
 
 
 _KINDS: dict[str, _Registered] = {}
@@ -47,15 +56,18 @@ def stage(
     shared: bool = False,
     urgent: bool = False,
     picks: bool = False,
+    imports: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """Return a decorator that registers a module-level function as the one that computes `kind`.
 
     `version` stands for the code: raise it whenever the same arguments give another result. If a
     command runs in several processes (`processes`), all of them compute a `shared` stage together.
     An `urgent` stage is computed as early as possible. A stage that `picks` needs one of several
-    inputs (`maskpolicy.graph.picking`).
+    inputs (`maskpolicy.graph.picking`). `imports` are modules that the function needs and that take
+    seconds to import: a process imports them before it claims such a stage, so that another one,
+    which has them, can compute it meanwhile.
     """
-    return partial(_register, kind, version, shared, urgent, picks)
+    return partial(_register, kind, _Facts(version, shared, urgent, picks, imports))
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
@@ -66,17 +78,23 @@ def check_kinds(kinds: Iterable[str]) -> None:
 
 def is_shared(kind: str) -> bool:
     """Return whether all processes of a command compute a kind of stage together."""
-    return _registered(kind).shared
+    return _registered(kind).facts.shared
 
 
 def is_urgent(kind: str) -> bool:
     """Return whether stages of a kind are computed as early as possible."""
-    return _registered(kind).urgent
+    return _registered(kind).facts.urgent
 
 
 def is_picking(kind: str) -> bool:
     """Return whether stages of a kind need one of several inputs."""
-    return _registered(kind).picks
+    return _registered(kind).facts.picks
+
+
+def load_imports(kind: str) -> None:
+    """Import the modules that a kind of stage needs and that take seconds to import."""
+    for module in _registered(kind).facts.imports:
+        import_module(module)
 
 
 def compute(kind: str, params: Json, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
@@ -96,7 +114,7 @@ def module_of(kind: str) -> str:
 
 def version_of(kind: str) -> int:
     """Return the version of a kind of stage."""
-    return _registered(kind).version
+    return _registered(kind).facts.version
 
 
 def params_of(record: Json, kind: type[P]) -> P:
@@ -144,7 +162,7 @@ class Stage:
             raise ConfigError(f"stage {self.kind}: its params must be of {known.params}")
         object.__setattr__(self, "keyed", to_json(self.params, f"{self.kind}.params"))
         object.__setattr__(self, "inputs", dict(self.inputs))
-        object.__setattr__(self, "version", known.version)
+        object.__setattr__(self, "version", known.facts.version)
         object.__setattr__(self, "key", digest(self._resolved()))
         depth = 1 + max((needed.depth for needed in self.inputs.values()), default=0)
         object.__setattr__(self, "depth", depth)
@@ -214,7 +232,7 @@ def sinks(order: Iterable[Stage]) -> list[Stage]:
     return [stage for stage in order if not users[stage.key]]
 
 
-def _register(kind: str, version: int, shared: bool, urgent: bool, picks: bool, function: F) -> F:
+def _register(kind: str, facts: _Facts, function: F) -> F:
     file = inspect.getsourcefile(function) or "<unknown>"
     where = f"{file}:{function.__code__.co_firstlineno}"
     if "<locals>" in function.__qualname__:
@@ -225,7 +243,7 @@ def _register(kind: str, version: int, shared: bool, urgent: bool, picks: bool, 
     params = get_type_hints(function).get("params")
     if not all(map(is_dataclass, get_args(params) or [params])):
         raise ConfigError(f"{where}: annotate `params` of stage {kind!r} with a frozen dataclass")
-    _KINDS[kind] = _Registered(function, params, version, where, shared, urgent, picks)
+    _KINDS[kind] = _Registered(function, params, where, facts)
     return function
 
 

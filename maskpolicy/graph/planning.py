@@ -31,17 +31,22 @@ class Planned:
 
 
 def plan(
-    stages: Iterable[Stage], store: Store, *, targets: Iterable[Stage] | None = None
+    stages: Iterable[Stage],
+    store: Store,
+    *,
+    targets: Iterable[Stage] | None = None,
+    records: Iterable[Json] | None = None,
 ) -> list[Planned]:
     """Return the state of every stage in topological order; reads manifests and writes nothing.
 
-    `targets` are the stages whose artifacts are wanted, by default the sinks of the graph.
+    `targets` are the stages whose artifacts are wanted, by default the sinks of the graph, and
+    `records` the manifests of the store, if they are known.
     """
     order = topological(stages)
     wanted = sinks(order) if targets is None else list(targets)
     store.prefetch(stage.key for stage in order)
     needed = missing(wanted, store)
-    history = _history(store) if needed else {}
+    history = _history(store.records() if records is None else records) if needed else {}
     choices = undecided(order, needed, store)
     planned: dict[str, Planned] = {}
     for stage in order:
@@ -93,9 +98,9 @@ def lacking(targets: Iterable[Stage], store: Store, is_there: Callable[[str], bo
     return keys
 
 
-def _history(store: Store) -> dict[Json, list[str]]:
-    """Return the keys of all artifacts, dropped ones too, by `logical`; the newest comes first."""
-    found = [(known["committed"], known["key"], known["record"]) for known in store.records()]
+def _history(records: Iterable[Json]) -> dict[Json, list[str]]:
+    """Return the keys of manifests by `logical`; the newest comes first."""
+    found = [(known["committed"], known["key"], known["record"]) for known in records]
     history: dict[Json, list[str]] = defaultdict(list)
     for _, key, record in sorted(found, key=lambda each: each[0], reverse=True):
         history[_logical(record.get("logical") or {})].append(key)

@@ -202,10 +202,10 @@ def _shared(cells: Sequence[Result]) -> str | None:
     if not known or len(known) == len(cells):
         return None
     if len(known) == 1:
-        return "all seeds share one intermediate run: its noise is part of the difference"
-    return (
-        f"{len(cells)} seeds share {len(known)} intermediate runs: a test cannot see their variance"
-    )
+        what = "all seeds share one intermediate run: its noise is part of the difference"
+    else:
+        what = f"{len(cells)} seeds share {len(known)} intermediate runs, whose variance is unknown"
+    return f"{what}; a test needs {FEWEST} seeds or more, with an intermediate run each"
 
 
 def _general(cell: Result) -> int:

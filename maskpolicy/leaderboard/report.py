@@ -19,6 +19,7 @@ from maskpolicy.majority import LABEL, SENTENCE
 from maskpolicy.types import Json
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 _DIGITS = 4
@@ -224,19 +225,21 @@ def _no_formula(cell: Json) -> Json:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
 
 
-def to_table(board: Board, *, work: bool = False) -> Table:
-    """Return the board as a table for the terminal; the caller prints the notes."""
+def to_table(board: Board, *, work: bool = False) -> Group:
+    """Return the board for the terminal, with what its scores are; the caller prints the notes.
+
+    Lines above and below the table have the width of the terminal, whatever that of the table.
+    """
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     head, body = cells(board, work)
     shown = "one seed" if board.seeds == 1 else "mean ± std over seeds"
     facts = [f"{name}: {fact}" for name, fact in description.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
-    table = Table(
-        title=f"percent, {shown} (difference to {board.compared_with})",
-        caption="\n".join([*about, *facts]),
-        caption_justify="left",
-    )
+    title = Text(f"percent, {shown} (difference to {board.compared_with})", style="italic")
+    table = Table()
     words = (word for line in body for word in line[0].split())
     widest = min(_WIDEST, max(map(len, words), default=0))  # labels are not cut inside a word
     for index, name in enumerate(head):
@@ -244,7 +247,7 @@ def to_table(board: Board, *, work: bool = False) -> Table:
         table.add_column(name, overflow="fold", **side)
     for index, line in enumerate(body):
         table.add_row(*line, end_section=index == 0 and bool(board.majority))
-    return table
+    return Group(title, table, *(Text(line, style="dim") for line in (*about, *facts)))
 
 
 def cells(board: Board, work: bool = False) -> tuple[list[str], list[list[str]]]:

@@ -33,6 +33,7 @@ class Metric:
     graded: bool = False  # a prediction can be partly right
     short: bool = False  # it is given the short answers of an example that has some
     numbers: bool = False  # it compares numbers
+    labels: tuple[str, ...] = ()  # it is for tasks that have these labels, in any order
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,15 @@ METRICS = {
         Metric("kilt_accuracy", per_example.kilt_accuracy, "KILT accuracy"),
         Metric("multiple_choice", per_example.multiple_choice, "accuracy"),
         Metric("accuracy", per_example.label, "accuracy"),
-        Metric("accuracy_f1", per_example.label, "mean of accuracy and F1", parts=_BOTH),
-        Metric("matthews", per_example.label, "Matthews", parts={"matthews": per_split.matthews}),
+        Metric(
+            *("accuracy_f1", per_example.label, "mean of accuracy and F1"),
+            parts=_BOTH,
+            labels=(per_split.NEGATIVE, per_split.POSITIVE),
+        ),
+        Metric(
+            *("matthews", per_example.label, "Matthews", 2),
+            parts={"matthews": per_split.matthews},
+        ),
         Metric(
             *("correlation", per_example.closeness, "mean correlation"),
             parts=_CORRELATIONS,

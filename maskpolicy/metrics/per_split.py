@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-POSITIVE = "1"  # GLUE's label of a paraphrase
+from maskpolicy.errors import DataError
+
+NEGATIVE, POSITIVE = "0", "1"  # GLUE's labels of two classes
 
 
 def matthews(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return the Matthews correlation of two classes; 0 where either side has only one."""
-    guessed = np.asarray([one == POSITIVE for one in predictions])
-    right = np.asarray([answers[0] == POSITIVE for answers in references])
-    both, neither = int((guessed & right).sum()), int((~guessed & ~right).sum())
-    wrong, missed = int((guessed & ~right).sum()), int((~guessed & right).sum())
-    scale = (both + wrong) * (both + missed) * (neither + wrong) * (neither + missed)
-    return (both * neither - wrong * missed) / sqrt(scale) if scale else 0.0
+    """Return the Matthews correlation of two or more classes (Gorodkin 2004).
+
+    It is 0 where either side has only one class.
+    """
+    right = [answers[0] for answers in references]
+    hits = sum(guess == label for guess, label in zip(predictions, right, strict=True))
+    guesses, labels, number = Counter(predictions), Counter(right), len(right)
+    covariance = number * hits - sum(guesses[label] * labels[label] for label in labels)
+    spreads = [number**2 - sum(count**2 for count in each.values()) for each in (guesses, labels)]
+    scale = spreads[0] * spreads[1]
+    return covariance / sqrt(scale) if scale else 0.0
 
 
 def f1(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return the F1 of the positive class."""
+    """Return the F1 of the label 1; raises DataError for references other than 0 and 1."""
+    strange = next((one for one, *_ in references if one not in (NEGATIVE, POSITIVE)), None)
+    if strange is not None:
+        raise DataError(
+            f"accuracy_f1 has the F1 of label 1, of labels 0 and 1, and the label {strange!r} is "
+            "neither: name another metric, such as accuracy"
+        )
     pairs = list(zip(predictions, (answers[0] for answers in references), strict=True))
     both = sum(guess == right == POSITIVE for guess, right in pairs)
     either = sum((guess == POSITIVE) + (right == POSITIVE) for guess, right in pairs)

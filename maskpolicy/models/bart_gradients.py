@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from maskpolicy.models import crossentropy
-from maskpolicy.models.layers import CrossAttention, Embedding, FeedForward, SelfAttention, joined
+from maskpolicy.models.attention_layers import (
+    CrossAttention,
+    Encoder,
+    Heads,
+    SelfAttention,
+    padding_mask,
+)
+from maskpolicy.models.layers import (
+    Embedding,
+    FeedForward,
+    Positions,
+    Residual,
+    Tokens,
+    joined,
+)
 from maskpolicy.models.text_to_text_exclusion import packed
 from maskpolicy.training.batching import IGNORE, Batch
-
-_log = logging.getLogger(__name__)
 
 
 class BartGradients:
@@ -24,10 +33,12 @@ class BartGradients:
 
     def __init__(self, model: Any) -> None:
         encoder, decoder = model.model.encoder, model.model.decoder
-        self.sources, self.targets = Embedding(encoder), Embedding(decoder)
-        self.encoder = [(SelfAttention(each), FeedForward(each)) for each in encoder.layers]
+        self.sources, self.targets = _embedding(encoder), _embedding(decoder)
+        self.encoder = Encoder(
+            [(_self_attention(each), _feed_forward(each)) for each in encoder.layers]
+        )
         self.decoder = [
-            (SelfAttention(each), CrossAttention(each), FeedForward(each))
+            (_self_attention(each), _cross_attention(each), _feed_forward(each))
             for each in decoder.layers
         ]
         self.weight = model.lm_head.weight
@@ -35,19 +46,8 @@ class BartGradients:
         bias = model.final_logits_bias[0].to(self.head.dtype)  # not trained; mostly zeros
         self.bias = bias if bool(bias.any()) else None
 
-    def token_loss(self, batch: Batch) -> tuple[Tensor, int]:
-        """Return `text_to_text_loss.token_loss`.
-
-        Its backward pass adds the gradients of the weights to `weight.grad`, as autograd would.
-        """
-        apply: Callable[..., tuple[Tensor, int]] = _Loss.apply
-        return apply(self.weight, self, batch)
-
     def run(self, batch: Batch) -> tuple[Tensor, int, Callable[[float], None]]:
-        """Return the summed cross-entropy of a batch's labels, their number, and a callback.
-
-        The callback adds the gradients of the loss times a number to those of the weights.
-        """
+        """Return `text_to_text_loss.token_loss` and a callback (see `own_gradients.Gradients`)."""
         memory, to_memory = self._encode(batch)
         states, to_states = self._decode(batch, memory)
         places = (batch.labels != IGNORE).flatten().nonzero()[:, 0]
@@ -84,20 +84,9 @@ class BartGradients:
     def _encoded(
         self, ids: Tensor, seen: Tensor, positions: Tensor | None
     ) -> tuple[Tensor, Callable[[Tensor], None]]:
-        states, to_embedded = self.sources(ids, positions)
-        rows, mask = len(ids), self._mask(seen, self.encoder[0][0].heads)
-        callbacks = []
-        for attention, feed_forward in self.encoder:
-            states, to_attended = attention(states, rows, mask)
-            states, to_states = feed_forward(states)
-            callbacks += [to_attended, to_states]
-
-        def backward(gradient: Tensor) -> None:
-            while callbacks:  # each holds arrays of its layer until it is gone
-                gradient = callbacks.pop()(gradient)
-            to_embedded(gradient)
-
-        return states, backward
+        embedded, to_embedded = self.sources(ids, positions)
+        states, to_states = self.encoder(embedded, seen)
+        return states, lambda gradient: to_embedded(to_states(gradient))
 
     def _decode(self, batch: Batch, memory: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Return the decoder's states, and a callback that returns the gradient of `memory`."""
@@ -105,7 +94,7 @@ class BartGradients:
         rows, length = batch.decoder.shape
         lowest = torch.finfo(memory.dtype).min
         causal = memory.new_full((length, length), lowest).triu_(1)
-        mask = self._mask(batch.seen, self.decoder[0][1].heads)
+        mask = padding_mask(batch.seen, self.decoder[0][1].heads, memory.dtype)
         states, to_embedded = self.targets(batch.decoder)
         callbacks = []
         for attention, cross, feed_forward in self.decoder:
@@ -126,57 +115,45 @@ class BartGradients:
 
         return states, backward
 
-    def _mask(self, seen: Tensor, heads: int) -> Tensor | None:
-        """Return what hides padding, (rows * heads, 1, n); None if there is none."""
-        if bool(seen.all()):
-            return None
-        mask = torch.zeros(seen.shape, dtype=self.head.dtype)
-        mask.masked_fill_(~seen, torch.finfo(mask.dtype).min)
-        return mask.repeat_interleave(heads, 0)[:, None]
+
+def _embedding(body: Any) -> Embedding:
+    table = body.embed_positions
+    positions = Positions(table, body.layernorm_embedding, body.dropout, first=table.offset)
+    return Embedding(Tokens(body.embed_tokens, body.embed_tokens.embed_scale), positions)
 
 
-class _Loss(torch.autograd.Function):
-    """The loss as a function of any weight, whose backward pass adds the gradients of all."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, model: BartGradients, batch: Batch) -> Any:
-        loss, units, ctx.add = model.run(batch)
-        return loss, units
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, scale: Tensor, *_: Any) -> tuple[None, None, None]:
-        add, ctx.add = ctx.add, None
-        add(scale.item())
-        return None, None, None
+def _self_attention(layer: Any) -> SelfAttention:
+    own = layer.self_attn
+    end = Residual(own.out_proj, layer.self_attn_layer_norm, layer.dropout)
+    return SelfAttention(_heads(own), end, "kvq", own.k_proj, own.v_proj, own.q_proj)
 
 
-def of(model: Any) -> BartGradients | None:
-    """Return the gradients of a BART whose training on a CPU begins; None for any other model.
+def _cross_attention(layer: Any) -> CrossAttention:
+    own = layer.encoder_attn
+    end = Residual(own.out_proj, layer.encoder_attn_layer_norm, layer.dropout)
+    return CrossAttention(_heads(own), end, own.q_proj, own.k_proj, own.v_proj)
 
-    Attention must be eager, the activation ReLU or GELU, no layer dropped, and no weight frozen.
+
+def _heads(attention: Any) -> Heads:
+    return Heads(attention.num_heads, attention.scaling, attention.dropout)
+
+
+def _feed_forward(layer: Any) -> FeedForward:
+    end = Residual(layer.fc2, layer.final_layer_norm, layer.dropout)
+    is_relu = isinstance(layer.activation_fn, torch.nn.ReLU)
+    return FeedForward(layer.fc1, end, is_relu=is_relu, probability=layer.activation_dropout)
+
+
+def bart_gradients(model: Any) -> BartGradients | None:
+    """Return the gradients of a BART in training; None for any other model.
+
+    Attention must be eager, the activation ReLU or GELU, and no layer dropped.
     """
-    if model.device.type != "cpu":
-        return None
     config = model.config
-    if (
+    is_known = (
         config.model_type == "bart"
         and config._attn_implementation == "eager"
         and config.activation_function in ("relu", "gelu")
         and not (config.encoder_layerdrop or config.decoder_layerdrop)
-    ):
-        try:
-            return BartGradients(model)
-        except LookupError:
-            pass
-    _say_once(config.model_type)
-    return None
-
-
-@cache
-def _say_once(name: str) -> None:
-    _log.info(
-        "%s: trained with Transformers' own layers; those of maskpolicy, which are faster on a "
-        "CPU, are of BART with eager attention, ReLU or GELU, and without LayerDrop",
-        name,
     )
+    return BartGradients(model) if is_known else None

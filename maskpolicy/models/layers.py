@@ -1,4 +1,4 @@
-"""Layers of BART in training, each with a backward pass of its own instead of autograd's.
+"""Layers of BART and RoBERTa in training, each with a backward pass of its own, without autograd.
 
 As in Thinc, a layer returns its output and a callback, which takes the gradient of the output,
 adds those of the layer's weights to `weight.grad`, and returns that of the input. In contrast to
@@ -70,6 +70,12 @@ def dropout(values: Tensor, probability: float) -> tuple[Tensor, Backward]:
     return values * noise, lambda gradient: gradient * noise
 
 
+def gelu_backward(gradient: Tensor, inputs: Tensor) -> Tensor:
+    """Return the gradient of the inputs of `gelu`."""
+    found: Tensor = _aten.gelu_backward(gradient, inputs)
+    return found
+
+
 class Norm:
     """LayerNorm."""
 
@@ -95,44 +101,91 @@ class Norm:
         return output, backward
 
 
-class Embedding:
-    """The embeddings of tokens and positions of an encoder or decoder, LayerNorm and dropout."""
+class Tokens:
+    """The embeddings of tokens."""
 
-    def __init__(self, body: Any) -> None:
-        self.tokens, self.table = body.embed_tokens, body.embed_positions
-        self.probability = body.dropout
-        self.weight, self.weight_gradient = joined([self.tokens.weight])
-        self.places, self.places_gradient = joined([self.table.weight])
-        self.norm = Norm(body.layernorm_embedding)
+    def __init__(self, table: torch.nn.Embedding, scale: float = 1.0) -> None:
+        self.padding, self.scale = table.padding_idx, scale
+        self.weight, self.weight_gradient = joined([table.weight])
+
+    def __call__(self, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """Return the vectors of tokens, (.., d) for ids (..); the callback returns nothing."""
+        found = embedding(ids, self.weight)
+        if self.scale != 1:
+            found *= self.scale
+
+        def backward(gradient: Tensor) -> None:
+            if self.scale != 1:
+                gradient = gradient * self.scale
+            padding = -1 if self.padding is None else self.padding
+            self.weight_gradient.add_(_of_rows(gradient, ids, self.weight, padding))
+
+        return found, backward
+
+
+class Positions:
+    """Embeddings of positions and types, which are added to those of tokens, LayerNorm and dropout.
+
+    `types` are embeddings of token types: all tokens have the first one.
+    """
+
+    def __init__(
+        self,
+        table: torch.nn.Embedding,
+        norm: torch.nn.LayerNorm,
+        probability: float,
+        *,
+        first: int,
+        types: torch.nn.Embedding | None = None,
+    ) -> None:
+        """Take the layers; `first` is the row of position 0 in `table`."""
+        self.weight, self.weight_gradient = joined([table.weight])
+        self.types: Tensor | None = None
+        self.types_gradient: Tensor | None = None
+        if types is not None:
+            self.types, self.types_gradient = joined([types.weight])
+        self.norm, self.probability, self.first = Norm(norm), probability, first
+
+    def __call__(
+        self, vectors: Tensor, positions: Tensor | None = None, *, is_dropped: bool = True
+    ) -> tuple[Tensor, Backward]:
+        """Return the states, (rows * length, d), of vectors (rows, length, d), which it overwrites.
+
+        Their positions, (rows, length), are by default in order. The callback returns the gradient
+        of the vectors in their shape.
+        """
+        rows, length, _ = vectors.shape
+        places = (torch.arange(length) if positions is None else positions) + self.first
+        if self.types is not None:
+            vectors += self.types[0]
+        vectors += embedding(places, self.weight)
+        normed, to_normed = self.norm(vectors.view(rows * length, -1))
+        states, to_states = dropout(normed, self.probability if is_dropped else 0.0)
+
+        def backward(gradient: Tensor) -> Tensor:
+            gradient = to_normed(to_states(gradient)).view(rows, length, -1)
+            by_place = gradient.sum(0) if positions is None else gradient
+            self.weight_gradient.add_(_of_rows(by_place, places, self.weight))
+            if self.types_gradient is not None:
+                self.types_gradient[0].add_(by_place.flatten(0, -2).sum(0))
+            return gradient
+
+        return states, backward
+
+
+class Embedding:
+    """The states of tokens before the first layer."""
+
+    def __init__(self, tokens: Tokens, positions: Positions) -> None:
+        self.tokens, self.positions = tokens, positions
 
     def __call__(
         self, ids: Tensor, positions: Tensor | None = None, *, is_dropped: bool = True
     ) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """Return the states of tokens (rows, length) at positions of that shape, or else in order.
-
-        The callback returns nothing.
-        """
-        (rows, length), scale = ids.shape, self.tokens.embed_scale
-        if positions is None:
-            positions = torch.arange(length)
-        positions = positions + self.table.offset
-        found = embedding(ids, self.weight)
-        if scale != 1:
-            found *= scale
-        found += embedding(positions, self.places)
-        normed, to_normed = self.norm(found.view(rows * length, -1))
-        states, to_states = dropout(normed, self.probability if is_dropped else 0.0)
-
-        def backward(gradient: Tensor) -> None:
-            gradient = to_normed(to_states(gradient)).view(rows, length, -1)
-            by_place = gradient if positions.ndim > 1 else gradient.sum(0)
-            self.places_gradient.add_(_of_rows(by_place, positions, self.places))
-            if scale != 1:
-                gradient = gradient * scale
-            padding = self.tokens.padding_idx
-            self.weight_gradient.add_(_of_rows(gradient, ids, self.weight, padding))
-
-        return states, backward
+        """Return the states, (rows * length, d), of ids (rows, length); see `Positions`."""
+        vectors, to_vectors = self.tokens(ids)
+        states, to_states = self.positions(vectors, positions, is_dropped=is_dropped)
+        return states, lambda gradient: to_vectors(to_states(gradient))
 
 
 def _of_rows(gradient: Tensor, rows: Tensor, table: Tensor, padding: int = -1) -> Tensor:
@@ -164,13 +217,14 @@ class Residual:
 
 
 class FeedForward:
-    """The two linear layers of an encoder's or decoder's layer; the activation is ReLU or GELU."""
+    """The two linear layers of an encoder's or decoder's layer, with ReLU or GELU in between."""
 
-    def __init__(self, layer: Any) -> None:
-        self.first = Linear(layer.fc1)
-        self.end = Residual(layer.fc2, layer.final_layer_norm, layer.dropout)
-        self.probability = layer.activation_dropout
-        self.is_relu = isinstance(layer.activation_fn, torch.nn.ReLU)
+    def __init__(
+        self, first: torch.nn.Linear, end: Residual, *, is_relu: bool, probability: float = 0.0
+    ) -> None:
+        """Take the layers, and the probability of dropout after the activation."""
+        self.first, self.end = Linear(first), end
+        self.probability, self.is_relu = probability, is_relu
 
     def __call__(self, states: Tensor) -> tuple[Tensor, Backward]:
         """Return the next states, (n, d)."""
@@ -185,115 +239,7 @@ class FeedForward:
             if self.is_relu:
                 inner = _aten.threshold_backward(inner, hidden, 0)
             else:
-                inner = _aten.gelu_backward(inner, hidden)
+                inner = gelu_backward(inner, hidden)
             return total.add_(to_hidden(inner))
 
         return output, backward
-
-
-class SelfAttention:
-    """Multi-head attention of states to each other."""
-
-    def __init__(self, layer: Any) -> None:
-        module = layer.self_attn
-        self.heads, self.scale, self.probability = module.num_heads, module.scaling, module.dropout
-        self.inputs = Linear(module.k_proj, module.v_proj, module.q_proj)
-        self.end = Residual(module.out_proj, layer.self_attn_layer_norm, layer.dropout)
-
-    def __call__(self, states: Tensor, rows: int, mask: Tensor | None) -> tuple[Tensor, Backward]:
-        """Return the next states; `mask`, (rows * heads, m, n) or less, is added to the scores."""
-        made, to_made = self.inputs(states)
-        keys, values, queries = _split(made, rows, self.heads, 3).unbind()
-        found, to_found = _attend(queries, keys, values, mask, self.scale, self.probability)
-        output, to_output = self.end(_merge(found[None], rows), states)
-
-        def backward(gradient: Tensor) -> Tensor:
-            inner, total = to_output(gradient)
-            parts = keys.new_empty(3, *keys.shape)
-            to_found(_split(inner, rows, self.heads, 1)[0], parts[0], parts[1], parts[2])
-            return total.add_(to_made(_merge(parts, rows)))
-
-        return output, backward
-
-
-class CrossAttention:
-    """Multi-head attention of a decoder's states to the encoder's."""
-
-    def __init__(self, layer: Any) -> None:
-        module = layer.encoder_attn
-        self.heads, self.scale, self.probability = module.num_heads, module.scaling, module.dropout
-        self.queries = Linear(module.q_proj)
-        self.memory = Linear(module.k_proj, module.v_proj)
-        self.end = Residual(module.out_proj, layer.encoder_attn_layer_norm, layer.dropout)
-
-    def __call__(
-        self, states: Tensor, memory: Tensor, rows: int, mask: Tensor | None
-    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        """Return the next states; the callback returns the gradients of states and memory."""
-        made, to_made = self.memory(memory)
-        keys, values = _split(made, rows, self.heads, 2).unbind()
-        asked, to_asked = self.queries(states)
-        queries = _split(asked, rows, self.heads, 1)[0]
-        found, to_found = _attend(queries, keys, values, mask, self.scale, self.probability)
-        output, to_output = self.end(_merge(found[None], rows), states)
-
-        def backward(gradient: Tensor) -> tuple[Tensor, Tensor]:
-            inner, total = to_output(gradient)
-            parts, own = keys.new_empty(2, *keys.shape), torch.empty_like(queries)
-            to_found(_split(inner, rows, self.heads, 1)[0], parts[0], parts[1], own)
-            to_memory = to_made(_merge(parts, rows))
-            return total.add_(to_asked(_merge(own[None], rows))), to_memory
-
-        return output, backward
-
-
-def _split(values: Tensor, rows: int, heads: int, parts: int) -> Tensor:
-    """(rows * length, parts * d) to (parts, rows * heads, length, d / heads)."""
-    width = values.shape[1] // (parts * heads)
-    apart = values.view(rows, -1, parts, heads, width).permute(2, 0, 3, 1, 4)
-    return apart.reshape(parts, rows * heads, -1, width)
-
-
-def _merge(values: Tensor, rows: int) -> Tensor:
-    """(parts, rows * heads, length, d / heads) to (rows * length, parts * d)."""
-    parts, both, length, width = values.shape
-    together = values.view(parts, rows, both // rows, length, width).permute(1, 3, 0, 2, 4)
-    return together.reshape(rows * length, -1)
-
-
-def _attend(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    probability: float,
-) -> tuple[Tensor, Callable[[Tensor, Tensor, Tensor, Tensor], None]]:
-    """Return the attended values for queries (k, m, w), keys and values (k, n, w).
-
-    The callback (gradient, keys, values, queries) writes gradients into its last three arguments.
-    """
-    scores = _product(queries, keys.transpose(1, 2), scale, mask)
-    weights = scores.float().softmax(-1)  # softmax of short rows is slow in bf16
-    used, to_used = dropout(weights.to(values.dtype), probability)
-
-    def backward(gradient: Tensor, to_keys: Tensor, to_values: Tensor, to_queries: Tensor) -> None:
-        torch.bmm(used.transpose(1, 2), gradient, out=to_values)
-        slopes = to_used(gradient @ values.transpose(1, 2)).float()
-        slopes = _aten._softmax_backward_data(slopes, weights, -1, slopes.dtype)
-        slopes = slopes.to(values.dtype)
-        _product(slopes.transpose(1, 2), queries, scale, out=to_keys)
-        _product(slopes, keys, scale, out=to_queries)
-
-    return used @ values, backward
-
-
-def _product(
-    one: Tensor, other: Tensor, scale: float, mask: Tensor | None = None, out: Tensor | None = None
-) -> Tensor:
-    """Return the products of k pairs of matrices times `scale`, plus `mask`."""
-    if mask is not None:
-        return torch.baddbmm(mask, one, other, alpha=scale)
-    if out is None:
-        out = one.new_empty(len(one), one.shape[1], other.shape[2])
-    return torch.baddbmm(out, one, other, beta=0, alpha=scale, out=out)

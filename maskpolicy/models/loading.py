@@ -18,13 +18,15 @@ from maskpolicy.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+_FAILURES = (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError)
+"""What Transformers raises for folders that lack a file or hold a damaged one."""
 _CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = "custom_generate/generate.py"  # Transformers uses it instead of `generate`
 _ATTENTION = ("attn_implementation", "_attn_implementation")  # OWNER/NAME is a kernel on the Hub
 
 
 def load_weights(factory: Any, name: str, revision: str | None = None, **settings: Any) -> Any:
-    """Return `factory.from_pretrained(name)` for one of Transformers' Auto classes.
+    """Return `factory.from_pretrained(name)` for a class of Transformers.
 
     No code of the model's author runs: pickled weights are read as plain tensors, and a model that
     needs custom code raises ConfigError, as every other failure does, with one line. Transformers'
@@ -51,7 +53,7 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
             f"model {name}: its weights are a pickle with more than tensors, or are damaged: "
             "save them again with save_pretrained, which writes safetensors"
         ) from error
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+    except (*_FAILURES, SafetensorError, StrictDataclassError) as error:
         reason = shorten(str(error), 300, placeholder=" ..")
         advice = "give a folder, or a Hub name with a network"
         if Path(name).is_dir():
@@ -79,7 +81,7 @@ def refuse_code(name: str, revision: str | None = None) -> None:
     """
     found = ""
     for file in _CONFIGS:
-        config = _config(name, revision, file)
+        config = read_config(name, revision, file)
         if "auto_map" in config:
             found = f"auto_map in its {file}"
         for key in _ATTENTION:
@@ -101,10 +103,10 @@ def is_relative(name: str, revision: str | None = None) -> bool:
 
 def model_type(name: str, revision: str | None = None) -> str:
     """Return the model type of a folder or Hub name; "" if it states none."""
-    return str(_config(name, revision, "config.json").get("model_type", ""))
+    return str(read_config(name, revision, "config.json").get("model_type", ""))
 
 
-def _config(name: str, revision: str | None, file: str) -> dict[str, Any]:
+def read_config(name: str, revision: str | None, file: str) -> dict[str, Any]:
     """Return the content of a model's JSON file; {} if it is missing or invalid."""
     path = _file(name, revision, file)
     try:

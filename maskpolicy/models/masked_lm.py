@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.models.encoders import is_masked_lm
 from maskpolicy.models.families import check_exclusion
+from maskpolicy.models.training_loss import TrainingLoss
 from maskpolicy.seeding import generator
 from maskpolicy.training.batching import IGNORE
 
 if TYPE_CHECKING:
     import torch
 
+    from maskpolicy.models.roberta_gradients import PretrainingGradients
     from maskpolicy.training.batching import Batch
     from maskpolicy.types import Denoising
 
@@ -58,6 +61,16 @@ def token_loss(module: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     labels = batch.labels[batch.labels != IGNORE]
     logits = label_logits(module, batch)
     return cross_entropy(logits.float(), labels, reduction="sum"), len(labels)
+
+
+def _gradients(module: Any) -> PretrainingGradients | None:
+    from maskpolicy.models import roberta_gradients
+
+    return roberta_gradients.pretraining_gradients(module)
+
+
+training_loss = partial(TrainingLoss, token_loss, _gradients)
+"""training_loss() returns `token_loss` for one training."""
 
 
 def label_logits(module: Any, batch: Batch) -> torch.Tensor:

@@ -29,6 +29,9 @@ from maskpolicy.training.interfaces import Loss
 from maskpolicy.training.specials import Specials
 from maskpolicy.types import Denoising
 
+IMPORTS = ("torch", "transformers.modeling_utils")
+"""What every model needs and what takes seconds to import."""
+
 
 def _is_seq2seq(params: Any) -> bool:
     return bool(params.kind == SEQ2SEQ)
@@ -88,7 +91,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         training_module=lambda made, denoising, layers, seed: checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
-        training_loss=text_to_text_loss.TrainingLoss,
+        training_loss=text_to_text_loss.training_loss,
         label_logits=text_to_text_loss.label_logits,
         has_new_head=lambda made, denoising: False,
     ),
@@ -111,7 +114,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         training_module=masked_lm.training_module,
         kept=lambda module: module.saved,
         pairs=Specials.at_positions,
-        training_loss=lambda: masked_lm.token_loss,
+        training_loss=masked_lm.training_loss,
         label_logits=masked_lm.label_logits,
         has_new_head=masked_lm.has_new_head,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.errors import ConfigError
@@ -10,6 +12,12 @@ from maskpolicy.training.specials import Specials
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+_KEPT = (  # of a generation_config
+    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "max_new_tokens"),
+)
 
 
 def load(name: str, revision: str | None = None, **settings: Any) -> Any:
@@ -62,3 +70,20 @@ def complete_generation(model: Any, specials: Specials) -> None:
     before = specials.target_ends[0] if specials.target_ends else ()
     if len(before) == 1 and config.forced_bos_token_id is None:
         config.forced_bos_token_id = before[0]
+
+
+@contextmanager
+def greedy_generation(model: Any) -> Iterator[None]:
+    """Let `generate` be greedy in the block, with the special tokens and max_new_tokens as set.
+
+    Published models come with settings for summaries, e.g. facebook/bart-base with
+    no_repeat_ngram_size 3 and four beams, under which some answers cannot be generated.
+    """
+    from transformers import GenerationConfig
+
+    before = model.generation_config
+    model.generation_config = GenerationConfig(**{name: getattr(before, name) for name in _KEPT})
+    try:
+        yield
+    finally:
+        model.generation_config = before

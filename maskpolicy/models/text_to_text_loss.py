@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.models import decoder_states, families
+from maskpolicy.models.training_loss import TrainingLoss
 from maskpolicy.training.batching import IGNORE
 
 if TYPE_CHECKING:
@@ -35,29 +37,14 @@ def token_loss(model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
     return crossentropy.summed(states, weight, bias, labels), len(labels)
 
 
-class TrainingLoss:
-    """`token_loss` within one training; a BART on a CPU has a backward pass of its own there."""
+def _gradients(model: Any) -> BartGradients | None:
+    from maskpolicy.models import bart_gradients
 
-    def __init__(self) -> None:
-        self._is_begun = False
-        self._gradients: BartGradients | None = None
+    return bart_gradients.bart_gradients(model)
 
-    def __call__(self, model: Any, batch: Batch) -> tuple[torch.Tensor, int]:
-        """Return the summed cross-entropy of a batch's labels and their number.
 
-        The model and the tensors of its weights and gradients are the same in all calls.
-        """
-        import torch
-
-        from maskpolicy.models import bart_gradients
-
-        if torch.compiler.is_compiling():
-            return token_loss(model, batch)
-        if not self._is_begun:
-            self._is_begun, self._gradients = True, bart_gradients.of(model)
-        if self._gradients is None:
-            return token_loss(model, batch)
-        return self._gradients.token_loss(batch)
+training_loss = partial(TrainingLoss, token_loss, _gradients)
+"""training_loss() returns `token_loss` for one training."""
 
 
 def label_logits(model: Any, batch: Batch) -> torch.Tensor:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskpolicy.corpus import passages
 from maskpolicy.errors import ConfigError
-from maskpolicy.models.loading import load_weights
+from maskpolicy.models.loading import load_weights, read_config
 from maskpolicy.training.specials import has_masks
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
     Raises ConfigError if there is none, it is not a fast one, or it lacks a special token.
     """
-    from transformers import AutoTokenizer
-
-    tokenizer: PreTrainedTokenizerBase = load_weights(AutoTokenizer, name, revision)
+    tokenizer: PreTrainedTokenizerBase = load_weights(_loader(name), name, revision)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ConfigError(f"model {name}: has no tokenizer: save one to the same folder")
     if not tokenizer.is_fast:
@@ -75,6 +74,21 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         if all(getattr(tokenizer, f"{each}_token_id") is None for each in (token, other)):
             raise ConfigError(f"model {name}: its tokenizer has no {token} token")
     return tokenizer
+
+
+def _loader(name: str) -> Any:
+    """Return the class of Transformers that loads a tokenizer.
+
+    AutoTokenizer imports PyTorch, which takes a second. So a folder without a model, as those of
+    `train_tokenizer` are, is loaded by the class that saved it, if that is BART's.
+    """
+    import transformers
+
+    trained = transformers.BartTokenizer  # RoBERTa's: Transformers has one class for both
+    if not Path(name).is_dir() or (Path(name) / "config.json").exists():
+        return transformers.AutoTokenizer
+    saved = read_config(name, None, "tokenizer_config.json").get("tokenizer_class")
+    return trained if saved == trained.__name__ else transformers.AutoTokenizer
 
 
 def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:

@@ -44,6 +44,7 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {  # of papers, for the plugins t
     "metric": {"em": "exact_match", "acc": "accuracy", "mcc": "matthews"},
 }
 GROUP = "maskpolicy.plugins"
+NOT_LOADED = "a plugin that only a run names is not loaded"
 _ROOTS: dict[tuple[str, str], Path] = {}  # the file whose import registered a plugin
 _INSTALLED: dict[Any, dict[str, str]] = {}  # by plugin
 
@@ -58,6 +59,11 @@ def find_plugin(kind: str, name: str, others: Sequence[str] = (), where: str = "
     place = f"{where}: " if where else ""
     broken = load_entry_points() if name not in registry.names(kind) else []
     if name not in registry.names(kind):
+        if name.endswith(".py"):
+            told = f"is a file: give --plugin {name}, and name the {kind} that it registers"
+            raise ConfigError(f"{place}{kind} {name!r} {told}")
+        if "," in name:
+            raise ConfigError(f"{place}{kind} {name!r} is several: write [{name}]")
         more = "; one of your own is found by --plugin FILE"
         if broken:
             more = f"; a package that may hold it failed: {broken[0]}"
@@ -109,8 +115,8 @@ def plugin_of_run(kind: str, name: str, files: Sequence[str] = ()) -> Registered
         return find_plugin(kind, name)
     had = f" (the run had {', '.join(files)})" if files else ""
     raise ConfigError(
-        f"{kind} {name!r} is a plugin, and a plugin that only a run names is not loaded: if you "
-        f"trust its file, give --plugin FILE{had}"
+        f"{kind} {name!r} is a plugin, and {NOT_LOADED}: if you trust its file, give --plugin "
+        f"FILE{had}"
     )
 
 

@@ -289,6 +289,12 @@ METRIC: Hook[str] = Hook(
     "the name of the metric, where the task's fields choose it",
     form="field or property",
 )
+LABELS: Hook[tuple[str, ...]] = Hook(
+    "labels",
+    (),
+    "all labels, where the task's fields choose them; metrics for other labels are refused",
+    form="field",
+)
 EDITION: Hook[str] = Hook(
     "edition",
     "auto",
@@ -341,7 +347,7 @@ HOOKS: dict[str, tuple[Hook[Any], ...]] = {
     ),
     "task": (
         *(EXAMPLE, EVIDENCE, EVIDENCE_FILES, READING),
-        *(METRIC, EDITION, DOCUMENTS, CHOOSE, FILES),
+        *(METRIC, LABELS, EDITION, DOCUMENTS, CHOOSE, FILES),
     ),
     "analysis": (ANALYSE, TAKES_MODELS, FILES),
 }

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from maskpolicy.errors import ConfigError, unknown
@@ -62,13 +63,13 @@ def register(kind: str, name: str, /, **facts: Any) -> Callable[[T], T]:
     """
 
     def decorate(plugin: T) -> T:
-        entry = _entry(kind, name, plugin, facts)
+        entry = _entry(kind, name, plugin, facts, inspect.currentframe())
         _check_name(entry)
         _check_fields(entry)
         if kind in hooks.HOOKS:
             hook_checks.check(kind, entry.plugin, f"{entry.where}: {kind} {name!r}")
         known = _ENTRIES.get((kind, name))
-        if known and known.where != entry.where:
+        if known and not _is_same(known, entry):
             both = f"{kind} {name!r} is defined twice: {known.where} and {entry.where}"
             _CLASHES[kind, name] = f"{both}; rename one of them"
             raise ConfigError(_CLASHES[kind, name])
@@ -143,13 +144,26 @@ def is_builtin(plugin: Any) -> bool:
     return str(plugin.__module__).startswith("maskpolicy.")
 
 
-def _entry(kind: str, name: str, plugin: Any, facts: dict[str, Any]) -> Registered:
+def _entry(
+    kind: str, name: str, plugin: Any, facts: dict[str, Any], decorator: FrameType | None
+) -> Registered:
+    """Return a plugin's entry; its line is that of the decorator, whose frame is given."""
+    caller = decorator.f_back if decorator else None
     try:
         file = inspect.getsourcefile(plugin) or "<unknown>"
-        line = inspect.getsourcelines(plugin)[1]
+        if caller is not None and caller.f_code.co_filename == file:
+            line = caller.f_lineno
+        else:  # decorated elsewhere; this parses the file, so it is slower
+            line = inspect.getsourcelines(plugin)[1]
     except (OSError, TypeError):  # typed into an interpreter
         file, line = f"<{plugin.__module__}>", 0
     return Registered(kind, name, plugin, facts, file, line)
+
+
+def _is_same(known: Registered, new: Registered) -> bool:
+    """Return whether two entries are of one definition, whose file was imported twice."""
+    names = [each.plugin.__qualname__ for each in (known, new)]
+    return known.plugin is new.plugin or (known.where == new.where and names[0] == names[1])
 
 
 def _check_name(new: Registered) -> None:

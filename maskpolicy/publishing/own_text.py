@@ -91,11 +91,16 @@ def experiment(
     return make_experiment(settings, PRETRAIN, "", (Path.cwd(),), plugin_files, needs=("corpus",))
 
 
-def check_out(out: Path, verb: str = PRETRAIN) -> None:
+def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None:
     """Raise StoreError for an --out that cannot be used, before any work.
 
-    A folder that the same command wrote earlier can be used; it is replaced at the end.
+    A folder that the same command wrote earlier can be used; it is replaced at the end. That of
+    the `model` cannot.
     """
+    if model is not None and Path(model).is_dir() and Path(model).resolve() == out:
+        raise StoreError(
+            f"{out}: --out is the folder of --model, which would be lost: choose another --out"
+        )
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out}: is a file, not a folder: choose another --out")
     if out.is_dir() and any(out.iterdir()) and _verb(_record(out)) != verb:

@@ -155,7 +155,7 @@ class Evidences:
             reason = f"{contrast.analysis} has no {what}{where}"
             return Evidence(reason=reason, is_absent=not any(each and each.rows for each in tables))
         values = np.array([mine[run] - (0.0 if other is None else other[run]) for run in shared])
-        if len(values) > 1 and np.allclose(values, values[0]) and not contrast.resolution:
+        if len(values) > 1 and stats.are_equal(values) and not contrast.resolution:
             return Evidence(len(values), reason="the number is the same in every run")
         resolution = contrast.resolution * (1 if other is None else np.sqrt(2))
         seeds = tuple(shared)
@@ -219,7 +219,7 @@ def _mean(
     if reasons:
         seeds = sorted(set.intersection(*(set(task) for task in by_task)))
         values = np.array([[100 * task[seed] for seed in seeds] for task in by_task]).mean(0)
-        if not np.ptp(values):
+        if stats.are_equal(values):
             return Evidence(len(seeds), reason="the difference is the same for every seed")
         noise = tuple(noise_from)
         return Evidence(len(seeds), values=values, noise_from=noise, seeds=tuple(seeds))

@@ -79,7 +79,7 @@ class Verdict:
         return self.word if self.word != UNDECIDED else f"{UNDECIDED}: {self._missing()}"
 
     def _missing(self) -> str:
-        """Return why a contrast is not tested, or what the decisive one would have found.
+        """Return why a contrast is not tested, or what the decisive one finds with 80% power.
 
         That is the least certain one of a claim about all, the most certain one of one about any.
         """
@@ -90,7 +90,8 @@ class Verdict:
         choose = max if self.claim.counts == "all" else min
         one = choose(self.tested, key=lambda each: each.p or 0.0)
         which = f" ({one.contrast.compared}, {one.contrast.on})" if len(self.tested) > 1 else ""
-        return f"would have found {one.finds:.3g} {one.contrast.unit}{which}"
+        found = f"{one.finds:.3g} {one.contrast.unit}"
+        return f"only a difference of {found} or more is found with 80% power{which}"
 
 
 def decide(claims: Sequence[Claim], evidences: Evidences) -> list[Verdict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,8 +29,11 @@ def save(
     outcomes: Iterable[Outcome],
     store: Store,
     results: Iterable[Result] = (),
+    policies: Mapping[str, str] | None = None,
 ) -> None:
     """Write run.json: `timing`, the machine, each stage's seconds, and what tuned rows chose.
+
+    `policies` has the first sentence of each policy's docstring.
 
     The path of the store is relative to the folder, so that both can be moved together; the URL of
     a bucket stays as it is.
@@ -46,6 +49,7 @@ def save(
         "hardware": hardware.describe(),
         **here,
         **({"tuned": tuned} if (tuned := _tuned(results)) else {}),
+        "policies": dict(policies or {}),
         "stages": [_stage(outcome, store.recall(outcome.stage.key), here) for outcome in outcomes],
     }
     write_file(folder / NAME, f"{json.dumps(record, indent=1)}\n".encode())
@@ -60,6 +64,16 @@ def read(folder: Path) -> dict[str, Json] | None:
     if not isinstance(record, dict):
         raise foreign(folder)
     return record
+
+
+def summaries(folder: Path) -> dict[str, str]:
+    """Return the first sentence of each policy's docstring, by its name, as far as it is known."""
+    try:
+        found = (read(folder) or {}).get("policies")
+    except DataError:  # a damaged run.json; the results do not need it
+        return {}
+    known = found.items() if isinstance(found, dict) else ()
+    return {str(name): str(sentence) for name, sentence in known}
 
 
 def keys(folder: Path) -> list[str]:

@@ -56,6 +56,12 @@ def public(word: str) -> str:
     key, sign, value = word.partition("=") if "=" in word.partition("/")[0] else ("", "", word)
     path = Path(value)
     if path.is_absolute():
-        here = Path.cwd()
-        value = str(path.relative_to(here)) if path.is_relative_to(here) else path.name
+        near = from_here(value)
+        value = path.name if Path(near).is_absolute() else near
     return f"{key}{sign}{value}"
+
+
+def from_here(path: str) -> str:
+    """Return a path relative to the working directory if it lies in it, else as it is."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from maskpolicy.config.experiment import Experiment
+from maskpolicy.config.experiment import NONE, Experiment
 from maskpolicy.graph.outcomes import Outcome
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_page
 from maskpolicy.leaderboard.report import save_report
+from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.results import collecting, predictions, run_record
 from maskpolicy.results.cell import Run
 from maskpolicy.results.run_folder_state import writing
@@ -70,8 +71,15 @@ def write(finished: FinishedRun) -> None:
 
 def _record(finished: FinishedRun) -> None:
     name, outcomes = finished.experiment.name, finished.outcomes.values()
+    rows = (block.name for block in finished.experiment.policies if block.name != NONE)
     run_record.save(
-        finished.folder, name, finished.timing, outcomes, finished.store, finished.run.results
+        finished.folder,
+        name,
+        finished.timing,
+        outcomes,
+        finished.store,
+        finished.run.results,
+        {policy: find_plugin("policy", policy).summary for policy in rows},
     )
 
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from maskpolicy.executors.request import Request
 from maskpolicy.graph.nodes import Stage, topological
 from maskpolicy.graph.outcomes import Outcome, Progress
-from maskpolicy.runs import contents, progress
-from maskpolicy.runs.contents import FinishedRun
+from maskpolicy.runs import progress
 from maskpolicy.runs.progress import StageSummary
 from maskpolicy.store.artifacts import Store
 
 if TYPE_CHECKING:
     from maskpolicy.config.experiment import Experiment
     from maskpolicy.config.verbatim import WrittenExperiment
+    from maskpolicy.executors.engines import Executor
+    from maskpolicy.runs.contents import FinishedRun
     from maskpolicy.stages import Graph
 
 
@@ -117,11 +118,11 @@ def fit_machine(prepared: Prepared, jobs: int | None, threads: int | None) -> tu
 def compute(
     prepared: Prepared,
     request: Request,
-    executor: tuple[str, str],
+    executor: Executor,
     jobs: int,
     bars: AbstractContextManager[Progress],
 ) -> Mapping[str, Outcome]:
-    """Compute all stages with an executor (see `engines.parsed`); returns outcomes by stage key.
+    """Compute all stages with an executor; returns outcomes by stage key.
 
     `jobs` stages are computed at a time on this machine. The run's folder is created once the
     executor is ready; raises StoreError if another experiment has it by then.
@@ -137,7 +138,7 @@ def compute(
     request = replace(request, logs=str(logs), plan=plan_digest(order))
     forgive(store, order)  # this run tries again what failed before it
     with (
-        engine(*executor, jobs, request, prepared.experiment, order, store) as who,
+        engine(executor, jobs, request, prepared.experiment, order, store) as who,
         bars as shown,
     ):
         # a command of another experiment may have taken the folder since it was checked
@@ -163,9 +164,11 @@ def write(
 
     Raises StoreError if the folder cannot be written.
     """
+    from maskpolicy.runs import contents
+
     took = progress.parts(outcomes.values(), seconds)
     timing = {"seconds": round(seconds, 3), "jobs": jobs, "parts": [asdict(part) for part in took]}
-    finished = FinishedRun(
+    finished = contents.FinishedRun(
         prepared.experiment, prepared.whole, outcomes, prepared.store, prepared.folder, timing
     )
     with prepared.store.using(outcomes):

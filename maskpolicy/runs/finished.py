@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from html import escape
@@ -32,6 +31,12 @@ Params = ParamSpec("Params")
 Returned = TypeVar("Returned")
 _WIDE = 120  # columns of the table of text
 _CELL = ("run", "policy", "task", "seed", "metric", "score", "n", "error")  # columns of `scores`
+_TYPES = {  # of columns in which None stands for what is unknown
+    **dict.fromkeys(("score", "mean", "std", "delta", "low", "high", "p", "p_holm"), "float64"),
+    **dict.fromkeys(("rank_low", "rank_high"), "Int64"),
+    "majority": "float64",
+    "significant": "boolean",
+}
 SCORES = "scores"  # the plot of the leaderboard; all other plots are those of analyses
 
 
@@ -44,7 +49,9 @@ def _naming(method: Callable[Params, Returned]) -> Callable[Params, Returned]:
     @wraps(method)
     def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
         runs: Any = args[0]
-        with runs.opened.naming(runs.store) if runs.opened else nullcontext():
+        if not runs.opened or not runs.opened.packed:
+            return method(*args, **kwargs)
+        with runs.opened.naming(runs.store):
             return method(*args, **kwargs)
 
     return called
@@ -58,10 +65,15 @@ class Runs:
     """
 
     runs: tuple[Run, ...]
-    store: Store  # their artifacts, for masks and analyses
+    open_store: Callable[[], Store]  # which is done for the first mask or analysis
     baseline: str | None = None  # the row that others are compared with; None: the first run's
     mixed: bool = False  # whether rows that are not comparable may be ranked
     opened: OpenedRuns | None = None  # the files from which they were unpacked, if any
+
+    @cached_property
+    def store(self) -> Store:
+        """Their artifacts, for masks and analyses; raises ConfigError if it needs to be named."""
+        return self.open_store()
 
     @cached_property
     def board(self) -> Board:
@@ -310,9 +322,11 @@ def _answers(cell: Result, about: Mapping[str, Json]) -> list[dict[str, Json]]:
 
 
 def _frame(rows: Sequence[Mapping[str, Json]], columns: Sequence[str]) -> DataFrame:
+    """Return rows as a frame; columns of numbers have their types where all values are unknown."""
     from pandas import DataFrame
 
-    return DataFrame(list(rows), columns=list(columns))
+    frame = DataFrame(list(rows), columns=list(columns))
+    return frame.astype({name: kind for name, kind in _TYPES.items() if name in frame})
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:

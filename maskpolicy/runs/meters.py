@@ -110,7 +110,7 @@ class Tally:
 def forecast(targets: Sequence[Stage], store: Store, workers: int = 1) -> Forecast:
     """Return the forecast of a run that computes what `targets` need."""
     order, lacking = topological(targets), missing(targets, store)
-    costs = known_costs(order, lacking, store, elsewhere=True)
+    costs = known_costs(order, lacking, store, elsewhere=store.records)
     return Forecast(order, lacking, costs, workers)
 
 

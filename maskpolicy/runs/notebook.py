@@ -62,14 +62,17 @@ def run(
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
     """
-    from maskpolicy.executors.engines import LOCAL
+    from maskpolicy.executors.capacity import threads_kept
+    from maskpolicy.executors.engines import Executor
+    from maskpolicy.executors.local import one_early
     from maskpolicy.executors.request import Request
     from maskpolicy.runs.file_to_folder import compute, failed_cells, fit_machine, prepare, write
 
     started = time.monotonic()
     _check_arguments(overrides, jobs, threads)
     _hide_bars_of_libraries()
-    with _file_of(experiment) as file:
+    jobs = jobs or _default_jobs()
+    with _file_of(experiment) as file, threads_kept(), one_early(jobs) as early:
         request = Request(
             file=str(file),
             keys=tuple(overrides),
@@ -80,9 +83,9 @@ def run(
         )
         folder = None if out is None else Path(out)
         prepared = prepare(request, folder, is_temporary=isinstance(experiment, Mapping))
-        jobs, threads = fit_machine(prepared, jobs or _default_jobs(), threads)
+        jobs, threads = fit_machine(prepared, jobs, threads)
         bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
-        outcomes = compute(prepared, request, (LOCAL, ""), jobs, bars)
+        outcomes = compute(prepared, request, Executor(early=early), jobs, bars)
         write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
     if failed is not None:
@@ -103,9 +106,10 @@ def load(
 
     A run is the folder that `run` wrote, a zip file of `maskpolicy pack`, or
     "hf://datasets/OWNER/NAME"; such a file is unpacked for as long as the result is in use, and has
-    no store. `store` is that of the folders unless it is given. `baseline` and `mixed` are those of
-    `maskpolicy leaderboard`. Raises DataError for a folder without results, and ConfigError for
-    runs that cannot be compared.
+    no store. `store` is that of the folders unless it is given; masks and analyses need it, and
+    raise ConfigError for one that lies elsewhere and was not given. `baseline` and `mixed` are
+    those of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
+    ConfigError for runs that cannot be compared.
     """
     from maskpolicy.results import run_record
     from maskpolicy.results.cell import read_run
@@ -119,10 +123,15 @@ def load(
     with ExitStack() as unpacked:
         opened = unpacked.enter_context(packing.opened(folders))
         found = named_apart([read_run(folder) for folder in opened.folders])
-        place = run_record.trusted_store(None if store is None else str(store), opened.kept)
-        artifacts = overlay.writable(open_store(place, cache))
+
+        def artifacts() -> Store:
+            place = run_record.trusted_store(None if store is None else str(store), opened.kept)
+            return overlay.writable(open_store(place, cache))
+
         loaded = Runs(found, artifacts, baseline, mixed, opened)
         _ = loaded.board  # refuses runs that cannot be compared
+        if store is not None:
+            _ = loaded.store
         weakref.finalize(loaded, unpacked.pop_all().close)
     return loaded
 

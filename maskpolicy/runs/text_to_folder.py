@@ -67,7 +67,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
 
     block, rest = policy_keys(asked.policy, asked.keys)
     experiment = own_text.experiment(asked.model, asked.corpus, block, rest, asked.plugins)
-    own_text.check_out(asked.out.resolve())
+    own_text.check_out(asked.out.resolve(), model=asked.model)
     plan = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
     check_installed(experiment.tracker)

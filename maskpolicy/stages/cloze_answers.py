@@ -36,7 +36,7 @@ class ClozeParams:
     how: Denoising
 
 
-@stage("cloze", version=2)
+@stage("cloze", version=3)
 def cloze(params: ClozeParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Mask each value of the world's entries by itself and let a model fill it in.
 

@@ -20,6 +20,7 @@ from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.metrics import Total
 from maskpolicy.models.attention_and_dropout import set_attention
 from maskpolicy.models.loading import load_weights
+from maskpolicy.models.model_kinds import IMPORTS
 from maskpolicy.models.position_limits import bounded, limits, within
 from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
@@ -71,10 +72,10 @@ def _read_splits(
 @stage("audit", urgent=True)
 def audit(params: AuditParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Count test examples that also occur in train, and texts that are truncated."""
-    from transformers import AutoConfig
-
     most: tuple[int | None, int | None] = params.positions, params.positions
     if params.positions is None:
+        from transformers import AutoConfig
+
         most = limits(load_weights(AutoConfig, str(inputs["model"]), None))
     asked = Training(max_source=params.max_source, max_target=params.max_target)
     spec = within(asked, most)
@@ -123,7 +124,7 @@ def majority(params: MajorityParams, inputs: Mapping[str, Path], out: Path, run:
     (out / guesses.FILE).write_text(text, encoding="utf-8")
 
 
-@stage("evaluate", version=3)
+@stage("evaluate", version=4, imports=IMPORTS)
 def evaluate(params: EvaluateParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Predict the answers of one split of a task, and score them."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))

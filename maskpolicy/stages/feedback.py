@@ -20,7 +20,7 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.learned.current_model import Current, reannotated
 from maskpolicy.models.guesses import Guesser, in_training
-from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.models.model_kinds import IMPORTS, MODEL_KINDS
 from maskpolicy.models.position_limits import bounded
 from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
@@ -71,7 +71,7 @@ def bounds(block: PolicyBlock, spec: Training, where: str = "") -> list[int]:
     return found
 
 
-@stage("intermediate-feedback")
+@stage("intermediate-feedback", imports=IMPORTS)
 def feedback(params: FeedbackParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Compute a policy's columns of the passages that the next part of its training reads.
 

@@ -19,6 +19,7 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.learned import contexts as task_contexts
 from maskpolicy.learned import fit_tools, hits
+from maskpolicy.models.model_kinds import IMPORTS
 from maskpolicy.models.tokenizers import load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks, plugin_errors
@@ -76,7 +77,7 @@ class _Texts(Sequence[str]):
         return self._rows.text(index)
 
 
-@stage("fit", version=2, shared=True)
+@stage("fit", version=2, shared=True, imports=IMPORTS)
 def fit(params: FitParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 

@@ -21,6 +21,7 @@ from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
 from maskpolicy.models import text_to_text
+from maskpolicy.models.model_kinds import IMPORTS
 from maskpolicy.models.position_limits import bounded
 from maskpolicy.models.text_to_text_loss import token_loss
 from maskpolicy.models.tokenizers import load_tokenizer
@@ -54,7 +55,7 @@ class GeneralLossParams:
     depends: Json = omitted(None)  # what its columns depend on besides the fields
 
 
-@stage("general-loss")
+@stage("general-loss", imports=IMPORTS)
 def general_loss(
     params: GeneralLossParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:

@@ -22,7 +22,7 @@ from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.models.attention_and_dropout import set_attention, set_dropout
 from maskpolicy.models.guesses import in_training, smoothed
-from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
+from maskpolicy.models.model_kinds import IMPORTS, MODEL_KINDS, Kind
 from maskpolicy.models.position_limits import bounded
 from maskpolicy.models.tokenizers import check_vocabulary, load_tokenizer
 from maskpolicy.plugins import discovery as plugin_files
@@ -43,6 +43,7 @@ from maskpolicy.types import Example
 
 WORK = "work.json"
 log = logging.getLogger(__name__)
+_EPOCHS = 100  # of a training; more of them are worth a warning
 
 
 @stage("pretrained")
@@ -56,7 +57,7 @@ def pretrained(
         hub.note("model", params.name, run.local.revision, params.revision)
 
 
-@stage("general", version=4, shared=True)
+@stage("general", version=5, shared=True, imports=IMPORTS)
 def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Build a preset and pre-train it on the general corpus with a policy."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
@@ -64,7 +65,7 @@ def general(params: GeneralParams, inputs: Mapping[str, Path], out: Path, run: S
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate", version=5, shared=True)
+@stage("intermediate", version=6, shared=True, imports=IMPORTS)
 def intermediate(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -78,7 +79,7 @@ def intermediate(
     _pretrain(model, tokenizer, params, inputs, out, run)
 
 
-@stage("intermediate-part", version=3, shared=True)
+@stage("intermediate-part", version=4, shared=True, imports=IMPORTS)
 def intermediate_part(
     params: IntermediateParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:
@@ -178,22 +179,43 @@ def _check_steps(
     """
     if not steps.masks_again(count):
         raise unrepeatable(steps.policy)
-    _check_masks(steps, params.policy, count)
+    _check_masks(steps, params.policy, count, run)
+    _warn_of_repetition(steps, run)
     _warn_of_truncation(steps, params.spec, run)
     _warn_of_missing_sentinels(steps, run)
 
 
-def _check_masks(steps: MaskedSteps, policy: str, count: int) -> None:
-    """Raise DataError if the first `count` steps mask nothing, or show nothing."""
+def _check_masks(steps: MaskedSteps, policy: str, count: int, run: StageRun) -> None:
+    """Raise DataError if the first `count` steps mask nothing; refuse, or warn of, all masked."""
     if steps.masks_nothing(count):
         raise DataError(
             f"policy {policy}: masks nothing in the {count} steps of its training: "
             "change its fields, or use a corpus in which it masks something"
         )
-    if steps.masks_everything(count):
+    if not steps.masks_everything(count):
+        return
+    if steps.denoising.mask_exclusion:
         raise DataError(
             f"policy {policy}: masks every token of every passage, so with mask_exclusion "
             "the encoder would read no words: change its fields to mask less"
+        )
+    if run.name:  # only the first of several processes has the name
+        log.warning(
+            "%s: policy %s masks every token of every passage, so the model reads no words: change "
+            "its fields to mask less",
+            *(run.name, policy),
+        )
+
+
+def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
+    """Warn of passages that are read very often."""
+    spec, count = steps.spec, len(steps.passages)
+    times = spec.steps * spec.batch_size / count
+    if run.name and times > _EPOCHS:
+        log.warning(
+            "%s: reads each of %d passages %.0f times (%d steps of %d passages): give more text, "
+            "or lower %s.steps",
+            *(run.name, count, times, spec.steps, spec.batch_size, run.name.split()[0]),
         )
 
 
@@ -244,7 +266,7 @@ def _save(model: Any, work: Mapping[str, int], out: Path) -> None:
     (out / WORK).write_text(json.dumps(work, indent=1, sort_keys=True))
 
 
-@stage("finetune", version=4, shared=True)
+@stage("finetune", version=6, shared=True, imports=IMPORTS)
 def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
@@ -254,7 +276,7 @@ def finetune(params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run:
     _finetune(params, splits, inputs, out, run)
 
 
-@stage("finetune-classifier", version=4, shared=True)
+@stage("finetune-classifier", version=5, shared=True, imports=IMPORTS)
 def finetune_classifier(
     params: FinetuneParams, inputs: Mapping[str, Path], out: Path, run: StageRun
 ) -> None:

@@ -97,7 +97,9 @@ class Columns:
         if kind not in self.inputs.kind.tasks:
             known = " and ".join(self.inputs.kind.tasks)
             able = next(name for name, other in MODEL_KINDS.items() if kind in other.tasks)
+            own = task.name == "labelled-table" and "text" in self.inputs.kind.tasks
+            or_else = ", or take task table, with the label as its answer" if own else ""
             raise ConfigError(
                 f"{place}: {task.label} is a {kind} task, which a model of kind {model.kind} "
-                f"cannot do (it does {known} tasks): set model.kind: {able}"
+                f"cannot do (it does {known} tasks): set model.kind: {able}{or_else}"
             )

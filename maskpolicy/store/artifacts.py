@@ -384,12 +384,7 @@ class Store(HeldKeys):
 
     def _record(self, name: str, key: str) -> Json | None:
         """Return a key's manifest in a sub-folder, or None; the files are not checked."""
-        folder = self.root / name
-        path = folder / f"{key}.json" if name == "dropped" else folder / key / manifest.NAME
-        try:
-            return manifest.parse(path)
-        except (manifest.Damaged, OSError):
-            return None
+        return upkeep.record(self.root, name, key)
 
 
 def available(store: Store, key: str, what: str) -> Artifact:

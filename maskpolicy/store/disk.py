@@ -95,7 +95,9 @@ class Disk:
                 f"cannot be used ({_first_line(error)}): change its permissions or choose another "
                 f"with {self._option} or $MASKPOLICY_{self._option[2:].upper()}"
             )
-        return f"{_first_line(error)}: check the disk" if ours and number is not None else None
+        if ours and number is not None:
+            return f"{_first_line(error)}: check the disk, or choose another {self._option}"
+        return None
 
     def _is_full(self, error: BaseException | None) -> bool:
         # on a full disk safetensors and torch raise errors of their own, torch without a reason

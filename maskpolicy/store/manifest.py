@@ -97,15 +97,14 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
     try:
         manifest = json.loads(content)
         rest = {name: value for name, value in manifest.items() if name != "sha256"}
-        is_whole = manifest.get("format") == FORMAT and manifest.get("sha256") == digest_parsed(
-            rest
-        )
+        facts = (manifest.get("format"), manifest.get("sha256"))
+        is_whole = facts == (FORMAT, digest_parsed(rest))
     except (ValueError, RecursionError, AttributeError) as error:  # no JSON mapping
         raise Damaged(f"{place} is not a manifest") from error
     if not is_whole:
         raise Damaged(f"{place} was changed after it was written")
-    facts = _OF_CHECKPOINTS if "step" in manifest else _OF_ARTIFACTS
-    for name, kind in facts.items():
+    wanted = _OF_CHECKPOINTS if "step" in manifest else _OF_ARTIFACTS
+    for name, kind in wanted.items():
         if not isinstance(manifest.get(name), kind):
             raise Damaged(f"{place} has no {name} as the store writes it")
     for entry in manifest["files"]:

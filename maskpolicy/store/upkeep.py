@@ -24,6 +24,16 @@ def entries(root: Path, name: str) -> list[Path]:
     return [path for path in paths if is_key(path.name[:KEY_LENGTH])]
 
 
+def record(root: Path, name: str, key: str) -> Json | None:
+    """Return a key's manifest in a sub-folder; None if it is missing or damaged."""
+    folder = root / name
+    path = folder / f"{key}.json" if name == "dropped" else folder / key / manifest.NAME
+    try:
+        return manifest.parse(path)
+    except (manifest.Damaged, OSError):
+        return None
+
+
 def size(root: Path) -> dict[str, int]:
     """Return the bytes in each sub-folder; a file that is linked into several counts once."""
     seen: set[tuple[int, int]] = set()

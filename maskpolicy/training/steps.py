@@ -119,12 +119,10 @@ class MaskedSteps:
         return True
 
     def masks_everything(self, steps: int) -> bool:
-        """Return True if `denoising.mask_exclusion` is set and the first `steps` mask every token.
+        """Return True if the first `steps` mask every token, so that there is no word to read.
 
-        The encoder would then read no words. Stops at the first token that is not masked.
+        Stops at the first step that leaves a token.
         """
-        if not self.denoising.mask_exclusion:
-            return False
         found, marks = (self.written(number) for number in range(steps)), self.specials.marks
         return not any(not marks.written(one.sources.flat).all() for one in found)
 

@@ -10,7 +10,7 @@ from claimed import run
 
 from maskpolicy import findings
 from maskpolicy.analyses.findings import CLAIMS, COLUMNS, PaperFindings
-from maskpolicy.findings import Findings
+from maskpolicy.findings import Findings, findings_page
 from maskpolicy.plots import Lines, Series
 from maskpolicy.replication import paper_figures
 from maskpolicy.replication.contrast_evidence import Evidences
@@ -109,6 +109,29 @@ def test_the_page_holds_table_notes_and_figures_and_loads_nothing(tmp_path):
     again = findings.from_json(json.loads((tmp_path / "findings.json").read_text()))
     assert again.about == found.about
     assert json.dumps(findings.to_json(again, "x")) == json.dumps(findings.to_json(found, "x"))
+
+
+def test_an_overview_comes_first_and_its_columns_are_not_repeated(tmp_path):
+    rows = (
+        {"finding": "F1", "verdict": "shown", "on": "nq", "p": 0.01},
+        {"finding": "F1", "verdict": "", "on": "wow", "p": 0.5},
+    )
+    columns = ("finding", "verdict", "on", "p")
+    found = Findings(columns, rows, ("a note",), overview=("finding", "verdict"))
+    assert findings.to_markdown(found) == (
+        "| finding | verdict |\n| --- | --- |\n| F1 | shown |\n\n"
+        "| finding | on | p |\n| --- | --- | --- |\n| F1 | nq | 0.01 |\n| F1 | wow | 0.5 |\n\n"
+        "* a note\n"
+    )
+    assert findings.to_table(found).row_count == 1
+    page = findings_page.render(found, "findings")
+    assert page.count("<table>") == 2
+    assert page.count("verdict") == page.count('<th scope="col">verdict</th>') == 1
+    assert page.count('<tr class="first">') == 2
+    findings.save(found, "findings", tmp_path)
+    saved = json.loads((tmp_path / "findings.json").read_text())
+    assert (saved["columns"], saved["rows"]) == (list(columns), list(rows))
+    assert findings.from_json(saved) == found
 
 
 class OneTable(Evidences):

@@ -18,7 +18,9 @@ from maskpolicy.config.parse import load_experiment
 from maskpolicy.findings import masked_sample
 from maskpolicy.findings.masked_sample import Sampling
 from maskpolicy.graph.execution import execute
+from maskpolicy.plugins import registry
 from maskpolicy.results.cell import read_run
+from maskpolicy.runs.contents import PAGE
 from maskpolicy.store.artifacts import Store
 from maskpolicy.store.overlay import Overlay
 
@@ -249,6 +251,25 @@ def test_transfer_is_the_difference_to_salient_span(refused, home, analyse):
     assert row["difference"] == pytest.approx(row["score"] - row["reference"])
     words = ("analyze", "transfer", home / "run", "reference=other", "--store", home / "store")
     assert "set another with reference=ROW" in refused(*words, "--plugin", home / "guess.py")
+
+
+def test_what_a_run_has_of_its_plugins_rows_stays_where_they_are_not_loaded(call, home, tmp_path):
+    run = Path(shutil.copytree(home / "run", tmp_path / "run"))
+    words = ("analyze", "answers", run, "--store", home / "store")
+    assert call(*words, "--plugin", home / "guess.py")[0] == 0
+    sentence = "Hide the first word: stands for a learned policy, with candidates and scores."
+    before, page = (run / "analyses" / "answers" / "answers.json").read_bytes(), run / PAGE
+    assert SCRIPT in before.decode()
+    assert sentence in page.read_text()
+    registry.forget([home / "guess.py"])
+    code, out, err = call(*words, "passages=17")  # which no store has findings of
+    assert code == 0
+    assert f"kept as it was: {run / 'analyses' / 'answers'}" in out
+    assert err.splitlines()[-1].startswith("left out: ")
+    assert "give --plugin FILE (the run had " in err.splitlines()[-1]
+    assert (run / "analyses" / "answers" / "answers.json").read_bytes() == before
+    assert call("analyze", "coverage", run, "--store", home / "store")[0] == 0
+    assert sentence in page.read_text()
 
 
 def test_mismatch_scores_seen_relations_with_kept_models(analyse):

@@ -56,3 +56,13 @@ def _wait(is_true, running):
             return
         time.sleep(0.1)
     raise AssertionError("no training has begun")
+
+
+def test_control_c_while_the_commands_are_imported_is_one_line(tmp_path):
+    interrupt = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    (tmp_path / "typer.py").write_text(interrupt)  # imported in place of the library
+    command = [sys.executable, "-c", "from maskpolicy.__main__ import main; main()"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path[1:]])}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert found.returncode == 130
+    assert found.stderr == "interrupted: the same command continues where it stopped\n"

@@ -243,6 +243,13 @@ def test_a_folder_that_is_somebody_elses_is_refused_before_any_work(refused, wor
     assert "cannot be created" in refused(*words, "--out", tmp_path / "one.txt" / "a" / "b")
 
 
+def test_the_folder_of_the_model_is_no_place_for_the_next_one(refused, words, bart, tmp_path):
+    base = Path(shutil.copytree(bart, tmp_path / "base"))
+    words = [base if word == bart else word for word in words]
+    line = refused(*words, "--out", tmp_path / "elsewhere" / ".." / "base")
+    assert "--out is the folder of --model, which would be lost" in line
+
+
 def test_a_folder_that_export_made_is_somebody_elses(refused, words, tmp_path):
     (tmp_path / "theirs").mkdir()
     record = tmp_path / "theirs" / "maskpolicy.json"

@@ -173,7 +173,12 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
     [
         ("a.jsonl", '{"text": "A."}\n{"text"', {}, "a.jsonl, line 2: not JSON"),
         ("a.jsonl", "[1]\n", {}, "line 1: must be a JSON object, not \\[1\\]"),
-        ("a.jsonl", '{"body": "A."}', {}, "line 1: key 'text' is missing"),
+        (
+            "a.jsonl",
+            '{"body": "A."}',
+            {},
+            r"has no key 'text' \(it has body\): set corpus\.column",
+        ),
         ("a.jsonl", '{"text": 3}', {}, "line 1: key 'text' must be text, not 3"),
         ("a.jsonl", '{"text": "A\\u0000"}', {}, "line 1: key 'text' holds a NUL character"),
         ("a.jsonl", '{"text": "\\ud800"}', {}, "line 1: key 'text' holds a lone surrogate"),
@@ -314,3 +319,10 @@ def test_real_wikitext_is_read_as_sections(real_data):
     assert len(found) > 500
     assert not any(document.text.startswith("= ") for document in found)
     assert found[0].text.startswith("Robert Boulter is an English film")
+
+
+def test_files_that_are_all_empty_are_refused_before_anything_is_computed(tmp_path):
+    empty, other = write(tmp_path, "a.txt", ""), write(tmp_path, "b.txt", "B.")
+    with pytest.raises(DataError, match=r"a\.txt: the corpus holds no text: name files with text"):
+        documents.identify(CorpusBlock(files=(str(empty),)), digest)
+    assert documents.identify(CorpusBlock(files=(str(empty), str(other))), digest)

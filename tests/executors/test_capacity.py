@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -17,9 +20,12 @@ from maskpolicy.executors.capacity import check_jobs, default_jobs, is_small, se
 MANY = range(100)
 
 
+def given(model):
+    return {"model": model, "corpus": "world", "policies": ["none"], "tasks": [], "seeds": [0]}
+
+
 def experiment(model):
-    given = {"model": model, "corpus": "world", "policies": ["none"], "tasks": [], "seeds": [0]}
-    return make_experiment(given, "it", "", (), needs=())
+    return make_experiment(given(model), "it", "", (), needs=())
 
 
 @pytest.fixture
@@ -123,3 +129,27 @@ def test_users_can_name_the_threads(threads):
 def test_the_environment_changes_no_bytes_of_a_small_model(threads):
     threads(8, named=True)
     assert set_threads(experiment("mini"), None) == torch.get_num_threads() == 1
+
+
+SET_THREADS = """
+import json, sys
+from maskpolicy.config.parse import make_experiment
+from maskpolicy.executors.capacity import set_threads
+
+experiment = make_experiment(json.loads(sys.argv[1]), "it", "", (), needs=())
+assert set_threads(experiment, None) == 1
+assert "torch" not in sys.modules
+import torch
+
+print(torch.get_num_threads(), torch.__config__.parallel_info())
+"""
+
+
+def test_a_small_model_has_one_thread_although_pytorch_is_imported_later():
+    many = os.environ | {"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "8"}
+    command = [sys.executable, "-c", SET_THREADS, json.dumps(given("mini"))]
+    found = subprocess.run(command, env=many, capture_output=True, text=True, check=True).stdout
+    assert found.startswith("1 ")
+    most = [line for line in found.splitlines() if "get_max_threads() :" in line]
+    assert most
+    assert all(line.endswith(" 1") for line in most)

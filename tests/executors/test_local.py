@@ -11,6 +11,11 @@ from pathlib import Path
 import ended
 import pytest
 
+from maskpolicy import hardware
+from maskpolicy.executors import local
+from maskpolicy.executors.request import Request
+from maskpolicy.executors.stage_worker import plan
+
 PLUGIN = """
 import os
 import time
@@ -41,20 +46,21 @@ class Meeting:
     def select(self, passage: Any, rng: Any) -> Any:
         return passage.columns["first"]
 """
-YAML = """
+MEETINGS = """
+  - meeting
+  - {name: meeting, words: 3}"""
+YAML = f"""
 model: mini
 corpus: world
 policies:
-  - none
-  - meeting
-  - {name: meeting, words: 3}
+  - none{MEETINGS}
 tasks: [zsre]
 seeds: [0, 1]
 plugins: [meeting.py]
-world: {people: 20, general_people: 6}
-general: {steps: 2, batch_size: 4}
-intermediate: {steps: 2, batch_size: 4}
-finetune: {steps: 2, batch_size: 4, warmup: 3}
+world: {{people: 20, general_people: 6}}
+general: {{steps: 2, batch_size: 4}}
+intermediate: {{steps: 2, batch_size: 4}}
+finetune: {{steps: 2, batch_size: 4, warmup: 3}}
 """
 PATIENCE = 180  # seconds until a moment that never comes fails the test
 
@@ -155,3 +161,47 @@ def test_jobs_under_a_launcher_are_refused(tmp_path):
     )
     assert done.returncode == 2
     assert "--jobs" in done.stderr
+
+
+@pytest.fixture
+def no_gpus(monkeypatch):
+    """With GPUs, no worker starts early."""
+    monkeypatch.setattr(hardware, "may_have_gpus", lambda: False)
+
+
+@ended.needs_proc
+def test_an_early_worker_computes_what_it_is_asked_and_ends_with_the_block(tmp_path, no_gpus):
+    (tmp_path / "it.yaml").write_text(
+        YAML.replace("plugins: [meeting.py]", "").replace(MEETINGS, "")
+    )
+    request = Request(str(tmp_path / "it.yaml"), store=str(tmp_path / "store"), kinds=("world",))
+    planned = plan(request)
+    world = next(stage for stage in planned.order if stage.kind == "world")
+    with local.one_early(2) as early:
+        assert early is not None
+        with local.beside(2, request, early=early):
+            until = time.monotonic() + PATIENCE
+            while not planned.store.has(world.key):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+    assert early.join() is not None
+
+
+def test_an_early_worker_that_nobody_asks_is_killed(no_gpus):
+    with local.one_early(2) as early:
+        assert early is not None
+    assert early.join() == -signal.SIGKILL
+
+
+def test_an_early_worker_without_work_ends_before_the_others_compute(tmp_path, no_gpus):
+    request = Request("it.yaml", store=str(tmp_path))
+    with local.one_early(2) as early, local.beside(1, request, early=early):
+        assert early.join() == -signal.SIGKILL
+
+
+def test_one_process_needs_no_early_worker(monkeypatch):
+    with local.one_early(1) as early:
+        assert early is None
+    monkeypatch.setenv("WORLD_SIZE", "2")  # a launcher has started several
+    with local.one_early(None) as early:
+        assert early is None

@@ -74,8 +74,8 @@ def test_two_texts_are_read_as_roberta_reads_them(folder):
     [((3, 9), 8, (3, 5)), ((9, 3), 8, (5, 3)), ((9, 9), 8, (4, 4)), ((2, 3), 8, (2, 3))],
 )
 def test_the_longer_text_is_cut_first(lengths, room, left):
-    texts = [np.arange(length, dtype=np.int32) for length in lengths]
-    assert tuple(map(len, encoder_inputs.cut(*texts, room))) == left
+    first, second = (np.arange(length, dtype=np.int32) for length in lengths)
+    assert tuple(map(len, encoder_inputs.cut(first, second, room))) == left
 
 
 def test_a_classifier_learns_and_answers_with_labels(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
 
@@ -62,6 +63,17 @@ def test_answers_are_those_of_a_plain_loop_in_file_order(model, sources, batch):
     assert len(set(expected)) > 10
 
 
+def test_settings_for_summaries_change_no_answer(model, sources):
+    expected = plain(model, sources)
+    summarizing = copy.deepcopy(model)
+    settings = {"num_beams": 4, "no_repeat_ngram_size": 1, "min_length": 8, "length_penalty": 2.0}
+    for name, value in settings.items():
+        setattr(summarizing.generation_config, name, value)
+    assert plain(summarizing, sources) != expected
+    assert generate(summarizing, small.tokenizer(), sources, max_source=64) == expected
+    assert {name: getattr(summarizing.generation_config, name) for name in settings} == settings
+
+
 def test_long_sources_are_cut_as_transformers_cuts_them(model, sources):
     expected = plain(model, sources, limit=10)
     assert generate(model, small.tokenizer(), sources, max_source=10) == expected
@@ -114,25 +126,30 @@ def mean_loss(model, tokenizer, source, choice):
 
 
 def test_the_chosen_one_has_the_least_mean_training_loss(chooser):
+    model, tokenizer = chooser
     expected = [
-        min(given, key=lambda choice: mean_loss(*chooser, source, choice))
+        min(given, key=lambda choice: mean_loss(model, tokenizer, source, choice))
         for source, given in zip(SOURCES, CHOICES, strict=True)
     ]
-    assert rank(*chooser, SOURCES, CHOICES, LIMITS) == expected
+    assert rank(model, tokenizer, SOURCES, CHOICES, LIMITS) == expected
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_batches_of_any_size_choose_the_same(chooser, batch):
-    whole = rank(*chooser, SOURCES, CHOICES, LIMITS)
+    model, tokenizer = chooser
+    whole = rank(model, tokenizer, SOURCES, CHOICES, LIMITS)
     done = []
     limits = replace(LIMITS, batch=batch)
-    chosen = rank(*chooser, SOURCES, CHOICES, limits, progress=lambda *at: done.append(at[:2]))
+    chosen = rank(
+        model, tokenizer, SOURCES, CHOICES, limits, progress=lambda *at: done.append(at[:2])
+    )
     assert chosen == whole
     assert done[-1] == (9, 9)
 
 
 def test_of_equal_choices_the_first_one_is_taken(chooser):
-    chosen = rank(*chooser, ["Bonn"], [("no effect", "no effect")], LIMITS)
+    model, tokenizer = chooser
+    chosen = rank(model, tokenizer, ["Bonn"], [("no effect", "no effect")], LIMITS)
     assert chosen == ["no effect"]
 
 
@@ -144,14 +161,16 @@ def examples(choices=CHOICES):
 
 
 def test_likelihood_answers_with_one_of_the_choices(chooser):
+    model, tokenizer = chooser
     params = AnswerParams(keep="start", choose="likelihood")
     spec = Training(precision="fp32")
-    predictions = answer(*chooser, examples(), params, spec)
+    predictions = answer(model, tokenizer, examples(), params, spec)
     assert all(given in of for given, of in zip(predictions, CHOICES, strict=True))
 
 
 def test_likelihood_needs_choices(chooser):
+    model, tokenizer = chooser
     params = AnswerParams(keep="start", choose="likelihood")
     bare = examples([*CHOICES[:3], ()])
     with pytest.raises(DataError, match="example 'q3' has no choices"):
-        answer(*chooser, bare, params, Training(precision="fp32"))
+        answer(model, tokenizer, bare, params, Training(precision="fp32"))

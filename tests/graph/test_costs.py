@@ -37,7 +37,7 @@ def test_the_plan_of_another_experiment_is_a_guess_until_its_own_stage_is_measur
     mine = node("mine", 2)
     lacking = missing([mine], store)
     assert known_costs([mine], lacking, store).of(mine) is None
-    costs = known_costs([mine], lacking, store, elsewhere=True)
+    costs = known_costs([mine], lacking, store, elsewhere=store.records)
     [known] = store.records()
     size = sum(each["size"] for each in known["files"])
     assert costs.of(mine).seconds == pytest.approx(known["seconds"])

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
-from tiny import diamond, node
+from tiny import Nothing, diamond, node
 
 from maskpolicy.graph import execution
 from maskpolicy.graph.execution import execute
+from maskpolicy.graph.nodes import Stage, stage
 from maskpolicy.store.artifacts import Store
+
+SLOW_MODULE = """
+from maskpolicy.store.artifacts import Store
+
+with Store({root!r}).try_lock({key!r}) as is_free:
+    assert is_free
+"""
+
+
+@stage("importing", imports=("imported_slowly",))
+def importing(params: Nothing, inputs, out, run):
+    assert "imported_slowly" in sys.modules
 
 
 @pytest.fixture
@@ -66,3 +80,15 @@ def test_an_input_that_another_process_holds_delays_no_other_stage(store):
         with Store(store.root).try_lock(held[0].key) as free:
             assert free
     assert execute([user, other], store)[user.key].error is None
+
+
+def test_what_takes_long_to_import_is_imported_before_the_stage_is_claimed(
+    store, tmp_path, monkeypatch
+):
+    late = Stage("importing", "late", Nothing())
+    source = SLOW_MODULE.format(root=str(store.root), key=late.key)
+    (tmp_path / "imported_slowly.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "imported_slowly", raising=False)
+    assert execute([late], store)[late.key].error is None
+    assert "imported_slowly" in sys.modules

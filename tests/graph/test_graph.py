@@ -300,6 +300,19 @@ def test_a_failure_stops_only_what_depends_on_it(store):
     assert list((store.root / "temporary").iterdir()) == []
 
 
+def test_what_only_stages_need_that_cannot_run_is_not_computed(store, tmp_path):
+    told = {"count": str(tmp_path / "count")}
+    bad = broken(**told)
+    costly, shared = (node(label, seed, **told) for seed, label in enumerate(("costly", "shared")))
+    lost = node("lost", 4, {"x": bad, "costly": costly, "shared": shared}, **told)
+    other = node("other", 5, {"shared": shared}, **told)
+    outcomes = execute([lost, other], store)
+    assert sorted((tmp_path / "count").read_text().split()) == ["broken", "other", "shared"]
+    assert "broken failed" in outcomes[lost.key].error
+    assert (outcomes[costly.key].artifact, outcomes[costly.key].error) == (None, None)
+    assert outcomes[other.key].error is None
+
+
 def test_a_failed_stage_is_tried_again_by_the_same_command(store, tmp_path):
     stages = [broken(count=str(tmp_path / "count"))]
     execute(stages, store)

@@ -87,7 +87,8 @@ def test_the_json_is_of_version_1():
             "significant": False,
             "seeds": 2,
             "groups": None,
-            "reason": "all seeds share one intermediate run: its noise is part of the difference",
+            "reason": "all seeds share one intermediate run: its noise is part of the difference; "
+            "a test needs 3 seeds or more, with an intermediate run each",
         },
     }
     assert found["rows"][0]["scores"]["triviaqa"]["comparison"] is None

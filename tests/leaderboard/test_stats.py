@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
-from simulation import SIZES, Design, rates, shape
+from simulation import EASES, SIZES, Design, rates, shape
 
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.stats import Difference
@@ -34,6 +34,32 @@ def test_a_board_without_differences_seldom_carries_a_mark(seeds, noise):
         design = replace(BOARD, seeds=seeds, noise=noise, rows=rows, tasks=tasks)
         found = rates(design, 300, ("ours",))["ours"][0]
         assert found <= 0.06, design
+
+
+@pytest.mark.parametrize("score", EASES)
+def test_low_scores_that_agree_in_every_seed_are_no_sure_difference(score):
+    design = Design(3, 1, 20, SIZES["100 x 1"], noise=0.0, ease=EASES[score])
+    assert rates(design, 400)["ours"][0] <= 0.06
+
+
+def test_one_more_right_answer_in_each_seed_is_not_marked():
+    mine, other = np.zeros((2, 3, 100))
+    for seed in range(3):
+        mine[seed, [5 * seed, 5 * seed + 1]] = 1
+        other[seed, 5 * seed + 2] = 1
+    found = stats.pair(mine, other, np.arange(100), ("row", "baseline"))
+    np.testing.assert_allclose(found.of_seed, 0.01)
+    verdict = stats.assess_family([found])[0]
+    np.testing.assert_allclose(verdict.error, np.sqrt(found.chance / 3 + found.interaction))
+    assert verdict.p > 0.1
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_numbers_that_differ_by_rounding_alone_are_equal(unit):
+    values = unit * np.array([[0.4 - 0.3, 0.3 - 0.2, 0.1], [0.1, 0.1, 0.2]])
+    assert len(set(values[0])) == 3
+    assert list(stats.are_equal(values)) == [True, False]
+    assert [verdict.p == 1 for verdict in stats.replicated(values)] == [True, False]
 
 
 @pytest.mark.parametrize("louder", ["one row", "one task", "baseline", "every cell"])
@@ -207,9 +233,9 @@ def test_a_weighted_sum_of_two_rows_is_their_difference():
 def test_a_difference_of_differences_has_the_noise_of_both():
     rng = np.random.default_rng(4)
     groups = np.repeat(np.arange(10), 3)
-    one, other = (
-        stats.pair(*rng.random((2, 4, 30)), groups, (name, "base")) for name in ("a", "b")
-    )
+    (first, base), (second, its_base) = rng.random((2, 2, 4, 30))
+    one = stats.pair(first, base, groups, ("a", "base"))
+    other = stats.pair(second, its_base, groups, ("b", "base"))
     less = stats.combined([(1, one), (-1, other)])
     np.testing.assert_allclose(less.of_seed, one.of_seed - other.of_seed)
     np.testing.assert_allclose(less.chance, one.chance + other.chance)

@@ -84,8 +84,8 @@ def test_each_pair_is_written_with_its_own_objective():
         assert len(set(found.denoisings)) > 2
         every = found.passages, found.spans, found.denoisings
         pairs = mixed_pairs(*every, MASK, 7, epochs)
-        for pair, *given in zip(pairs, *every, strict=True):
-            alone = denoising_pair(*given, MASK, 7, epoch)
+        for pair, passage, spans, denoising in zip(pairs, *every, strict=True):
+            alone = denoising_pair(passage, spans, denoising, MASK, 7, epoch)
             for name, value in vars(alone).items():
                 assert np.array_equal(getattr(pair, name), value)
 

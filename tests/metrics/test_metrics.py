@@ -96,6 +96,7 @@ LABELS = (["1", "1", "0", "0", "1"], [["1"], ["0"], ["0"], ["1"], ["1"]])
         # 2 right positives, 1 right negative, 1 of each error: (2 * 1 - 1) / sqrt(3 * 3 * 2 * 2)
         ("matthews", *LABELS, 1 / 6, {}),
         ("matthews", ["1", "1"], [["1"], ["0"]], 0.0, {}),
+        ("matthews", ["good", "bad", "bad"], [["good"], ["bad"], ["bad"]], 1.0, {}),
         ("accuracy_f1", *LABELS, (3 / 5 + 2 / 3) / 2, {"accuracy": 3 / 5, "f1": 2 / 3}),
         ("accuracy", *LABELS, 3 / 5, {}),
         # ranks 1 2 3 and 1 3 2

@@ -13,9 +13,11 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+import numpy as np
 import pytest
 
 from maskpolicy import metrics
+from maskpolicy.errors import DataError
 from maskpolicy.metrics.per_example import normalise_triviaqa
 
 PAIRS = int(os.environ.get("MASKPOLICY_PAIRS", "2000"))
@@ -231,6 +233,26 @@ def test_the_classes_metrics_are_their_definitions():
         # the Matthews correlation is Pearson's of the two indicators
         numbers = [float(label) for label in guess], [float(label) for label in right]
         assert metrics.total("matthews", guess, gold).score == pytest.approx(pearson(*numbers))
+
+
+def test_the_matthews_correlation_of_several_classes_is_that_of_their_indicators():
+    rng = np.random.default_rng(17)
+    for _ in range(PAIRS // 10):
+        classes = int(rng.integers(2, 5))
+        guess, right = rng.integers(0, classes, (2, rng.integers(2, 12)))
+        # Gorodkin 2004: the covariance of two matrices of indicators, (examples, classes)
+        matrices = [np.eye(classes)[each] for each in (guess, right)]
+        one, other = (matrix - matrix.mean(0) for matrix in matrices)
+        scale = np.sqrt((one**2).sum() * (other**2).sum())
+        expected = (one * other).sum() / scale if scale > 1e-9 else 0.0
+        predictions, gold = ([f"class {each}" for each in given] for given in (guess, right))
+        found = metrics.total("matthews", predictions, [[label] for label in gold])
+        assert found.score == pytest.approx(expected)
+
+
+def test_f1_of_the_label_1_refuses_other_labels():
+    with pytest.raises(DataError, match="the label 'good' is neither"):
+        metrics.total("accuracy_f1", ["good", "bad"], [["good"], ["bad"]])
 
 
 def test_the_correlations_are_their_definitions():

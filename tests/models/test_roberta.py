@@ -15,6 +15,7 @@ from maskpolicy.config.policy_blocks import AT_POSITIONS
 from maskpolicy.models import encoders, masked_lm, roberta
 from maskpolicy.models.encoder_exclusion import scattered
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.training.batching import IGNORE, Pair, Pairs, collate
 from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import MaskedSteps
@@ -136,8 +137,6 @@ def test_the_decoder_has_no_dropout_where_the_encoder_has():
 
 
 def test_labels_stand_at_the_masks_and_are_the_hidden_tokens():
-    from maskpolicy.plugins.discovery import find_plugin
-
     policy = find_plugin("policy", "random").plugin(ratio=0.3)
     marks = Specials.of_encoder(small.tokenizer())
     steps = MaskedSteps(
@@ -153,8 +152,6 @@ def test_labels_stand_at_the_masks_and_are_the_hidden_tokens():
 
 
 def test_filling_the_labels_in_gives_the_passage():
-    from maskpolicy.plugins.discovery import find_plugin
-
     marks = Specials.of_encoder(small.tokenizer())
     policy = find_plugin("policy", "random").plugin(ratio=0.5)
     steps = MaskedSteps(
@@ -172,11 +169,13 @@ class Everything:
         return passage.pieces
 
 
-def test_a_policy_that_hides_everything_shows_nothing_with_exclusion_only():
+@pytest.mark.parametrize("how", [AT_POSITIONS, Denoising(mask_exclusion=1.0)])
+def test_masks_everything_tells_a_policy_that_leaves_no_token(how):
     marks = Specials.of_encoder(small.tokenizer())
-    for how, nothing in ((AT_POSITIONS, False), (Denoising(mask_exclusion=1.0), True)):
-        steps = MaskedSteps(small.passages(), Everything(), how, marks, SPEC)
-        assert steps.masks_everything(steps.spec.steps) == nothing
+    half = find_plugin("policy", "random").plugin(ratio=0.5)
+    for policy, every in ((Everything(), True), (half, False)):
+        steps = MaskedSteps(small.passages(), policy, how, marks, SPEC)
+        assert steps.masks_everything(steps.spec.steps) == every
 
 
 def test_what_is_saved_is_the_encoder_alone(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import small
 from hypothesis import given
@@ -48,6 +51,31 @@ def test_a_saved_tokenizer_is_the_same(saved, text):
     theirs = saved(text, return_offsets_mapping=True)
     assert ours["input_ids"] == theirs["input_ids"]
     assert ours["offset_mapping"] == theirs["offset_mapping"]
+
+
+def test_a_trained_tokenizer_is_loaded_as_by_autotokenizer_without_pytorch(tmp_path):
+    from transformers import AutoTokenizer
+
+    small.tokenizer().save_pretrained(tmp_path)
+    ours, auto = load_tokenizer(str(tmp_path)), AutoTokenizer.from_pretrained(str(tmp_path))
+    assert type(ours) is type(auto)
+    assert ours.backend_tokenizer.to_str() == auto.backend_tokenizer.to_str()
+    assert repr(ours) == repr(auto)
+    code = f"""
+import sys
+from maskpolicy.models.tokenizers import load_tokenizer
+
+load_tokenizer({str(tmp_path)!r})
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_damaged_configuration_of_a_tokenizer_is_one_line(tmp_path, content):
+    small.tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(content)
+    assert str(tmp_path) in refused(load_tokenizer, str(tmp_path))
 
 
 def test_an_answer_that_stands_alone_has_the_tokens_that_it_has_inside_a_sentence():

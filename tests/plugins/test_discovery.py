@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from maskpolicy.errors import ConfigError
+from maskpolicy.plugins import discovery
+
 POLICY = """
 from dataclasses import dataclass
 
@@ -229,3 +232,10 @@ def test_a_task_that_cannot_be_used_is_one_line_with_its_file(command, tmp_path,
     (tmp_path / "dev.jsonl").write_text("{}\n")
     for words in (["plan", "my.yaml"], ["examples", "mine", "--data", ".", "--plugin", "mine.py"]):
         assert says.replace("{file}", str(path)) in refused(command(*words))
+
+
+def test_a_file_or_a_list_in_place_of_a_name_is_told_how_to_write_it():
+    with pytest.raises(ConfigError, match=r"'mine\.py' is a file: give --plugin mine\.py"):
+        discovery.find_plugin("policy", "mine.py")
+    with pytest.raises(ConfigError, match=r"^here: .* is several: write \[none, random\]"):
+        discovery.find_plugin("policy", "none, random", where="here")

@@ -93,6 +93,15 @@ def test_the_same_definition_may_be_imported_twice():
     assert registry.clash("policy", "mine") is None
 
 
+def test_two_classes_that_one_line_registers_are_two_definitions():
+    class Other(Asks):
+        pass
+
+    with pytest.raises(ConfigError, match="task 'mine' is defined twice"):
+        for plugin in (Asks, Other):
+            registry.task("mine")(plugin)
+
+
 def test_an_unknown_name_gives_a_near_one_and_the_choices():
     policy("salient-span")
     with pytest.raises(ConfigError, match="did you mean 'salient-span'"):

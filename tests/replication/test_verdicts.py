@@ -37,7 +37,7 @@ def test_equal_rows_refute_a_claim_about_large_effects_and_leave_one_about_small
     same = replace(BETTER, row="like none", least=40.0)
     assert verdict(same, runs=runs, store=store).text == "refuted"
     small = verdict(replace(same, least=0.5), runs=runs, store=store)
-    assert small.text.startswith("undecided: would have found ")
+    assert small.text.startswith("undecided: only a difference of ")
     assert small.tested[0].finds > 0.5
 
 
@@ -45,7 +45,7 @@ def test_an_undecided_claim_names_the_comparison_that_it_lacks(runs, store):
     good = replace(BETTER, least=0.5)
     weak = replace(good, row="like none", tasks=("zsre",))
     found = verdict(good, weak, runs=runs, store=store)
-    assert found.text.endswith(" points (like none − none, zsre)")
+    assert found.text.endswith(" points or more is found with 80% power (like none − none, zsre)")
 
 
 def test_a_claim_of_which_no_run_has_the_rows_is_undecided(runs, store):

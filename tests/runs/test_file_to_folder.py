@@ -11,7 +11,7 @@ import small
 
 from maskpolicy.config import verbatim
 from maskpolicy.errors import StoreError
-from maskpolicy.executors.engines import LOCAL
+from maskpolicy.executors.engines import Executor
 from maskpolicy.executors.request import Request
 from maskpolicy.graph.outcomes import Silent
 from maskpolicy.runs.file_to_folder import compute, default_folder, prepare
@@ -70,7 +70,7 @@ def test_a_folder_that_another_command_has_taken_meanwhile_is_refused(tmp_path, 
     prepared = prepare(request, None)
     verbatim.save(verbatim.read_experiment(Path("a/it.yaml")), prepared.folder)
     with pytest.raises(StoreError, match=r"runs/it: holds the results of a/it\.yaml: choose"):
-        compute(prepared, request, (LOCAL, ""), 1, nullcontext(Silent()))
+        compute(prepared, request, Executor(), 1, nullcontext(Silent()))
     kept = verbatim.read_experiment(prepared.folder / verbatim.WRITTEN)
     assert kept.file == tmp_path / "a" / "it.yaml"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import folders
+import pytest
 
 import maskpolicy as mp
+from maskpolicy.errors import ConfigError
 from maskpolicy.plugins import discovery
 
 FIGURES = """
@@ -51,6 +53,27 @@ def test_a_setting_of_the_name_of_a_column_has_one_of_its_own(tmp_path):
         assert ({*rows[["few"]]}, {*rows[["many"]]}) == ({2}, {3})
     assert {"policy.seed", "seed"} <= {*scores.columns}
     assert {"seed", "seeds"} <= {*board.columns}
+
+
+def test_what_was_not_tested_is_unknown_in_columns_of_numbers(tmp_path):
+    folder = folders.write(tmp_path / "run", {"none": 0.1, "few": 0.5}, ("zsre",), seeds=2)
+    board = mp.load(folder).leaderboard()
+    assert board.p.isna().all() and board.rank_low.isna().all()
+    assert not len(board[board.significant])
+    assert board.low.dtype == board.p_holm.dtype == "float64"
+
+
+def test_scores_need_no_store(tmp_path, monkeypatch):
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    folder = folders.write(tmp_path / "home" / "run", {"none": 0.1, "few": 0.5}, ("zsre",))
+    (tmp_path / "store").mkdir()
+    (folder / "run.json").write_text(json.dumps({"store": "../../store"}))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = mp.load(folder)
+    assert set(found.scores().policy) == {"none", "few"}
+    with pytest.raises(ConfigError, match="outside of the run and the working directory"):
+        found.masks("few")
 
 
 def test_all_figures_of_an_analysis_are_drawn(tmp_path):

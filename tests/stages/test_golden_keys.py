@@ -87,7 +87,7 @@ def fill(folder: Path) -> Path:
     tasks = folders.official(folder)
     (tasks / "model").mkdir()
     for name in ("text.jsonl", "text.txt", "model/config.json", "model/model.safetensors"):
-        (tasks / name).touch()
+        (tasks / name).write_text("text")
     return tasks
 
 

@@ -163,7 +163,8 @@ def test_shards_outlive_a_change_of_what_malformed_rows_do(folder, tmp_path):
     assert [stage.key for stage in shards_of(raising)] == keys and raising.key != skipping.key
     line = execute([raising], store)[raising.key].error
     done = {key for key in keys if store.has(key)}
-    assert len(done) == len(keys) - 1 and "line 49: key 'text' must be text" in line
+    # those before the row; the others are of no use once it has failed
+    assert 0 < len(done) < len(keys) - 1 and "line 49: key 'text' must be text" in line
     outcomes = execute([skipping], store, targets=[skipping, *shards_of(skipping)])
     assert {key for key in keys if outcomes[key].hit} == done
     assert outcomes[skipping.key].error is None
@@ -329,11 +330,10 @@ def test_a_file_that_changes_after_the_plan_leaves_no_artifact(folder, tmp_path,
         rewrite(path)
     outcomes = execute([corpus], store, Edits(path) if when == "during" else None)
     failed = [each for each in outcomes.values() if each.exception is not None]
-    assert len(failed) == (len(shards_of(corpus)) or 1)
-    for each in failed:
-        assert isinstance(each.exception, DataError)
-        assert each.error.startswith(f"{path}: was changed")
-        assert each.error.endswith("run the command again")
+    (first,) = failed  # nothing else is computed for a corpus that cannot be
+    assert isinstance(first.exception, DataError)
+    assert first.error.startswith(f"{path}: was changed")
+    assert first.error.endswith("run the command again")
     (tokenizer,) = (stage for stage in topological([corpus]) if stage.kind == "tokenizer")
     assert store.committed() == {tokenizer.key}
     again = plan(folder, [path], mb)[0]

@@ -55,10 +55,10 @@ GOLDEN = {
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
     "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 2}, "4092c02c0ae37301"),
-    "spans": ({"general": 4, "intermediate": 5, "rules": 2}, "011ab21c42a3186c"),
-    "pairs": ({"general": 4, "intermediate": 5}, "c898c579766c7bd6"),
-    "order": ({"general": 4, "intermediate": 5}, "9dba90086d3e9e4f"),
-    "examples": ({"finetune": 4, "evaluate": 3}, "2955eede234f0961"),
+    "spans": ({"general": 5, "intermediate": 6, "rules": 2}, "011ab21c42a3186c"),
+    "pairs": ({"general": 5, "intermediate": 6}, "c898c579766c7bd6"),
+    "order": ({"general": 5, "intermediate": 6}, "9dba90086d3e9e4f"),
+    "examples": ({"finetune": 6, "evaluate": 4}, "2955eede234f0961"),
 }
 
 
@@ -578,6 +578,22 @@ def test_a_policy_that_hides_everything_with_exclusion_is_the_users_to_change(fo
     assert pretrain(folder, tmp_path, rows, **hidden).error is None
 
 
+def test_a_training_that_reads_no_words_or_the_same_ones_over_and_over_is_warned_of(
+    folder, tmp_path, caplog, monkeypatch
+):
+    rows = [(text, []) for text in small.TEXTS]
+    assert pretrain(folder, tmp_path, rows, name="random", ratio=1.0).error is None
+    assert "policy random masks every token of every passage" in caplog.text
+    assert "times (" not in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("maskpolicy.stages.model_training._EPOCHS", 7)
+    text = "One two three four five six seven eight nine ten."
+    assert pretrain(folder, tmp_path, [(text, [])], name="random", ratio=0.5).error is None
+    assert "masks every token" not in caplog.text
+    assert "reads each of 1 passages 8 times (2 steps of 4 passages)" in caplog.text
+    assert "lower intermediate.steps" in caplog.text
+
+
 def test_a_policy_that_hides_something_somewhere_is_not_refused(folder, tmp_path):
     rows = [(text, [[0, 4]] if text == small.TEXTS[0] else []) for text in small.TEXTS]
     assert pretrain(folder, tmp_path, rows, name="column", column="marked").error is None
@@ -846,6 +862,15 @@ def test_metrics_that_cannot_score_a_task_are_refused(tmp_path, named, message):
             "{name: cola, metrics: [matthews, correlation]}",
             "metrics[1]: correlation compares numbers, and the answers of this task are none: name "
             "another, such as matthews",
+        ),
+        (
+            "{name: rte, metrics: [accuracy, accuracy_f1]}",
+            "tasks[0].metrics: accuracy_f1 is for the labels 0, 1, and this task has entailment, "
+            "not_entailment: name another, such as accuracy",
+        ),
+        (
+            "{name: labelled-table, labels: [good, bad], metrics: [accuracy_f1]}",
+            "tasks[0].metrics: accuracy_f1 is for the labels 0, 1, and this task has good, bad: ",
         ),
         (
             "{name: triviaqa, normalisation: triviaqa, metrics: [f1]}",

@@ -87,6 +87,30 @@ def test_a_column_that_is_not_there_is_named_with_its_field(tmp_path):
         read_examples(block(), "train", tmp_path / "nowhere")
 
 
+def test_rows_are_numbered_or_have_the_names_in_a_column(tmp_path, caplog):
+    rows = [
+        {"key": 7, "question": "Who?", "answer": "Ada"},
+        {"key": "b", "question": "Why?", "answer": "-"},
+    ]
+    folder = write(tmp_path, "jsonl", rows)
+    assert [each.id for each in read_examples(block(), "test", folder)] == ["test-1", "test-2"]
+    assert [each.id for each in read_examples(block(id="key"), "test", folder)] == ["7", "b"]
+    write(tmp_path, "jsonl", [*rows, rows[0]])
+    assert len(read_examples(block(id="key"), "test", folder)) == 3
+    assert "1 rows have the id of an earlier row" in caplog.text
+
+
+def test_an_empty_question_or_text_is_refused_with_its_line(tmp_path):
+    rows = [{"question": "Who?", "answer": "Ada"}, {"question": " ", "answer": "Ada"}]
+    with pytest.raises(DataError, match="line 3: column 'question' is empty"):
+        read_examples(block(), "test", write(tmp_path, "csv", rows))
+    rows = [{"text": "", "label": "yes"}]
+    with pytest.raises(DataError, match="line 2: column 'text' is empty"):
+        read_examples(
+            block("labelled-table", labels=("yes", "no")), "test", write(tmp_path, "csv", rows)
+        )
+
+
 def test_the_hub_is_refused_with_the_way_to_save_it_to_files():
     with pytest.raises(DataError) as error:
         sources.hub_config(sources.task(block()), "mine.yaml: tasks[0]")

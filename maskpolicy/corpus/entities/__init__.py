@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from maskpolicy.corpus.entities import numbers, proper_names
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -21,6 +19,8 @@ Entity: TypeAlias = tuple[int, int, str]  # characters [start, end), one of LABE
 
 def find(text: str) -> list[Entity]:
     """Return the names, dates, times and numbers of `text`, sorted and disjoint."""
+    from maskpolicy.corpus.entities import numbers, proper_names  # their patterns take a while
+
     counted = disjoint(numbers.find_numbers(text))
     dates = [entity for entity in counted if entity[2] != "NUMBER"]
     return disjoint([*dates, *proper_names.find_names(_blank(text, dates)), *counted])

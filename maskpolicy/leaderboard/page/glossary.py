@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from maskpolicy.config.experiment import NONE
 from maskpolicy.errors import ConfigError
@@ -12,6 +13,7 @@ from maskpolicy.leaderboard import tuning_notes
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.page.embedded_analyses import EmbeddedAnalysis, MaskedPassage
 from maskpolicy.plugins.discovery import plugin_of_run
+from maskpolicy.results import run_record
 from maskpolicy.types import Denoising, Json
 
 _NO_STAGE = "No intermediate stage: the model is fine-tuned as it is."
@@ -30,7 +32,7 @@ class PolicyEntry:
     """One row in the glossary."""
 
     label: str
-    sentence: str  # "" if the policy's plugin is not loaded
+    sentence: str  # "" if neither the policy's plugin nor the run has it
     settings: tuple[tuple[str, str], ...]
     counts: tuple[str, ...]  # as COUNTS; () if nothing was counted
     passage: MaskedPassage | None  # one that was masked in training, if the viewer was run
@@ -45,7 +47,7 @@ def entries(board: Board, analyses: Sequence[EmbeddedAnalysis]) -> list[PolicyEn
     return [
         PolicyEntry(
             label=row.label,
-            sentence=_sentence(row.config["name"]),
+            sentence=_sentence(row.config["name"], _places(row)),
             settings=tuple(_settings(board, row).items()),
             counts=_counts(row.work),
             passage=next((passages[place] for place in _places(row) if place in passages), None),
@@ -59,14 +61,15 @@ def _places(row: BoardRow) -> list[tuple[str, str]]:
     return list(dict.fromkeys((str(cell.folder), cell.policy) for cell in row.cells.values()))
 
 
-def _sentence(policy: str) -> str:
-    """Return the first sentence of a policy's docstring."""
+def _sentence(policy: str, places: Sequence[tuple[str, str]]) -> str:
+    """Return the first sentence of a policy's docstring; of a plugin that is not loaded, as run."""
     if policy == NONE:
         return _NO_STAGE
     try:
         return plugin_of_run("policy", policy).summary
     except ConfigError:  # a plugin whose file this command was not given
-        return ""
+        known = [run_record.summaries(Path(folder)) for folder, _ in places]
+        return next((each[policy] for each in known if policy in each), "")
 
 
 def _settings(board: Board, row: BoardRow) -> dict[str, str]:
