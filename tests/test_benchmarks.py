@@ -48,7 +48,7 @@ def test_both_sides_count_the_same_tokens_and_reach_the_same_loss():
     tokens = [once()[0] for once in sides]
     assert tokens[0] == tokens[1] == tokens[2] > 0
     losses = [float(note.split()[1]) for note in training.agreement(setting)]
-    assert losses[0] == pytest.approx(losses[1], abs=0.002)
+    assert losses[0] == pytest.approx(losses[1], rel=0.002)
 
 
 def test_no_round_begins_that_would_end_too_late(monkeypatch):
@@ -121,4 +121,4 @@ def test_both_layers_train_an_encoder_to_the_same_loss():
         theirs, ours = encoder.compare(work, 1)
         assert theirs.note.startswith("then loss")
         losses = [float(rate.note.split()[-1]) for rate in (theirs, ours)]
-        assert losses[0] == pytest.approx(losses[1], abs=0.001)
+        assert losses[0] == pytest.approx(losses[1], rel=0.002)  # as far as bf16 goes
