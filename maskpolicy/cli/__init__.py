@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from maskpolicy.cli import (
     analyzing,
+    checking,
     exporting,
     gallery,
     inspecting,
@@ -178,6 +179,7 @@ def options(
 
 app.command()(running.run)
 app.command()(planning.plan)
+app.command()(checking.check)
 app.command()(working.work)
 app.command()(working.status)
 app.command()(leaderboard.leaderboard)

@@ -31,6 +31,7 @@ from maskpolicy.training.batching import Order
 from maskpolicy.types import Denoising, Json
 
 FILE = "hidden.safetensors"
+DECIDING = ("corpus", "annotate", STATISTICS)  # begin the inputs that decide what is masked
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class IntermediateStage:
     @property
     def read_by_policy(self) -> dict[str, str]:
         """Name and key of the inputs that decide what is masked."""
-        own = ("corpus", "annotate", STATISTICS)
-        return {name: key for name, key in self.inputs.items() if name.startswith(own)}
+        return {name: key for name, key in self.inputs.items() if name.startswith(DECIDING)}
 
 
 def intermediate_stages(
@@ -153,7 +153,7 @@ class MaskedParams(PolicyParams):
     pace: tuple[int, int] | None = omitted(None)
 
 
-@stage("hidden")
+@stage("masked-sample")
 def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: StageRun) -> None:
     """Mask a sample of passages."""
     policy, sampling = instance("policy", params.policy, params.fields), params.sampling
@@ -178,13 +178,12 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """The spans that one row masks in a sample of n passages; each occurs once for each draw.
+class MaskedPassages:
+    """The spans that a policy masks in a sample of n passages; each occurs once for each draw.
 
     The t tokens of all passages are numbered consecutively.
     """
 
-    row: IntermediateStage
     passages: Passages
     places: NDArray[np.int64]  # (n,) indices into `passages`
     spans: Ragged  # n arrays (spans, 2) of token ranges in the passage
@@ -229,6 +228,22 @@ class Sample:
         return [text[a:b] for text, spans in self.in_characters() for a, b in spans]
 
 
+@dataclass(frozen=True, eq=False)
+class Sample(MaskedPassages):
+    """The spans that one row of a run masks in a sample of its corpus."""
+
+    row: IntermediateStage
+
+
+def open_masked(corpus: Sequence[Path], folder: Path) -> MaskedPassages:
+    """Open what a stage `masked-sample` wrote to `folder`.
+
+    `corpus` are the folders of the passages, and of columns.
+    """
+    arrays = ragged.load(folder / FILE)
+    return MaskedPassages(Passages.open(*corpus), arrays["places"].flat, arrays["spans"])
+
+
 def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     """Return the spans that a row masks in a sample of its corpus, the same as in its training.
 
@@ -253,23 +268,29 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
             f"{row.label}: was trained by a version of maskpolicy that masks differently: run its "
             "experiment again"
         )
-    policy = instance("policy", trained.policy, trained.fields)
-    follows = Masker.of(policy, Denoising()).follows_progress
-    params = MaskedParams(
-        masking=row.version,
-        policy=trained.policy,
-        fields=trained.fields,
-        code=code_digests(plugins[trained.policy]),
-        member_code={name: code_digests(plugins[name]) for name in trained.member_code or {}}
-        or None,
-        seed=trained.spec.seed,
-        sampling=sampling,
-        pace=(trained.spec.steps, trained.spec.batch_size) if follows else None,
-    )
-    arrays = ragged.load(derive(store, "hidden", row.label, params, inputs).path / FILE)
+    members = {name: code_digests(plugins[name]) for name in trained.member_code or {}}
+    code = code_digests(plugins[trained.policy])
+    params = masked_params(replace(trained, code=code, member_code=members or None), sampling)
+    folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
-    passages = Passages.open(*(available(store, key, name).path for name, key in shown.items()))
-    return Sample(row, passages, arrays["places"].flat, arrays["spans"])
+    read = [available(store, key, name).path for name, key in shown.items()]
+    return Sample(**vars(open_masked(read, folder)), row=row)
+
+
+def masked_params(training: IntermediateParams, sampling: Sampling) -> MaskedParams:
+    """Return the parameters of the stage that masks a sample of the corpus as a training does."""
+    policy, spec = instance("policy", training.policy, training.fields), training.spec
+    follows = Masker.of(policy, Denoising()).follows_progress
+    return MaskedParams(
+        masking=version_of("intermediate"),
+        policy=training.policy,
+        fields=training.fields,
+        code=training.code,
+        member_code=training.member_code,
+        seed=spec.seed,
+        sampling=sampling,
+        pace=(spec.steps, spec.batch_size) if follows else None,
+    )
 
 
 def samples(
