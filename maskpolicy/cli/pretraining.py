@@ -36,6 +36,12 @@ def pretrain(
         list[str], typer.Option(metavar="FILE_OR_GLOB", help="Files of text; repeatable.")
     ],
     keys: Keys = None,
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE_OR_GLOB", help="Files of other text to measure the loss on; repeatable."
+        ),
+    ] = None,
     store: StorePlace = STORE,
     cache: Cache = None,
     plugin: Plugins = None,
@@ -59,7 +65,13 @@ def pretrain(
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
         raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
     asked = text_to_folder.Request(
-        model, policy, tuple(corpus), out, tuple(keys or ()), tuple(plugin or ())
+        model,
+        policy,
+        tuple(corpus),
+        out,
+        tuple(keys or ()),
+        tuple(plugin or ()),
+        tuple(validation or ()),
     )
     prepared = text_to_folder.prepare(asked, open_store(store, cache))
     if not processes.is_first():
@@ -73,5 +85,7 @@ def pretrain(
     text_to_folder.export(prepared, push or "")
     seconds, screen = time.monotonic() - started, console()
     screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
+    if found := text_to_folder.validation(prepared):
+        screen.print(found, soft_wrap=True, highlight=False)
     screen.print(f"written to {prepared.out}", soft_wrap=True)
     pushing.push(prepared.out, push, "model", private=private)

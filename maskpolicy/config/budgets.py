@@ -47,7 +47,9 @@ class Training:
     max_target: Count = 512  # tokens; longer targets are cut
     checkpoint_every: Positive = unkeyed(60.0)  # seconds between resumable checkpoints
     seed: Seed = 0  # of all random draws; fine-tuning takes the file's `seeds` instead
-    eval_every: Steps = 0  # steps between two evaluations on dev (fit, fine-tuning); 0: none
+    # steps between two evaluations: on dev (fit, fine-tuning), or on the text of `pretrain
+    # --validation`; 0: none
+    eval_every: Steps = 0
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 
 
@@ -158,15 +160,16 @@ def row_trainings(
     return found
 
 
-def settled(spec: Training, stage: str) -> Training:
+def settled(spec: Training, stage: str, *, has_text: bool = False) -> Training:
     """Return a budget as the key of a training holds it: "auto" resolved, idle settings at 0.
 
-    Only `fit` and `finetune` validate. There, `eval_every` is idle if no evaluation comes before
-    the end, since the last weights are then the only ones to choose from; a fitted policy reports
-    an evaluation at its very end. `patience` is idle if it could not stop the training earlier.
+    Only `fit` and `finetune` validate, and an intermediate stage that `has_text` for it. In
+    `finetune`, `eval_every` is idle if no evaluation comes before the end, since the last weights
+    are then the only ones to choose from; the others report an evaluation at their very end.
+    `patience` is idle if it could not stop the training earlier.
     """
     spec = resolve_auto(spec)
-    last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, 0)
+    last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)
     every = spec.eval_every if spec.eval_every <= last else 0
     earliest = (spec.patience + 1) * every  # the first step after which patience may end
     patience = spec.patience if every and earliest < spec.steps else 0

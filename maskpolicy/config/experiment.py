@@ -152,6 +152,7 @@ class Experiment:
     policies: tuple[PolicyBlock, ...]
     tasks: tuple[TaskBlock, ...]
     contrast_corpus: CorpusBlock | None = None  # None: the general stage's, if there is one
+    validation_corpus: CorpusBlock | None = None  # of `pretrain` alone
     data: str = WORLD  # the source of tasks whose block names none: world | hub | a folder
     seeds: tuple[int, ...] = (0,)
     intermediate_seeds: int = 1
@@ -212,7 +213,7 @@ def resolved(experiment: Experiment) -> Json:
     As a YAML file of the same name, the result loads to the same Experiment.
     """
     config = asdict(experiment)
-    for name in ("name", "resources", "slurm", "general_policy", "where"):
+    for name in ("name", "validation_corpus", "resources", "slurm", "general_policy", "where"):
         del config[name]
     for name in (CORPUS, "contrast_corpus"):
         block = getattr(experiment, name)

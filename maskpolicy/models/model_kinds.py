@@ -71,7 +71,8 @@ class Kind:
     """(model, denoising, layers of a shallow decoder, seed) -> the training module"""
     kept: Callable[[Any], Any]  # training module -> the model to save
     pairs: Callable[[Specials, DenoisingPairs, Training], Pairs]
-    training_loss: Callable[[], Loss]  # called once for each training
+    token_loss: Loss
+    training_loss: Callable[[], Loss]  # `token_loss` for one training
     label_logits: Callable[[Any, Any], Any]  # (module, micro-batch) -> (k, v) of its k labels
     has_new_head: Callable[[Any, Denoising], bool]
     """(model, denoising) -> whether the training module predicts tokens by weights drawn anew"""
@@ -91,6 +92,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         training_module=lambda made, denoising, layers, seed: checked(made, denoising),
         kept=lambda module: module,
         pairs=Specials.pairs,
+        token_loss=text_to_text_loss.token_loss,
         training_loss=text_to_text_loss.training_loss,
         label_logits=text_to_text_loss.label_logits,
         has_new_head=lambda made, denoising: False,
@@ -114,6 +116,7 @@ MODEL_KINDS: Mapping[str, Kind] = {
         training_module=masked_lm.training_module,
         kept=lambda module: module.saved,
         pairs=Specials.at_positions,
+        token_loss=masked_lm.token_loss,
         training_loss=masked_lm.training_loss,
         label_logits=masked_lm.label_logits,
         has_new_head=masked_lm.has_new_head,

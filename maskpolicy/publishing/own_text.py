@@ -10,12 +10,13 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from maskpolicy import keys, schema
-from maskpolicy.config import learned_policies, parse, policy_blocks
+from maskpolicy.config import learned_policies, model_and_corpus, parse, policy_blocks
 from maskpolicy.config.experiment import ENCODER, NONE, RELATIVE, WORLD, Experiment, ModelKind
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.config.policy_blocks import policy_block
@@ -30,6 +31,8 @@ from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import ModelHistory
+from maskpolicy.stages import feedback
+from maskpolicy.stages.masked_passages import VALIDATED, VALIDATION
 from maskpolicy.stages.model_training import WORK
 from maskpolicy.stages.params import CorpusParams, IntermediateParams
 from maskpolicy.store import manifest
@@ -45,7 +48,7 @@ RECORD = "maskpolicy.json"  # all settings of a folder that we wrote
 CARD = "README.md"
 TOKENIZER, LONGEST = "tokenizer_config.json", "model_max_length"  # names of Transformers
 PRETRAIN, EXPORT = "pretrain", "export"  # the commands that write such folders
-_NO_SETTING = ("version", "stage", "work")  # of a record
+_NO_SETTING = ("version", "stage", "work", "validation_loss")  # of a record
 _PARTS = ("policy", "fields", "spec", "how")
 _SHOWN = 3  # the most settings that a message lists
 log = logging.getLogger(__name__)
@@ -61,11 +64,13 @@ def experiment(
     policy: Mapping[str, Any],
     given: Mapping[str, Any],
     plugin_files: Sequence[Path] = (),
+    validation: Sequence[str] = (),
 ) -> Experiment:
     """Return the experiment that pre-trains `model` once with the block `policy`.
 
     `files` are paths, patterns, or the single word "world"; `given` are further keys of an
-    experiment (intermediate, corpus, general, world, keys of Denoising). Raises ConfigError.
+    experiment (intermediate, corpus, general, world, keys of Denoising). `validation` are paths or
+    patterns of text to measure the loss on. Raises ConfigError.
     """
     discovery.load_files(plugin_files, fresh=True)
     block = policy_block(policy, "policy", {})
@@ -88,7 +93,42 @@ def experiment(
         "tasks": [],
         "baseline": block.name,
     }
-    return make_experiment(settings, PRETRAIN, "", (Path.cwd(),), plugin_files, needs=("corpus",))
+    folders = (Path.cwd(),)
+    made = make_experiment(settings, PRETRAIN, "", folders, plugin_files, needs=("corpus",))
+    return _validated(made, validation, folders) if validation else made
+
+
+def _validated(experiment: Experiment, files: Sequence[str], folders: Sequence[Path]) -> Experiment:
+    """Return the experiment with text to measure the loss on, which is read like the corpus.
+
+    Without intermediate.eval_every it is measured up to ten times, at last at the end. Raises
+    ConfigError for a file that is in the corpus too, and for a policy that is trained in parts.
+    """
+    block = experiment.policies[0]
+    if feedback.every(block):
+        raise ConfigError(
+            f"--validation: {block.name} is trained in parts, between which it reads the corpus "
+            "again: such a training cannot be validated: leave --validation out"
+        )
+    found = model_and_corpus.corpus_block({"files": list(files)}, "validation", folders)
+    of_files = experiment.corpus.files
+    trained_on = {Path(path).resolve() for path in of_files}
+    both = [path for path in found.files if Path(path).resolve() in trained_on]
+    if both:
+        raise ConfigError(
+            f"--validation: {both[0]} is a file of --corpus too: the loss of text that the model "
+            "is trained on says little: name other files"
+        )
+    same = {name: getattr(experiment.corpus, name) for name in ("words", "on_error")}
+    if of_files:
+        same |= {name: getattr(experiment.corpus, name) for name in ("column", "columns")}
+    spec = experiment.intermediate
+    times = next(count for count in range(10, 0, -1) if spec.steps % count == 0)
+    return replace(
+        experiment,
+        validation_corpus=replace(found, **same),
+        intermediate=replace(spec, eval_every=spec.eval_every or spec.steps // times),
+    )
 
 
 def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None:
@@ -173,7 +213,10 @@ def export(
     if artifact is None or tokenizer is None:
         raise StoreError(f"store {store.place}: {stage.name} is missing: run the command again")
     work = json.loads((artifact.path / WORK).read_text())
+    validation = validation_of(artifact.manifest)
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
+    if validation is not None:
+        record["validation_loss"] = validation
     corpus = params_of(stage.inputs["corpus"].record(), CorpusParams)
     about = ModelHistory(
         name=name or out.name,
@@ -189,14 +232,22 @@ def export(
         corpus=corpus.corpus,
         mix=corpus.mix,
         work=work,
+        validation=validation,
     )
     parts = (tokenizer.path, artifact.path)
     place(out, parts, cards.card(about), record, about.limits[0])
 
 
+def validation_of(known: Json) -> Json:
+    """Return the fact about validation in the manifest of a training, or None."""
+    return known["record"]["facts"].get(VALIDATED)
+
+
 def _settings(stage: Stage) -> dict[str, Json]:
     """Return what the model of an intermediate stage depends on."""
-    return {**stage.keyed, **stage.inputs["corpus"].keyed}
+    read = stage.inputs.get(f"{VALIDATION}corpus")
+    validation = {"validation": read.keyed["corpus"]} if read else {}
+    return {**stage.keyed, **stage.inputs["corpus"].keyed, **validation}
 
 
 def architecture(folder: Path, kind: ModelKind) -> dict[str, Any]:

@@ -180,6 +180,7 @@ def pretrain(
     corpus: str | Path | Sequence[str | Path],
     out: str | Path,
     *overrides: str,
+    validation: str | Path | Sequence[str | Path] = (),
     store: str | Path = DEFAULT,
     cache: str | Path | None = None,
     plugins: str | Path | Sequence[str | Path] = (),
@@ -188,9 +189,10 @@ def pretrain(
 ) -> Path:
     """Continue pre-training on own text as `maskpolicy pretrain` does, and return the folder.
 
-    `corpus` is a file, a pattern or several of them, and `overrides` are those of the command:
-    "intermediate.steps=400", "policy.spans=2". The same call continues where it stopped. Raises
-    ConfigError, DataError or StoreError before any work, or the error of the stage that failed.
+    `corpus` and `validation` are each a file, a pattern or several of them, and `overrides` are
+    those of the command: "intermediate.steps=400", "policy.spans=2". The same call continues where
+    it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
+    stage that failed.
     """
     from maskpolicy.runs import text_to_folder
     from maskpolicy.store.opening import open_store
@@ -198,7 +200,8 @@ def pretrain(
     schema.check(workers, Count, "workers")
     _hide_bars_of_libraries()
     files = tuple(map(Path, _texts(plugins)))
-    asked = text_to_folder.Request(model, policy, _texts(corpus), Path(out), overrides, files)
+    texts, held_out = _texts(corpus), _texts(validation)
+    asked = text_to_folder.Request(model, policy, texts, Path(out), overrides, files, held_out)
     prepared = text_to_folder.prepare(asked, open_store(store, cache))
     bars = _bars(progress, text_to_folder.targets(prepared), prepared.store, failures=False)
     for outcome in text_to_folder.compute(prepared, workers, bars):

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from maskpolicy.graph.nodes import Stage, topological
 from maskpolicy.graph.outcomes import Outcome, Progress
-from maskpolicy.publishing import own_text
+from maskpolicy.publishing import cards, own_text
 from maskpolicy.runs.command_words import as_typed, policy_keys, repeated
 from maskpolicy.store.artifacts import Store
 
 if TYPE_CHECKING:
+    from maskpolicy.config.budgets import Training
     from maskpolicy.config.experiment import Experiment
 
 
@@ -28,11 +29,13 @@ class Request:
     out: Path
     keys: tuple[str, ...] = ()  # KEY=VALUE, policy.KEY=VALUE
     plugins: tuple[Path, ...] = ()
+    validation: tuple[str, ...] = ()  # files and patterns of text to measure the loss on
 
     @property
     def command(self) -> str:
         """The command, for the model card."""
         texts = repeated("--corpus", self.corpus)
+        texts += repeated("--validation", self.validation)
         files = repeated("--plugin", self.plugins)
         named = ("--model", self.model, *texts, "--policy", self.policy, *self.keys)
         return as_typed("pretrain", *named, *files, "--out", self.out)
@@ -47,6 +50,11 @@ class Prepared:
     stage: Stage  # the intermediate stage
     order: list[Stage]  # inputs first
     store: Store
+
+    @property
+    def spec(self) -> Training:
+        """The budget of the training."""
+        return self.experiment.budget("intermediate", self.experiment.policies[0])
 
     @property
     def out(self) -> Path:
@@ -66,7 +74,9 @@ def prepare(asked: Request, store: Store) -> Prepared:
     from maskpolicy.training.tracking import check_installed
 
     block, rest = policy_keys(asked.policy, asked.keys)
-    experiment = own_text.experiment(asked.model, asked.corpus, block, rest, asked.plugins)
+    experiment = own_text.experiment(
+        asked.model, asked.corpus, block, rest, asked.plugins, asked.validation
+    )
     own_text.check_out(asked.out.resolve(), model=asked.model)
     plan = stages.build(experiment, store.hash_file, store.cut_file)
     check_folder(experiment.model)
@@ -104,6 +114,13 @@ def export(prepared: Prepared, name: str = "") -> None:
     own_text.export(
         prepared.experiment, prepared.stage, prepared.store, prepared.out, command, name
     )
+
+
+def validation(prepared: Prepared) -> str:
+    """Return what the finished training reached on the validation text, in words; "" without."""
+    artifact = prepared.store.get(prepared.stage.key)
+    found = artifact and own_text.validation_of(artifact.manifest)
+    return cards.validated(found, prepared.spec.steps) if found else ""
 
 
 def targets(prepared: Prepared) -> list[Stage]:

@@ -24,6 +24,7 @@ from maskpolicy.stages import (  # noqa: F401 (they register the stages)
 )
 from maskpolicy.stages.input_graph import Digest, Inputs, Text, scan
 from maskpolicy.stages.leaf_inputs import FEEDBACK
+from maskpolicy.stages.masked_passages import VALIDATION
 from maskpolicy.stages.params import (
     EvaluateParams,
     FeedbackParams,
@@ -216,7 +217,8 @@ class _Builder:
     def spec(self, block: PolicyBlock, run: int) -> Training:
         """The budget of a row's intermediate run."""
         spec = self.experiment.budget("intermediate", block)
-        return settled(replace(spec, seed=spec.seed + run), "intermediate")
+        validates = self.inputs.validation is not None
+        return settled(replace(spec, seed=spec.seed + run), "intermediate", has_text=validates)
 
     def kept(self, block: PolicyBlock, run: int, steps: range) -> dict[str, Stage]:
         """The models at those of checkpoint_steps that a training passes on its way."""
@@ -247,7 +249,16 @@ class _Builder:
             "corpus": self.inputs.text(block).corpus,
             **self.row_inputs.annotations(block, run),
             **self.row_inputs.select_statistics(block),
+            **self.validation(block, run),
         }
+
+    def validation(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
+        """The text that an intermediate training is validated on, with the policy's columns."""
+        text = self.inputs.validation
+        if text is None:
+            return {}
+        found = {"corpus": text.corpus, **self.row_inputs.annotations(block, run, text)}
+        return {f"{VALIDATION}{name}": made for name, made in found.items()}
 
     def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
         """What the part of a training that begins at step `first` takes from the parts before.

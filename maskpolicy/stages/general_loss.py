@@ -30,6 +30,7 @@ from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 from maskpolicy.ragged import Ragged
+from maskpolicy.training.held_out_loss import held_out_losses
 from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Denoising, Json
 from maskpolicy.world.settings import Settings
@@ -64,11 +65,9 @@ def general_loss(
     A policy that reads statistics needs the input "statistics". Writes the summed loss and the
     number of target tokens of each batch.
     """
-    import torch
-
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     model: Any = text_to_text.load(str(inputs["model"]))
-    model.to(hardware.device()).eval()
+    model.to(hardware.device())
     found = islice(_documents(params, run.local.corpus), params.passages)
     policy = instance("policy", params.policy, params.fields)
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
@@ -90,14 +89,7 @@ def general_loss(
         bounded(spec, model),
         statistics=[statistics if hooks.STATISTICS in hooks.SELECT.extra(policy) else None],
     )
-    sums, counts = [], []
-    with torch.no_grad():
-        for number in range(count):
-            step = steps(number)
-            losses = [token_loss(model, b.to(hardware.device())) for b in step.batches]
-            sums.append(float(sum(value.item() for value, _ in losses)))
-            counts.append(sum(count for _, count in losses))
-            run.progress(number + 1, count)
+    sums, counts = held_out_losses(model, token_loss, steps, count, run.progress)
     if not sum(counts):
         raise DataError("the held-out general text is too short: none of it was masked")
     (out / LOSS).write_text(json.dumps({"sums": sums, "tokens": counts}))

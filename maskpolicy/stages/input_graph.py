@@ -66,6 +66,7 @@ class Text:
 
     corpus: Stage
     shards: int = 0  # 0: such a stage is one
+    label: str = ""  # of such a stage, besides the policy's
 
 
 class Inputs:
@@ -246,6 +247,14 @@ class Inputs:
         if corpus is None:
             return Text(self.general_corpus)
         return self.plain_text("contrast", corpus)
+
+    @cached_property
+    def validation(self) -> Text | None:
+        """The text that an intermediate stage is validated on, if there is any."""
+        corpus = self.experiment.validation_corpus
+        if corpus is None:
+            return None
+        return replace(self.plain_text("validation", corpus), label="validation")
 
     def corpus_of(self, label: str, corpus: CorpusBlock, source: Source, shards: _Shards) -> Stage:
         """The passages of a corpus that a block of the experiment describes."""

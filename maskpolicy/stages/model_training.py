@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from maskpolicy import hub
+from maskpolicy import hardware, hub
 from maskpolicy.config.budgets import Training
 from maskpolicy.errors import DataError
 from maskpolicy.files import read_json
@@ -18,7 +18,6 @@ from maskpolicy.finetuning import TASK_HEADS
 from maskpolicy.graph.nodes import stage
 from maskpolicy.graph.stage_run import Commit, StageRun
 from maskpolicy.learned import classifier
-from maskpolicy.masking.members import Masker
 from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.models.attention_and_dropout import set_attention, set_dropout
 from maskpolicy.models.guesses import in_training, smoothed
@@ -29,7 +28,8 @@ from maskpolicy.plugins import discovery as plugin_files
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.evaluation import read_examples, score
-from maskpolicy.stages.leaf_inputs import FEEDBACK, open_statistics, open_views
+from maskpolicy.stages.leaf_inputs import FEEDBACK
+from maskpolicy.stages.masked_passages import VALIDATED, Validation, masked_steps
 from maskpolicy.stages.params import (
     FinetuneParams,
     GeneralParams,
@@ -37,7 +37,6 @@ from maskpolicy.stages.params import (
     PretrainedParams,
 )
 from maskpolicy.training.interfaces import Keep, Loss, Start
-from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Example
 
@@ -103,14 +102,19 @@ def _pretrain(
     check_vocabulary(tokenizer, model)
     kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
     policy: Any = instance("policy", params.policy, params.fields)
-    steps = _masked_steps(policy, kind.specials(tokenizer, model), spec, params, inputs)
+    read = policy, kind.specials(tokenizer, model), spec, params
+    steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
     first, until = getattr(params, "first", 0), getattr(params, "until", 0)
     if spec.steps and not first:
         own = until if FEEDBACK in inputs and until else spec.steps  # whose columns are here
         _check_steps(steps, own, params, run)
     set_dropout(model, spec.dropout)
+    has_new_head = kind.has_new_head(model, params.how)
     module = kind.training_module(model, params.how, params.decoder_layers, spec.seed)
     set_attention(module, spec.attention)
+    before = None
+    if validation is not None and not has_new_head:
+        before = -validation(module.to(hardware.device()))
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
     done = run.train(
         module,
@@ -118,27 +122,22 @@ def _pretrain(
         _loss(policy, kind, params, inputs, spec),
         spec,
         workers=run.workers - 1,
+        validate=validation,
         until=until,
         keep=keep,
         start=_start(first, inputs),
         state=out if is_part else None,
     )
+    if validation is not None:
+        found = run.facts[VALIDATED] = validation.facts(before, module, done)
+        if run.name and before is not None and found["after"] >= before:
+            log.warning(
+                "%s: the validation loss did not fall (%.3f before, %.3f after): lower "
+                "intermediate.lr, or use a corpus that is more like the validation text",
+                *(run.name, before, found["after"]),
+            )
     if not is_part:
         _save(kind.kept(module), done["work"], out)
-
-
-def _masked_steps(
-    policy: Any,
-    specials: Specials,
-    spec: Training,
-    params: GeneralParams | IntermediateParams,
-    inputs: Mapping[str, Path],
-) -> MaskedSteps:
-    """Return the steps over the corpus, with the columns and statistics that the policy reads."""
-    leaves = len(Masker.of(policy, params.how).leaves)
-    views, statistics = open_views(inputs, leaves), open_statistics(inputs, leaves)
-    pairs = MODEL_KINDS[params.kind].pairs
-    return MaskedSteps(views[0], policy, params.how, specials, spec, pairs, views, statistics)
 
 
 def _loss(

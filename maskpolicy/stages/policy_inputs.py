@@ -34,14 +34,19 @@ class PolicyInputs:
         self.experiment, self.inputs, self.tasks = inputs.experiment, inputs, TaskInputs(inputs)
         self.base, self.text = base, text
 
-    def annotations(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
-        """The columns of a row's policy, or of each policy that it draws, by name of the input."""
-        leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
-        names = annotate_names(len(leaves))
-        return {name: self.annotate(leaf, run) for name, leaf in zip(names, leaves, strict=True)}
+    def annotations(
+        self, block: PolicyBlock, run: int, text: Text | None = None
+    ) -> dict[str, Stage | None]:
+        """The columns of a row's policy, or of each policy that it draws, by name of the input.
 
-    def annotate(self, block: PolicyBlock, run: int) -> Stage | None:
-        """The columns that a policy computes from the corpus; None if it computes none."""
+        They are of the row's corpus, or of another `text`.
+        """
+        leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
+        found = [self.annotate(leaf, run, text or self.text(leaf)) for leaf in leaves]
+        return dict(zip(annotate_names(len(leaves)), found, strict=True))
+
+    def annotate(self, block: PolicyBlock, run: int, text: Text) -> Stage | None:
+        """The columns that a policy computes from a text; None if it computes none."""
         policy = discovery.instance("policy", block.name, block.fields)
         if hooks.ANNOTATE.of(policy) is None:
             return None
@@ -51,7 +56,8 @@ class PolicyInputs:
         fields = {**policy_params(block), "fields": learned_policies.fitted_fields(block)}
         params = AnnotateParams(**fields, depends=hooks.DEPENDS.of(policy)())
         label = block.label if fit is None else f"{block.label}, run {run}"
-        return self.inputs.annotate(label, params, self.text(block), fit=fit, statistics=statistics)
+        label = f"{label}, {text.label}" if text.label else label
+        return self.inputs.annotate(label, params, text, fit=fit, statistics=statistics)
 
     def select_statistics(self, block: PolicyBlock) -> dict[str, Stage | None]:
         """The statistics that `select` of a row's policy reads, or of each that it draws."""

@@ -142,7 +142,8 @@ def annotate(params: AnnotateParams, inputs: Mapping[str, Path], out: Path, run:
     if not any(array.lengths.any() for array in arrays.values()):
         raise DataError(
             f"policy {params.policy}: found nothing in {len(Passages.open(inputs['corpus']))} "
-            "passages: it has nothing to mask in this corpus: name another corpus or policy"
+            f"passages ({run.name}): it has nothing to mask in this text: name other text or "
+            "another policy"
         )
 
 

@@ -55,8 +55,8 @@ def train(
     whole state to the folder `state`, and the next one begins at `start`.
     If memory runs out in a micro-batch, the step is repeated with micro-batches of half the size,
     and so are all steps after it.
-    Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score"}; if memory
-    ran out also {"shrunk": {"micro_tokens", "step"}}.
+    Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score", "scores"},
+    the last as (step, score) pairs; if memory ran out also {"shrunk": {"micro_tokens", "step"}}.
     Raises StageError for a NaN or infinite loss or weight, before the weights are kept, validated
     or returned, and for a step that memory does not allow even one example at a time.
     """

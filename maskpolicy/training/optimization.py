@@ -43,6 +43,7 @@ class Optimization:
         self.total = torch.zeros((), device=self.device)
         self.seen = self.last = 0.0
         self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
+        self.scores: list[tuple[int, float]] = []  # step and score of each validation
         self.failed: str | None = None
         self.shrunk: dict[str, int] = {}  # micro_tokens and step, once memory has run out
 
@@ -167,6 +168,7 @@ class Optimization:
             failed = cause(error)
         self._raise_first(self._gathered(failed))
         score = float(self._gathered(own)[0])
+        self.scores.append((done, score))
         if score > self.best["score"]:
             self.best = {"score": score, "step": done, "master": self.weights.master.clone()}
         return score
@@ -198,6 +200,7 @@ class Optimization:
         if self.best["master"] is not None:
             self.weights.load(self.best["master"])
             result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+            result["scores"] = self.scores
         if self.shrunk:
             result["shrunk"] = self.shrunk
         self.weights.release()
@@ -221,6 +224,7 @@ class Optimization:
             "seen": self.seen,
             "total": self.total.item(),
             "best": best,
+            "scores": self.scores,
         }
         if self.shrunk:
             facts["shrunk"] = self.shrunk
@@ -257,6 +261,7 @@ class Optimization:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.work.update(facts["work"])
         self.last, self.seen = facts["last"], facts["seen"]
+        self.scores = [(step, score) for step, score in facts.get("scores", ())]
         self.shrunk = facts.get("shrunk", {})
         self.total.fill_(facts["total"])
 
