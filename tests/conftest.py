@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from collections.abc import Callable, Generator, Iterator
@@ -28,6 +29,16 @@ def plugin_files_of_a_module() -> Iterator[None]:
         home = isolation._HOMES[name]
         registry.forget(home.compiled)
         isolation.forget(home)
+
+
+@pytest.fixture(autouse=True)
+def log_of_a_test() -> Iterator[None]:
+    """Undo what commands set of the library's log: `-q` would hide lines from later tests."""
+    logger = logging.getLogger("maskpolicy")
+    level, propagates, handlers = logger.level, logger.propagate, [*logger.handlers]
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers[:] = propagates, handlers
 
 
 @pytest.fixture

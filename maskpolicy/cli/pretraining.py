@@ -63,7 +63,9 @@ def pretrain(
     log_to(notes, detail=detail)
     pushing.check(push, private=private)
     if any("=" not in word and Path(word).is_file() for word in keys or ()):
-        raise ConfigError("--corpus: takes one file: quote a pattern, --corpus 'notes/*.txt'")
+        raise ConfigError(
+            "--corpus and --validation: take one file each: quote a pattern, --corpus 'notes/*.txt'"
+        )
     asked = text_to_folder.Request(
         model,
         policy,
@@ -85,7 +87,7 @@ def pretrain(
     text_to_folder.export(prepared, push or "")
     seconds, screen = time.monotonic() - started, console()
     screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
-    if found := text_to_folder.validation(prepared):
+    if found := text_to_folder.validation_sentence(prepared):
         screen.print(found, soft_wrap=True, highlight=False)
     screen.print(f"written to {prepared.out}", soft_wrap=True)
     pushing.push(prepared.out, push, "model", private=private)

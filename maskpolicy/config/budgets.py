@@ -165,8 +165,9 @@ def settled(spec: Training, stage: str, *, has_text: bool = False) -> Training:
 
     Only `fit` and `finetune` validate, and an intermediate stage that `has_text` for it. In
     `finetune`, `eval_every` is idle if no evaluation comes before the end, since the last weights
-    are then the only ones to choose from; the others report an evaluation at their very end.
-    `patience` is idle if it could not stop the training earlier.
+    are then the only ones to choose from. A fitted policy reports an evaluation at its very end,
+    and an intermediate stage always has one there. `patience` is idle if it could not stop the
+    training earlier.
     """
     spec = resolve_auto(spec)
     last = {"fit": spec.steps, "finetune": spec.steps - 1}.get(stage, spec.steps * has_text)

@@ -18,6 +18,7 @@ from maskpolicy.graph.nodes import params_of, stage, version_of
 from maskpolicy.graph.stage_run import StageRun
 from maskpolicy.keys import omitted
 from maskpolicy.masking.members import Masker
+from maskpolicy.masking.selection import unrepeatable
 from maskpolicy.plugins.discovery import changed_since, code_digests, instance, plugin_of_run
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.ragged import Ragged, RaggedWriter
@@ -30,8 +31,9 @@ from maskpolicy.store.artifacts import Store, available
 from maskpolicy.training.batching import Order
 from maskpolicy.types import Denoising, Json
 
-FILE = "hidden.safetensors"
-DECIDING = ("corpus", "annotate", STATISTICS)  # begin the inputs that decide what is masked
+FILE = "masks.safetensors"
+_REPEATED = 32  # passages in which a policy must mask the same again
+DECIDING_PREFIXES = ("corpus", "annotate", STATISTICS)  # of the inputs that decide what is masked
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ class IntermediateStage:
     @property
     def read_by_policy(self) -> dict[str, str]:
         """Name and key of the inputs that decide what is masked."""
-        return {name: key for name, key in self.inputs.items() if name.startswith(DECIDING)}
+        return {
+            name: key for name, key in self.inputs.items() if name.startswith(DECIDING_PREFIXES)
+        }
 
 
 def intermediate_stages(
@@ -161,6 +165,8 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
     masker = Masker.of(policy, Denoising(), open_statistics(inputs, leaves))
     views = open_views(inputs, leaves)
     places, streams = sampling.places(len(views[0])), Streams()
+    if not _is_repeatable(masker, views, places[:_REPEATED].tolist(), params.seed):
+        raise unrepeatable(policy)
     done, total = 0, sampling.draws * len(places)
     with RaggedWriter(out / FILE) as file:
         for epoch in range(sampling.draws):
@@ -177,8 +183,15 @@ def masked(params: MaskedParams, inputs: Mapping[str, Path], out: Path, run: Sta
                 run.progress(done, total, "passages")
 
 
+def _is_repeatable(masker: Masker, views: Sequence[Passages], places: list[int], seed: int) -> bool:
+    """Return whether a policy masks the same in the same passages a second time."""
+    epochs = [0] * len(places)
+    first, again = (masker.select(views, places, seed, epochs, Streams(), 0.0) for _ in range(2))
+    return all(map(np.array_equal, first.spans, again.spans))
+
+
 @dataclass(frozen=True, eq=False)
-class MaskedPassages:
+class MaskedSample:
     """The spans that a policy masks in a sample of n passages; each occurs once for each draw.
 
     The t tokens of all passages are numbered consecutively.
@@ -229,19 +242,19 @@ class MaskedPassages:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(MaskedPassages):
+class Sample(MaskedSample):
     """The spans that one row of a run masks in a sample of its corpus."""
 
     row: IntermediateStage
 
 
-def open_masked(corpus: Sequence[Path], folder: Path) -> MaskedPassages:
+def open_masked(corpus: Sequence[Path], folder: Path) -> MaskedSample:
     """Open what a stage `masked-sample` wrote to `folder`.
 
     `corpus` are the folders of the passages, and of columns.
     """
     arrays = ragged.load(folder / FILE)
-    return MaskedPassages(Passages.open(*corpus), arrays["places"].flat, arrays["spans"])
+    return MaskedSample(Passages.open(*corpus), arrays["places"].flat, arrays["spans"])
 
 
 def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:

@@ -21,6 +21,7 @@ from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.models.position_limits import within
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import plugin_of_run
+from maskpolicy.publishing.validation import validation_sentence
 from maskpolicy.stages.params import FinetuneParams, IntermediateParams
 from maskpolicy.types import Json
 
@@ -85,7 +86,7 @@ class ModelHistory:
     corpus: Source | None = None  # of the intermediate stage
     mix: Sequence[TextShare] = ()  # of texts that are mixed into that corpus
     work: Json = None
-    validation: Json = None  # `stages.masked_passages.Validation.facts`, if there was text for it
+    validation: Json = None  # `publishing.validation.validation_of`, if there was text for it
     task: str | None = None  # what it was fine-tuned on
     finetune: FinetuneParams | None = None
     scores: Sequence[CardScore] = ()
@@ -209,33 +210,19 @@ def _stage(history: ModelHistory) -> list[str]:
         _table(_budget(params.spec, history.limits)),
         "## Work done",
         _table(history.work),
-        *_validation(history.validation, params.spec.steps),
+        *_validation(history.validation),
     ]
 
 
-def _validation(found: Json, steps: int) -> list[str]:
+def _validation(found: Json) -> list[str]:
     if found is None:
         return []
     rows = [f"| {step} | {loss:.4f} |" for step, loss in found["losses"]]
     return [
         "## Validation",
-        validated(found, steps),
+        validation_sentence(found),
         "\n".join(["| step | loss |", "|---:|---:|", *rows]),
     ]
-
-
-def validated(found: Json, steps: int) -> str:
-    """Return the losses before and after a training of `steps` steps, in words.
-
-    `found` is `stages.masked_passages.Validation.facts`.
-    """
-    before, step = found["before"], found["step"]
-    kept = f"of step {step} of {steps}, which has the lowest, was kept"
-    return (
-        f"Validation loss (nats per target token, {found['passages']} passages): "
-        f"{'' if before is None else f'{before:.3f} before, '}{found['after']:.3f} after; "
-        f"the model {kept}."
-    )
 
 
 def _policy_settings(params: IntermediateParams) -> dict[str, Json]:

@@ -10,13 +10,12 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from maskpolicy import keys, schema
-from maskpolicy.config import learned_policies, model_and_corpus, parse, policy_blocks
+from maskpolicy.config import learned_policies, parse, policy_blocks
 from maskpolicy.config.experiment import ENCODER, NONE, RELATIVE, WORLD, Experiment, ModelKind
 from maskpolicy.config.parse import make_experiment
 from maskpolicy.config.policy_blocks import policy_block
@@ -31,10 +30,10 @@ from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
 from maskpolicy.publishing import cards
 from maskpolicy.publishing.cards import ModelHistory
-from maskpolicy.stages import feedback
-from maskpolicy.stages.masked_passages import VALIDATED, VALIDATION
+from maskpolicy.publishing.validation import validation_of, with_validation
 from maskpolicy.stages.model_training import WORK
 from maskpolicy.stages.params import CorpusParams, IntermediateParams
+from maskpolicy.stages.training_text import VALIDATION_PREFIX
 from maskpolicy.store import manifest
 from maskpolicy.types import Json
 
@@ -95,40 +94,14 @@ def experiment(
     }
     folders = (Path.cwd(),)
     made = make_experiment(settings, PRETRAIN, "", folders, plugin_files, needs=("corpus",))
-    return _validated(made, validation, folders) if validation else made
-
-
-def _validated(experiment: Experiment, files: Sequence[str], folders: Sequence[Path]) -> Experiment:
-    """Return the experiment with text to measure the loss on, which is read like the corpus.
-
-    Without intermediate.eval_every it is measured up to ten times, at last at the end. Raises
-    ConfigError for a file that is in the corpus too, and for a policy that is trained in parts.
-    """
-    block = experiment.policies[0]
-    if feedback.every(block):
-        raise ConfigError(
-            f"--validation: {block.name} is trained in parts, between which it reads the corpus "
-            "again: such a training cannot be validated: leave --validation out"
-        )
-    found = model_and_corpus.corpus_block({"files": list(files)}, "validation", folders)
-    of_files = experiment.corpus.files
-    trained_on = {Path(path).resolve() for path in of_files}
-    both = [path for path in found.files if Path(path).resolve() in trained_on]
-    if both:
-        raise ConfigError(
-            f"--validation: {both[0]} is a file of --corpus too: the loss of text that the model "
-            "is trained on says little: name other files"
-        )
-    same = {name: getattr(experiment.corpus, name) for name in ("words", "on_error")}
-    if of_files:
-        same |= {name: getattr(experiment.corpus, name) for name in ("column", "columns")}
-    spec = experiment.intermediate
-    times = next(count for count in range(10, 0, -1) if spec.steps % count == 0)
-    return replace(
-        experiment,
-        validation_corpus=replace(found, **same),
-        intermediate=replace(spec, eval_every=spec.eval_every or spec.steps // times),
-    )
+    if validation:
+        return with_validation(made, validation, folders)
+    for key in ("eval_every", "patience"):
+        if getattr(made.intermediate, key):
+            raise ConfigError(
+                f"intermediate.{key}: needs text to measure the loss on: --validation"
+            )
+    return made
 
 
 def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None:
@@ -238,14 +211,9 @@ def export(
     place(out, parts, cards.card(about), record, about.limits[0])
 
 
-def validation_of(known: Json) -> Json:
-    """Return the fact about validation in the manifest of a training, or None."""
-    return known["record"]["facts"].get(VALIDATED)
-
-
 def _settings(stage: Stage) -> dict[str, Json]:
     """Return what the model of an intermediate stage depends on."""
-    read = stage.inputs.get(f"{VALIDATION}corpus")
+    read = stage.inputs.get(f"{VALIDATION_PREFIX}corpus")
     validation = {"validation": read.keyed["corpus"]} if read else {}
     return {**stage.keyed, **stage.inputs["corpus"].keyed, **validation}
 

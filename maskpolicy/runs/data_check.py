@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskpolicy.findings.masked_sample import DECIDING, Sampling, masked_params, open_masked
-from maskpolicy.findings.task_examples import answers
+from maskpolicy.config.budgets import TRAININGS
+from maskpolicy.findings.answer_places import Answers, words_of, words_within
+from maskpolicy.findings.masked_sample import (
+    DECIDING_PREFIXES,
+    MaskedSample,
+    Sampling,
+    masked_params,
+    open_masked,
+)
 from maskpolicy.formats import audit, sources
 from maskpolicy.graph.nodes import Stage, topological
 from maskpolicy.graph.outcomes import Outcome, Progress
-from maskpolicy.metrics.per_example import normalise
+from maskpolicy.graph.stage_run import Local
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.stages.evaluation import AUDIT, read_examples
 from maskpolicy.stages.leaf_inputs import FEEDBACK
-from maskpolicy.stages.params import IntermediateParams
+from maskpolicy.stages.params import IntermediateParams, Split
 
 if TYPE_CHECKING:
-    from maskpolicy.findings.masked_sample import MaskedPassages
     from maskpolicy.runs.file_to_folder import Prepared
     from maskpolicy.types import Example
 
-_BEGIN = ("intermediate", "intermediate-part")  # stages that may begin a row's training
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
 class RowFigures:
-    """What a row masks in a sample of its corpus."""
+    """What a row masks when it reads a sample of its corpus for the first time."""
 
     row: str
     passages: int  # of the corpus
@@ -41,14 +47,16 @@ class RowFigures:
     masked_tokens: float  # share of the tokens
     spans_per_passage: float
     without_span: float  # share of the passages
-    # task -> of the places where an answer to a test question stands, the share that is masked, as
-    # a span of its own; None if no answer stands in the sample
-    answers: Mapping[str, float | None]
+    answer_places: Mapping[str, int]  # task -> places where an answer to a test question stands
+    answers_masked: Mapping[
+        str, int
+    ]  # task -> of these, how many are masked as a span of their own
+    problem: str = ""  # why `run` would refuse its training
 
 
 @dataclass(frozen=True)
 class TaskFigures:
-    """How many examples a task has, and what its audit found."""
+    """How many examples a task has, and what is known of its data."""
 
     task: str
     examples: Mapping[str, int]  # by split
@@ -67,23 +75,19 @@ class DataCheck:
         """All stages without a training before them, inputs first."""
         found: dict[str, Stage] = {}
         for stage in self.prepared.order:
-            is_training = hasattr(stage.params, "spec")
+            is_training = stage.kind.partition("-")[0] in TRAININGS
             if not is_training and all(each.key in found for each in stage.inputs.values()):
                 found[stage.key] = stage
         return list(found.values())
 
     @cached_property
-    def trainings(self) -> dict[str, Stage]:
-        """The first part of each row's first intermediate training, by the row's label."""
-        end = f", run {self.prepared.experiment.runs[0]}"
-        found = {}
-        for stage in self.prepared.order:
-            label, _, rest = stage.label.partition(end)
-            is_whole = not rest or rest.startswith(", steps 1 ")
-            begins = stage.kind in _BEGIN and getattr(stage.params, "first", 1) == 0
-            if begins and is_whole:
-                found[label] = stage
-        return found
+    def trainings(self) -> dict[str, Stage | None]:
+        """The first intermediate training of each row that has one; None for a tuned row."""
+        rows = dict.fromkeys(row for row, _, _ in self.prepared.part.cells)
+        run = self.prepared.experiment.runs[0]
+        blocks = {each.label: each for each in self.prepared.experiment.policies}
+        known = self.prepared.part.pretrained
+        return {row: known.get((row, run)) for row in rows if blocks[row].has_stage}
 
     @cached_property
     def masks(self) -> dict[str, Stage]:
@@ -91,11 +95,17 @@ class DataCheck:
         ready = {stage.key for stage in self.stages}
         found = {}
         for row, training in self.trainings.items():
-            inputs = {n: each for n, each in training.inputs.items() if n.startswith(DECIDING)}
-            known = all(each.key in ready for each in inputs.values())
-            if known and FEEDBACK not in training.inputs:
+            if training is None or FEEDBACK in training.inputs:
+                continue
+            inputs = {
+                name: each
+                for name, each in training.inputs.items()
+                if name.startswith(DECIDING_PREFIXES)
+            }
+            if all(each.key in ready for each in inputs.values()):
                 params = masked_params(_params(training), self.sampling)
-                found[row] = Stage("masked-sample", row, params, inputs, training.local)
+                local = Local(plugins=training.local.plugins)
+                found[row] = Stage("masked-sample", row, params, inputs, local)
         return found
 
     @property
@@ -105,8 +115,9 @@ class DataCheck:
 
     @property
     def targets(self) -> list[Stage]:
-        """All that `compute` computes."""
-        return [*self.stages, *self.masks.values()]
+        """All that `compute` computes, but for stages that are dropped after use."""
+        kept = [stage for stage in self.stages if not stage.transient]
+        return [*kept, *self.masks.values()]
 
     def compute(self, workers: int, bars: AbstractContextManager[Progress]) -> Collection[Outcome]:
         """Compute the stages, with `workers` processes for each, and return their outcomes."""
@@ -119,44 +130,80 @@ class DataCheck:
 
     def tasks(self) -> list[TaskFigures]:
         """Return the figures of all tasks, once everything is computed."""
-        found = []
-        for label, stage in self.prepared.part.audits.items():
-            known = json.loads((self._folder(stage) / AUDIT).read_text(encoding="utf-8"))
-            counts = {split: len(self._examples(stage, split)) for split in sources.SPLITS}
-            found.append(TaskFigures(label, counts, tuple(audit.notes(label, known))))
-        return found
+        return [self._task(*each) for each in self.prepared.part.audits.items()]
+
+    def _task(self, label: str, stage: Stage) -> TaskFigures:
+        known = json.loads((self._folder(stage) / AUDIT).read_text(encoding="utf-8"))
+        notes = audit.notes(label, known)
+        counts: dict[str, int] = {}
+        for split in SPLITS:
+            counts[split] = len(self._examples(stage, split))
+            manifest = self.prepared.store.peek(stage.inputs[_input_of(split)].key)
+            assert manifest is not None
+            facts = manifest["record"]["facts"][split]
+            for what in ("unlabelled", "malformed"):
+                if facts[what]:
+                    notes.append(f"{label}: {facts[what]} {what} rows of {split} are left out")
+        return TaskFigures(label, counts, tuple(notes))
 
     def rows(self) -> list[RowFigures]:
         """Return the figures of all rows of `masks`, once everything is computed."""
-        asked = {}
-        for task in self.prepared.experiment.tasks:
-            stage = self.prepared.part.audits.get(task.label)
-            if stage is not None and sources.task(task).facts.kind == "text":
-                found = (each for each in self._examples(stage, "test") if not each.choices)
-                asked[task.label] = answers(found)
-        return [self._row(row, stage, asked) for row, stage in self.masks.items()]
+        return [self._row(row, stage) for row, stage in self.masks.items()]
 
-    def _row(self, row: str, stage: Stage, asked: Mapping[str, Set[str]]) -> RowFigures:
-        read = [n for n in stage.inputs if not n.startswith(STATISTICS)]
-        masked = open_masked([self._folder(stage.inputs[n]) for n in read], self._folder(stage))
-        spec = _params(self.trainings[row]).spec
+    def _row(self, row: str, stage: Stage) -> RowFigures:
+        read = [name for name in stage.inputs if not name.startswith(STATISTICS)]
+        corpus = [self._folder(stage.inputs[name]) for name in read]
+        masked = open_masked(corpus, self._folder(stage))
+        params = _params(self.trainings[row])
+        spec, share = params.spec, float(masked.is_masked.mean())
         count, sampled = len(masked.passages), len(masked.places)
+        places = self._places(stage.inputs["corpus"], masked)
+        found = _masked_places(masked)
         return RowFigures(
             row,
             count,
             sampled,
             epochs=spec.steps * spec.batch_size / count,
             tokens_per_passage=len(masked.tokens.flat) / sampled,
-            masked_tokens=float(masked.is_masked.mean()),
+            masked_tokens=share,
             spans_per_passage=len(masked.flat) / sampled,
             without_span=float((masked.spans.lengths == 0).mean()),
-            answers={task: _share(masked, each) for task, each in asked.items() if each},
+            answer_places={task: sum(map(len, each)) for task, each in places.items()},
+            answers_masked={
+                task: sum(len(own & spans) for own, spans in zip(each, found, strict=True))
+                for task, each in places.items()
+            },
+            problem=_problem(share, is_excluded=params.how.mask_exclusion > 0),
         )
 
-    def _examples(self, stage: Stage, split: str) -> list[Example]:
+    @cached_property
+    def _answers(self) -> dict[str, Answers]:
+        """The answers to the test questions of each task whose answers are free text."""
+        found = {}
+        for task in self.prepared.experiment.tasks:
+            stage = self.prepared.part.audits.get(task.label)
+            if stage is not None and sources.task(task).facts.kind == "text":
+                examples = [each for each in self._examples(stage, "test") if not each.choices]
+                found[task.label] = Answers(text for each in examples for text in each.targets)
+        return {task: answers for task, answers in found.items() if answers}
+
+    @cached_property
+    def _known_places(self) -> dict[str, dict[str, list[set[tuple[int, int]]]]]:
+        return {}
+
+    def _places(self, corpus: Stage, masked: MaskedSample) -> dict[str, list[set[tuple[int, int]]]]:
+        """Return where the answers of each task stand in each passage of a corpus's sample."""
+        if corpus.key not in self._known_places:
+            texts = [words_of(text) for text, _ in masked.in_characters()]
+            self._known_places[corpus.key] = {
+                task: [answers.places(words) for words in texts]
+                for task, answers in self._answers.items()
+            }
+        return self._known_places[corpus.key]
+
+    def _examples(self, stage: Stage, split: Split) -> list[Example]:
         """Return the examples of a split, which the audit of their task has as an input."""
-        name = "test" if split == "test" else "train"
-        return read_examples(self._folder(stage.inputs[name]), split)
+        return read_examples(self._folder(stage.inputs[_input_of(split)]), split)
 
     def _folder(self, stage: Stage) -> Path:
         artifact = self.prepared.store.get(stage.key)
@@ -164,18 +211,30 @@ class DataCheck:
         return artifact.path
 
 
-def _params(training: Stage) -> IntermediateParams:
-    assert isinstance(training.params, IntermediateParams)
+def _input_of(split: Split) -> str:
+    """Return the input of an audit that holds a split."""
+    return "test" if split == "test" else "train"
+
+
+def _params(training: Stage | None) -> IntermediateParams:
+    assert training is not None and isinstance(training.params, IntermediateParams)
     return training.params
 
 
-def _share(masked: MaskedPassages, answers: Set[str]) -> float | None:
-    """Return the share of the places with an answer that a span of its own masks."""
-    longest = max(len(answer.split()) for answer in answers)
-    found = 0
-    for place in masked.places.tolist():
-        words = normalise(masked.passages.arrays["texts"].text(place)).split()
-        parts = (words[i : i + n] for n in range(1, longest + 1) for i in range(len(words) - n + 1))
-        found += sum(" ".join(part) in answers for part in parts)
-    spans = sum(normalise(text) in answers for text in masked.texts())
-    return spans / found if found else None
+def _problem(share: float, *, is_excluded: bool) -> str:
+    """Return why a training with this share of masked tokens would be refused, or ""."""
+    if not share:
+        return "masks nothing"
+    if share == 1 and is_excluded:
+        return "masks every token, so with mask_exclusion the encoder would read no words"
+    return ""
+
+
+def _masked_places(masked: MaskedSample) -> list[set[tuple[int, int]]]:
+    """Return the words that each span of a passage masks, as ranges of `words_of` its text."""
+    found = []
+    for text, spans in masked.in_characters():
+        words = words_of(text)
+        ranges = (words_within(words, start, end) for start, end in spans)
+        found.append({each for each in ranges if each is not None})
+    return found

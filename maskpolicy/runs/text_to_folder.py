@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from maskpolicy.graph.nodes import Stage, topological
 from maskpolicy.graph.outcomes import Outcome, Progress
-from maskpolicy.publishing import cards, own_text
+from maskpolicy.publishing import own_text, validation
 from maskpolicy.runs.command_words import as_typed, policy_keys, repeated
 from maskpolicy.store.artifacts import Store
 
 if TYPE_CHECKING:
-    from maskpolicy.config.budgets import Training
     from maskpolicy.config.experiment import Experiment
 
 
@@ -52,11 +51,6 @@ class Prepared:
     store: Store
 
     @property
-    def spec(self) -> Training:
-        """The budget of the training."""
-        return self.experiment.budget("intermediate", self.experiment.policies[0])
-
-    @property
     def out(self) -> Path:
         """The folder to write, as an absolute path."""
         return self.asked.out.resolve()
@@ -82,6 +76,7 @@ def prepare(asked: Request, store: Store) -> Prepared:
     check_folder(experiment.model)
     check_installed(experiment.tracker)
     stage = plan.pretrained[experiment.policies[0].label, experiment.runs[0]]
+    validation.check_apart(stage)
     own_text.warn_if_replaced(asked.out.resolve(), stage)
     prepared = Prepared(asked, experiment, stage, topological([stage]), store)
     check_resources(experiment.resources, prepared.order, targets(prepared), store)
@@ -116,11 +111,11 @@ def export(prepared: Prepared, name: str = "") -> None:
     )
 
 
-def validation(prepared: Prepared) -> str:
-    """Return what the finished training reached on the validation text, in words; "" without."""
+def validation_sentence(prepared: Prepared) -> str:
+    """Return what the finished training reached on the validation text; "" without such text."""
     artifact = prepared.store.get(prepared.stage.key)
-    found = artifact and own_text.validation_of(artifact.manifest)
-    return cards.validated(found, prepared.spec.steps) if found else ""
+    found = artifact and validation.validation_of(artifact.manifest)
+    return validation.validation_sentence(found) if found else ""
 
 
 def targets(prepared: Prepared) -> list[Stage]:

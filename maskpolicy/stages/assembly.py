@@ -24,7 +24,6 @@ from maskpolicy.stages import (  # noqa: F401 (they register the stages)
 )
 from maskpolicy.stages.input_graph import Digest, Inputs, Text, scan
 from maskpolicy.stages.leaf_inputs import FEEDBACK
-from maskpolicy.stages.masked_passages import VALIDATION
 from maskpolicy.stages.params import (
     EvaluateParams,
     FeedbackParams,
@@ -36,6 +35,7 @@ from maskpolicy.stages.params import (
 from maskpolicy.stages.policy_inputs import PolicyInputs, policy_params
 from maskpolicy.stages.task_columns import Columns
 from maskpolicy.stages.task_inputs import TaskInputs
+from maskpolicy.stages.training_text import VALIDATION_PREFIX
 from maskpolicy.stages.tuned_rows import TunedRow
 
 
@@ -249,16 +249,16 @@ class _Builder:
             "corpus": self.inputs.text(block).corpus,
             **self.row_inputs.annotations(block, run),
             **self.row_inputs.select_statistics(block),
-            **self.validation(block, run),
+            **self.validation_inputs(block, run),
         }
 
-    def validation(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
+    def validation_inputs(self, block: PolicyBlock, run: int) -> dict[str, Stage | None]:
         """The text that an intermediate training is validated on, with the policy's columns."""
         text = self.inputs.validation
         if text is None:
             return {}
         found = {"corpus": text.corpus, **self.row_inputs.annotations(block, run, text)}
-        return {f"{VALIDATION}{name}": made for name, made in found.items()}
+        return {f"{VALIDATION_PREFIX}{name}": made for name, made in found.items()}
 
     def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
         """What the part of a training that begins at step `first` takes from the parts before.

@@ -66,7 +66,7 @@ class Text:
 
     corpus: Stage
     shards: int = 0  # 0: such a stage is one
-    label: str = ""  # of such a stage, besides the policy's
+    label: str = ""  # added to the label of a stage over it
 
 
 class Inputs:

@@ -29,13 +29,13 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.stages.evaluation import read_examples, score
 from maskpolicy.stages.leaf_inputs import FEEDBACK
-from maskpolicy.stages.masked_passages import VALIDATED, Validation, masked_steps
 from maskpolicy.stages.params import (
     FinetuneParams,
     GeneralParams,
     IntermediateParams,
     PretrainedParams,
 )
+from maskpolicy.stages.training_text import VALIDATION_FACT, Validation, masked_steps
 from maskpolicy.training.interfaces import Keep, Loss, Start
 from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Example
@@ -114,7 +114,8 @@ def _pretrain(
     set_attention(module, spec.attention)
     before = None
     if validation is not None and not has_new_head:
-        before = -validation(module.to(hardware.device()))
+        run.progress(first, spec.steps, "measures the loss before")
+        before = validation(module.to(hardware.device()))
     keep = {int(name): _keeping(kind, commit) for name, commit in run.byproducts.items()}
     done = run.train(
         module,
@@ -122,20 +123,17 @@ def _pretrain(
         _loss(policy, kind, params, inputs, spec),
         spec,
         workers=run.workers - 1,
-        validate=validation,
+        validate=validation and (lambda module: -validation(module)),
+        validate_last=True,
         until=until,
         keep=keep,
         start=_start(first, inputs),
         state=out if is_part else None,
     )
     if validation is not None:
-        found = run.facts[VALIDATED] = validation.facts(before, module, done)
-        if run.name and before is not None and found["after"] >= before:
-            log.warning(
-                "%s: the validation loss did not fall (%.3f before, %.3f after): lower "
-                "intermediate.lr, or use a corpus that is more like the validation text",
-                *(run.name, before, found["after"]),
-            )
+        after = validation(module)
+        run.facts[VALIDATION_FACT] = validation.facts(before, after, done)
+        _warn_of_loss(before, after, run)
     if not is_part:
         _save(kind.kept(module), done["work"], out)
 
@@ -250,6 +248,16 @@ def _warn_of_missing_sentinels(steps: MaskedSteps, run: StageRun) -> None:
             left,
             steps.spec.batch_size,
             steps.specials.marks.most,
+        )
+
+
+def _warn_of_loss(before: float | None, after: float, run: StageRun) -> None:
+    """Warn of a validation loss that the training did not lower."""
+    if run.name and before is not None and after >= before:
+        log.warning(
+            "%s: the validation loss did not fall (%.3f before, %.3f after): lower "
+            "intermediate.lr, or use a corpus that is more like the validation text",
+            *(run.name, before, after),
         )
 
 

@@ -32,6 +32,7 @@ def train(
     *,
     workers: int = 0,
     validate: Callable[[Any], float] | None = None,
+    validate_last: bool = False,
     on_step: Callable[[int, Any], None] | None = None,
     log: Log | None = None,
     until: int = 0,
@@ -46,13 +47,13 @@ def train(
     mean over all units of the step, however they are split into micro-batches or distributed over
     accelerate's processes (only the first process writes checkpoints).
     Training resumes from the newest checkpoint, bit for bit on a CPU. `validate(module)` returns a
-    score (higher is better) every `spec.eval_every` steps; the best weights are restored at the
-    end. `log(done, values)` sends loss, learning rate and dev score to a tracker.
-    `on_step(done, module)` is called after each step. `keep[done]` receives a copy of the module as
-    if training had ended there. `until` stops training before `spec.steps` without changing the
-    learning rate schedule. `name` is that of the training in log lines. A training may be cut into
-    parts with the bits of one: a part that is not the last one stops at `until` and writes its
-    whole state to the folder `state`, and the next one begins at `start`.
+    score (higher is better) every `spec.eval_every` steps, and with `validate_last` after the last
+    one; the best weights are restored at the end. `log(done, values)` sends loss, learning rate and
+    dev score to a tracker. `on_step(done, module)` is called after each step. `keep[done]` receives
+    a copy of the module as if training had ended there. `until` stops training before `spec.steps`
+    without changing the learning rate schedule. `name` is that of the training in log lines. A
+    training may be cut into parts with the bits of one: a part that is not the last one stops at
+    `until` and writes its whole state to the folder `state`, and the next one begins at `start`.
     If memory runs out in a micro-batch, the step is repeated with micro-batches of half the size,
     and so are all steps after it.
     Returns {"steps", "loss", "work"}; after validation also {"best_step", "best_score", "scores"},
@@ -66,7 +67,9 @@ def train(
     if not run.finished(done):
         if done > start.done and name:
             _log.info("%s: continues after step %d of %d", name, done, run.end)
-        watch = _Watch(progress, log, on_step, validate, keep or {}, is_part=state is not None)
+        watch = _Watch(
+            progress, log, on_step, validate, keep or {}, validate_last, is_part=state is not None
+        )
         watch.begin(run, done)
         feed = Feed(steps, run, done, workers, name)
         done = _loop(run, feed, loss, watch, checkpoints)
@@ -122,6 +125,7 @@ class _Watch:
     on_step: Callable[[int, Any], None] | None
     validate: Callable[[Any], float] | None
     keep: Mapping[int, Keep]
+    validate_last: bool = False
     is_part: bool = False  # the loss is reported as if training did not end here
     loss: str = ""  # the last reported one
     tokens: int = 0  # since the last report
@@ -148,7 +152,9 @@ class _Watch:
         if done in self.keep:
             loss = run.check(done)
             self.keep[done](run.weights.copied(), dict(run.work), loss)
-        if self.validate and run.spec.eval_every and done % run.spec.eval_every == 0:
+        every = run.spec.eval_every
+        is_due = every and (done % every == 0 or (self.validate_last and done == run.end))
+        if self.validate and is_due:
             score = run.validate(done, self.validate)
             run.module.train()
             self._log(done, {"dev": score})

@@ -66,9 +66,10 @@ def test_what_is_read_and_masked_is_counted(call, file):
     assert years["epochs"] == 6 * 2 / 4
     assert years["spans_per_passage"] == 1.0  # of 1, 2, 0 and 1
     assert years["without_span"] == 0.25
-    assert years["answers"] == {"dates": 2 / 3}  # 1901, 1934, and not "down the river"
+    assert years["answer_places"] == {"dates": 3}
+    assert years["answers_masked"] == {"dates": 2}  # 1901, 1934, and not "down the river"
     assert every["masked_tokens"] == 1.0
-    assert every["answers"] == years["answers"]  # word by word: "down the river" is three spans
+    assert every["answers_masked"] == years["answers_masked"]  # "down the river" is three spans
     assert every["tokens_per_passage"] == years["tokens_per_passage"] > 4
     assert 0 < years["masked_tokens"] < 0.8
     assert found["later"] == []
@@ -92,8 +93,12 @@ def test_the_tables_show_the_same_figures(call, file):
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
     assert ["dates", "3", "1", "4"] in lines
-    assert next(line for line in lines if line[:2] == ["years", "4"])[-2:] == ["1.00", "25.0%"]
-    assert ["years", "66.7%"] in lines
+    assert next(line for line in lines if line[:2] == ["years", "4"])[-3:] == [
+        "1.00",
+        "25.0%",
+        "3.0",
+    ]
+    assert ["years", "66.7%", "of", "3"] in lines
     assert not any(line[:1] == ["random"] for line in lines)
     assert "dates: 3 of 4 (75%) test questions also stand in train" in out
 
@@ -120,12 +125,78 @@ def test_policies_that_read_statistics_or_draw_others_are_masked(call, file):
     assert all(row["masked_tokens"] > 0 for row in found)
 
 
+def test_rows_are_named_once_and_tuned_ones_later(call, file):
+    rows = [
+        "{name: regex, label: years, pattern: '\\d{4}'}",
+        "{name: regex, label: slowly, pattern: '\\d{4}', finetune: {lr: 1.0e-5}}",
+        "{name: span, label: tuned, tune: {ratio: [0.1, 0.2]}}",
+    ]
+    keys = ("seeds=[0, 1]", "intermediate_seeds=2", "checkpoint_steps=[2, 3]")
+    words = ("check", file, f"policies=[none, {', '.join(rows)}]", *keys, "--store", "store")
+    code, out, err = call(*words, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert [row["row"] for row in found["rows"]] == ["years", "slowly"]
+    assert [row["epochs"] for row in found["rows"]] == [3.0, 3.0]
+    assert found["later"] == ["tuned"]
+
+
+def test_a_row_that_run_would_refuse_is_named(call, file):
+    key = "policies=[none, {name: random, ratio: 1.0, corruption: token, mask_exclusion: 1.0}]"
+    code, out, err = call("check", file, key, "--store", "store")
+    assert code == 2
+    assert "100.0%" in out
+    assert "masks every token, so with mask_exclusion" in err.splitlines()[-1]
+    code, out, err = call("check", file, "policies=[none, {name: random, ratio: 0}]", "-q")
+    assert code == 2
+    assert err.splitlines()[-1] == "error: random ratio=0.0: masks nothing"
+
+
+def test_several_processes_of_a_training_do_not_mask(call, file):
+    keys = ("resources={intermediate: {processes: 2}}", "--store", "store", "-v")
+    assert call("check", file, *keys)[0] == 0
+    (kept,) = {each.get("processes", 1) for each in locals_of(Path("store"), "masked-sample")}
+    assert kept == 1
+
+
+def locals_of(store: Path, kind: str) -> list[dict]:
+    records = [each["record"] for each in Store(store).records()]
+    return [each["local"] for each in records if each["kind"] == kind]
+
+
+def test_rows_without_an_answer_are_counted(call, file):
+    with Path("tables", "test.jsonl").open("a") as lines:
+        lines.write('{"question": "Who?", "answer": ""}\n')
+    for _ in range(2):  # computed, then found
+        out = call("check", file, "--store", "store")[1]
+        assert "dates: 1 unlabelled rows of test are left out" in out
+
+
 def test_a_wrong_column_is_one_line(call, file):
     task = "tasks=[{name: table, data: tables, answers: solution}]"
     code, _, err = call("check", file, task, "--store", "store")
     assert code == 2
     (line,) = (line for line in err.splitlines() if line.startswith("error: "))
     assert "solution" in line
+
+
+def test_a_policy_that_draws_outside_its_generator_is_met(call, file):
+    Path("mine.py").write_text(
+        "from dataclasses import dataclass\nimport random\n\n"
+        "from maskpolicy import policy\n\n\n"
+        '@policy("chance")\n'
+        "@dataclass(frozen=True)\n"
+        "class Chance:\n"
+        '    """Mask any word."""\n\n'
+        "    def select(self, passage, rng):\n"
+        "        first = random.randrange(len(passage.words))\n"
+        "        return passage.words[first : first + 1]\n"
+    )
+    Path("it.txt").write_text("\n\n".join(TEXTS * 8))
+    words = ("check", file, "policies=[none, chance]", "--plugin", "mine.py", "--store", "store")
+    code, _, err = call(*words)
+    assert code == 2
+    assert "masks other tokens when it is called again" in err.splitlines()[-1]
 
 
 def test_a_policy_that_fails_in_a_late_passage_is_met(call, file, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from pathlib import Path
 
 import encoders as tiny
@@ -64,14 +63,16 @@ def test_the_next_pre_training_begins_where_the_last_one_ended(call, words, tmp_
     code, out, _ = call(*words, "--policy", *policy, "--out", tmp_path / "out")
     assert code == 0
     found = record_of(tmp_path / "out")["validation_loss"]
-    assert found["passages"] == 32  # whole batches of them
+    assert found["passages"] == 34  # of 35, as two batches are of equal size
     assert [step for step, _ in found["losses"]] == [1, 2, 3, 4]
     least = min(found["losses"], key=lambda pair: pair[1])
     assert found["step"] == least[0]
     assert found["after"] == pytest.approx(least[1], rel=0.01)  # measured in bf16 on some machines
     (line,) = (line for line in out.splitlines() if line.startswith("Validation loss"))
-    losses = re.findall(r"([\d.]+) (?:before|after)", line)
-    assert losses == [f"{found['before']:.3f}", f"{found['after']:.3f}"]
+    assert line == (
+        f"Validation loss (nats per target token, 34 passages): {found['before']:.3f} before, "
+        f"{found['after']:.3f} after step {found['step']} of 4, the lowest of 4."
+    )
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"## Validation\n\n{line}\n" in card
     assert f"| 4 | {found['losses'][-1][1]:.4f} |" in card
@@ -101,6 +102,7 @@ def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words
     assert record["work"]["passages"] == 8 * max(losses)
     assert "the validation loss did not fall" in err
     same = (f"intermediate.steps={step}", "intermediate.patience=0", "intermediate.eval_every=0")
+    assert record["validation_loss"]["steps"] == max(losses)
     files = [word for word in words if word not in ("--validation", tmp_path / "other.txt")]
     kept = text_to_text.load(str(tmp_path / "out"))
     call(*files, *keys, *same, "--policy", "random", "--out", tmp_path / "out")
@@ -109,14 +111,37 @@ def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words
 
 
 def test_validation_changes_no_weight_if_the_last_ones_are_best(call, words, tmp_path):
-    keys = ("--policy", "salient-span", "intermediate.eval_every=4")
-    call(*words, *keys, "--out", tmp_path / "out")
+    keys = ("--policy", "salient-span")
+    assert call(*words, *keys, "intermediate.eval_every=9", "--out", tmp_path / "out")[0] == 0
+    assert [step for step, _ in record_of(tmp_path / "out")["validation_loss"]["losses"]] == [4]
     files = [word for word in words if word not in ("--validation", tmp_path / "other.txt")]
     call(*files, *keys, "--out", tmp_path / "plain")
     read = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "plain")]
     assert read[0] == read[1]
     assert "validation_loss" not in record_of(tmp_path / "plain")
     assert "## Validation" not in (tmp_path / "plain" / "README.md").read_text()
+
+
+def test_the_last_step_is_measured_too(call, words, tmp_path):
+    more = ("--policy", "random", "--out", tmp_path / "out")
+    for steps, every, measured in ((5, 2, [2, 4, 5]), (13, 0, [2, 4, 6, 8, 10, 12, 13])):
+        keys = (f"intermediate.steps={steps}", f"intermediate.eval_every={every}")
+        assert call(*words, *keys, *more)[0] == 0
+        found = record_of(tmp_path / "out")["validation_loss"]["losses"]
+        assert [step for step, _ in found] == measured
+
+
+def test_the_validation_text_is_read_like_the_corpus(call, words, tmp_path):
+    for name in TEXTS:
+        rows = [json.dumps({"body": text}) for text in TEXTS[name].split("\n\n")]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join([*rows, "{"]))
+    files = [f"{word}".replace(".txt", ".jsonl") for word in words]
+    keys = ("corpus.column=body", "corpus.on_error=skip", "corpus.words=5", "--policy", "random")
+    code, _, err = call(*files, *keys, "--out", tmp_path / "out")
+    assert code == 0, err
+    found = record_of(tmp_path / "out")
+    assert found["validation"] == {**found["validation"], "column": "body", "words": 5}
+    assert found["validation_loss"]["passages"] > 64  # 35 entries of eleven words, in parts
 
 
 def test_a_head_that_is_drawn_anew_has_no_loss_before(call, words, tmp_path):
@@ -132,9 +157,18 @@ def test_text_that_cannot_validate_is_one_line(refused, words, tmp_path):
     words = (*words, "--out", tmp_path / "out")
     text = tmp_path / "one.txt"
     line = refused(*words, "--policy", "random", "--validation", tmp_path / "*.txt")
-    assert f"--validation: {text} is a file of --corpus too" in line
+    assert "--validation: one.txt: the corpus has the same file (one.txt)" in line
+    (tmp_path / "copy.txt").write_text(text.read_text())
+    mixed = f"corpus.mix={{more: {{files: [{tmp_path / 'other.txt'}], share: 0.1}}}}"
+    for more in (("--validation", tmp_path / "copy.txt"), (mixed,)):
+        assert "the corpus has the same file" in refused(*words, "--policy", "random", *more)
     line = refused(*words, "--policy", "random", "--validation", tmp_path / "no.txt")
-    assert "validation.files[1]: no such file" in line
+    assert "--validation.files[1]: no such file" in line
+    line = refused(*words, "--policy", "random", "intermediate.steps=0")
+    assert "intermediate.steps is 0: there is nothing to validate" in line
+    files = [word for word in words if word not in ("--validation", tmp_path / "other.txt")]
+    line = refused(*files, "--policy", "random", "intermediate.patience=2")
+    assert "intermediate.patience: needs text to measure the loss on: --validation" in line
     line = refused(*words, "--policy", "self-evolution")
     assert "--validation: self-evolution is trained in parts" in line
 

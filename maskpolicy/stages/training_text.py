@@ -1,14 +1,15 @@
-"""The passages of a training, masked step by step, and those that it is validated on."""
+"""The text of a training, masked step by step, and the text that it is validated on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from maskpolicy.config.budgets import Training
-from maskpolicy.errors import DataError
+from maskpolicy.errors import DataError, StageError
 from maskpolicy.masking.members import Masker
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.stages.leaf_inputs import open_statistics, open_views
@@ -19,10 +20,10 @@ from maskpolicy.training.specials import Specials
 from maskpolicy.training.steps import MaskedSteps
 from maskpolicy.types import Json
 
-VALIDATED = "validation"  # the fact of a manifest
-VALIDATION = "validation-"  # begins the names of the inputs with the text to validate on
+VALIDATION_FACT = "validation"  # of the manifest of a validated training
+VALIDATION_PREFIX = "validation-"  # of the inputs with the text to validate on
 _PASSAGES = 1024  # the most passages to validate on
-_BATCH = 32  # of them at a time
+_BATCH = 32  # the most of them at a time
 
 
 def masked_steps(
@@ -41,14 +42,14 @@ def masked_steps(
 
 @dataclass(frozen=True)
 class Validation:
-    """The loss of a model on passages that it is not trained on, always with the same masks.
+    """The loss of a model on text that it is not trained on, always with the same masks.
 
-    These are all passages of the text, or 1,024 of them drawn at random. Called with a module in
-    training, it returns the negative loss, so that the best score is the lowest loss.
+    The text has up to 1,024 passages, drawn at random from more of them. They are measured in
+    batches of equal size, so that a few may be left over.
     """
 
     steps: MaskedSteps
-    count: int  # steps
+    count: int  # batches
     loss: Loss
 
     @classmethod
@@ -62,39 +63,50 @@ class Validation:
     ) -> Validation | None:
         """Return the validation of a training; None without text for it.
 
-        Raises DataError if the policy masks nothing in that text.
+        Raises DataError if no token of that text is masked.
         """
-        own = {name: path for name, path in inputs.items() if not name.startswith(VALIDATION)}
-        for name, path in inputs.items():
-            if name.startswith(VALIDATION):
-                own[name.removeprefix(VALIDATION)] = path
-        if own.keys() == inputs.keys():
+        own = {
+            name.removeprefix(VALIDATION_PREFIX): path
+            for name, path in inputs.items()
+            if name.startswith(VALIDATION_PREFIX)
+        }
+        if not own:
             return None
-        steps = masked_steps(policy, specials, spec, params, own)
+        steps = masked_steps(policy, specials, spec, params, {**inputs, **own})
         passages = min(_PASSAGES, len(steps.passages))
-        size = min(_BATCH, passages)
-        count = passages // size  # so that a policy's schedule runs from its beginning to its end
+        count = -(-passages // _BATCH)
+        # as many steps as batches, so that a policy's schedule runs from its beginning to its end
+        size = passages // count
         steps = replace(steps, spec=replace(spec, steps=count, batch_size=size, seed=0))
-        if steps.masks_nothing(count):
+        if not any(steps(number).units for number in range(count)):
             raise DataError(
-                f"policy {params.policy}: masks nothing in the validation text: give more of it"
+                f"policy {params.policy}: masks nothing in the validation text, or only what is "
+                "truncated: give more text, or lower corpus.words"
             )
         return cls(steps, count, MODEL_KINDS[params.kind].token_loss)
 
     def __call__(self, module: Any) -> float:
-        """Return the negative mean loss of a target token, in nats."""
+        """Return the mean loss of a target token, in nats; raises StageError if it is not finite.
+
+        The module is in evaluation mode afterwards.
+        """
         sums, tokens = held_out_losses(module, self.loss, self.steps, self.count)
-        return -sum(sums) / sum(tokens)
+        found = sum(sums) / sum(tokens)
+        if not math.isfinite(found):
+            raise StageError(f"the validation loss became {found}: lower intermediate.lr")
+        return found
 
-    def facts(self, before: float | None, module: Any, done: Mapping[str, Any]) -> Json:
-        """Return what a manifest records of a training of `module` with the result `done`.
+    def facts(self, before: float | None, after: float, done: Mapping[str, Any]) -> Json:
+        """Return what a manifest records of a training with the result `done`.
 
-        `before` is the loss before it, if it was measured.
+        `before` and `after` are the losses of the model before it, if it was measured, and of the
+        one that is kept.
         """
         return {
             "passages": self.count * self.steps.spec.batch_size,
             "before": before,
-            "after": -self(module),
+            "after": after,
             "step": done["best_step"],
+            "steps": done["steps"],
             "losses": [[step, -score] for step, score in done["scores"]],
         }

@@ -1,0 +1,54 @@
+"""Where the answers of a task stand in a text, word by word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_WORD = re.compile(r"\w+")
+_ARTICLES = frozenset({"a", "an", "the"})
+
+Word = tuple[str, int, int]
+"""A word in lower case, its first character and its end."""
+
+
+def words_of(text: str) -> list[Word]:
+    """Return the words of a text without its articles; punctuation belongs to none."""
+    found = ((match[0].lower(), *match.span()) for match in _WORD.finditer(text))
+    return [each for each in found if each[0] not in _ARTICLES]
+
+
+def words_within(words: list[Word], start: int, end: int) -> tuple[int, int] | None:
+    """Return the range of the words that lie in text[start:end], or None if there are none.
+
+    None too if the range cuts a word.
+    """
+    inside = [i for i, (_, first, last) in enumerate(words) if first < end and last > start]
+    if not inside:
+        return None
+    whole = words[inside[0]][1] >= start and words[inside[-1]][2] <= end
+    return (inside[0], inside[-1] + 1) if whole else None
+
+
+class Answers:
+    """Answers that are looked for in texts, each as a sequence of whole words."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        found = {tuple(word for word, *_ in words_of(text)) for text in texts}
+        self._by_first: dict[str, set[tuple[str, ...]]] = {}
+        for answer in found - {()}:
+            self._by_first.setdefault(answer[0], set()).add(answer)
+
+    def __bool__(self) -> bool:
+        """Return whether there is any answer."""
+        return bool(self._by_first)
+
+    def places(self, words: list[Word]) -> set[tuple[int, int]]:
+        """Return where an answer stands, as ranges of `words`."""
+        plain = [word for word, *_ in words]
+        return {
+            (i, i + len(answer))
+            for i, word in enumerate(plain)
+            for answer in self._by_first.get(word, ())
+            if tuple(plain[i : i + len(answer)]) == answer
+        }
