@@ -122,12 +122,13 @@ def artifacts(store: Path) -> dict[str, bytes]:
     not.
     """
     manifests = sorted((store / "artifacts").glob("*/MANIFEST.json"))
+    others = ("analysis", "masked-sample")
     kinds = {path.parent: json.loads(path.read_text())["record"]["kind"] for path in manifests}
     return {
         path.relative_to(store).as_posix(): path.read_bytes()
         for folder, kind in kinds.items()
         for path in sorted(folder.rglob("*"))
-        if kind not in ("analysis", "hidden") and path.is_file() and path.name != "MANIFEST.json"
+        if kind not in others and path.is_file() and path.name != "MANIFEST.json"
     }
 
 
