@@ -92,15 +92,13 @@ def test_the_loss_before_is_that_of_an_untrained_model(call, words, tmp_path):
 def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words, tmp_path):
     keys = ("intermediate.lr=0.05", "intermediate.schedule=constant", "intermediate.eval_every=2")
     keys += ("intermediate.steps=10", "intermediate.patience=2", "intermediate.max_grad_norm=0")
-    code, _, err = call(*words, *keys, "--policy", "random", "--out", tmp_path / "out")
-    assert code == 0
+    assert call(*words, *keys, "--policy", "random", "--out", tmp_path / "out")[0] == 0
     record = record_of(tmp_path / "out")
     losses = dict(record["validation_loss"]["losses"])
     step = record["validation_loss"]["step"]
     assert losses[step] == min(losses.values())
     assert list(losses) == list(range(2, min(step + 4, 10) + 1, 2))
     assert record["work"]["passages"] == 8 * max(losses)
-    assert "the validation loss did not fall" in err
     same = (f"intermediate.steps={step}", "intermediate.patience=0", "intermediate.eval_every=0")
     assert record["validation_loss"]["steps"] == max(losses)
     files = [word for word in words if word not in ("--validation", tmp_path / "other.txt")]
@@ -108,6 +106,16 @@ def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words
     call(*files, *keys, *same, "--policy", "random", "--out", tmp_path / "out")
     plain = text_to_text.load(str(tmp_path / "out"))
     assert torch.equal(kept.lm_head.weight, plain.lm_head.weight)
+
+
+def test_a_loss_that_did_not_fall_is_told(call, words, tmp_path):
+    for rate, is_told in ((0.001, False), (1.0, True)):
+        keys = (f"intermediate.lr={rate}", "--policy", "random", "--out", tmp_path / "out")
+        code, _, err = call(*words, *keys)
+        assert code == 0
+        found = record_of(tmp_path / "out")["validation_loss"]
+        assert (found["after"] >= found["before"]) == is_told
+        assert ("the validation loss did not fall" in err) == is_told
 
 
 def test_validation_changes_no_weight_if_the_last_ones_are_best(call, words, tmp_path):
