@@ -54,6 +54,7 @@ Jobs: TypeAlias = Annotated[
         help="Stages at a time, a process for each. Default: what suits the machine.",
     ),
 ]
+Workers: TypeAlias = Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")]
 Threads: TypeAlias = Annotated[
     int | None,
     typer.Option(

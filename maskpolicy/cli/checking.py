@@ -19,6 +19,7 @@ from maskpolicy.cli.arguments import (
     Quiet,
     StorePlace,
     Verbose,
+    Workers,
     console,
     detail_of,
     end,
@@ -46,7 +47,7 @@ def check(
     passages: Annotated[
         int, typer.Option(min=1, help="The most passages of a corpus to mask.")
     ] = 2000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+    workers: Workers = 1,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -17,6 +17,7 @@ from maskpolicy.cli.arguments import (
     Quiet,
     StorePlace,
     Verbose,
+    Workers,
     console,
     detail_of,
     end,
@@ -25,6 +26,15 @@ from maskpolicy.cli.arguments import (
 from maskpolicy.cli.pushing import Private, Push
 from maskpolicy.errors import ConfigError
 
+_FILES = "FILE_OR_GLOB"
+CorpusFiles: TypeAlias = Annotated[
+    list[str], typer.Option(metavar=_FILES, help="Files of text; repeatable.")
+]
+ValidationFiles: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar=_FILES, help="Files of other text to measure the loss on; repeatable."),
+]
+
 
 def pretrain(
     model: Annotated[
@@ -32,20 +42,13 @@ def pretrain(
     ],
     policy: Annotated[str, typer.Option(metavar="NAME", help="The masking policy.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The Transformers folder to write.")],
-    corpus: Annotated[
-        list[str], typer.Option(metavar="FILE_OR_GLOB", help="Files of text; repeatable.")
-    ],
+    corpus: CorpusFiles,
     keys: Keys = None,
-    validation: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE_OR_GLOB", help="Files of other text to measure the loss on; repeatable."
-        ),
-    ] = None,
+    validation: ValidationFiles = None,
     store: StorePlace = STORE,
     cache: Cache = None,
     plugin: Plugins = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+    workers: Workers = 1,
     push: Push = None,
     private: Private = False,
     quiet: Quiet = False,

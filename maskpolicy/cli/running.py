@@ -23,6 +23,7 @@ from maskpolicy.cli.arguments import (
     StorePlace,
     Threads,
     Verbose,
+    Workers,
     console,
     detail_of,
     end,
@@ -60,7 +61,7 @@ def run(
     only: Only = None,
     jobs: Jobs = None,
     threads: Threads = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+    workers: Workers = 1,
     executor: ExecutorName = "local",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="slurm: print what sbatch would get, and end.")

@@ -19,6 +19,7 @@ from maskpolicy.cli.arguments import (
     Plugins,
     StorePlace,
     Threads,
+    Workers,
     console,
     log_to,
     request_of,
@@ -35,7 +36,7 @@ def work(
     cache: Cache = None,
     plugin: Plugins = None,
     only: Only = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that a stage may start.")] = 1,
+    workers: Workers = 1,
     threads: Threads = None,
     logs: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder for the files of trackers.")

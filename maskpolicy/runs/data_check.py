@@ -26,13 +26,11 @@ from maskpolicy.graph.stage_run import Local
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.stages.evaluation import AUDIT, read_examples
 from maskpolicy.stages.leaf_inputs import FEEDBACK
-from maskpolicy.stages.params import IntermediateParams, Split
+from maskpolicy.stages.params import IntermediateParams
 
 if TYPE_CHECKING:
     from maskpolicy.runs.file_to_folder import Prepared
     from maskpolicy.types import Example
-
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class DataCheck:
         known = json.loads((self._folder(stage) / AUDIT).read_text(encoding="utf-8"))
         notes = audit.notes(label, known)
         counts: dict[str, int] = {}
-        for split in SPLITS:
+        for split in sources.SPLITS:
             counts[split] = len(self._examples(stage, split))
             manifest = self.prepared.store.peek(stage.inputs[_input_of(split)].key)
             assert manifest is not None
@@ -201,7 +199,7 @@ class DataCheck:
             }
         return self._known_places[corpus.key]
 
-    def _examples(self, stage: Stage, split: Split) -> list[Example]:
+    def _examples(self, stage: Stage, split: str) -> list[Example]:
         """Return the examples of a split, which the audit of their task has as an input."""
         return read_examples(self._folder(stage.inputs[_input_of(split)]), split)
 
@@ -211,7 +209,7 @@ class DataCheck:
         return artifact.path
 
 
-def _input_of(split: Split) -> str:
+def _input_of(split: str) -> str:
     """Return the input of an audit that holds a split."""
     return "test" if split == "test" else "train"
 
